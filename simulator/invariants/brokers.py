@@ -177,7 +177,7 @@ class BrokerChecks:
             place = member.backend if member is not None else None
             services, slots = backend.offered
             if place is None or place.services != frozenset(services) or place.slots != slots:
-                line = backend.session.line
+                line = backend.session.connection
                 story = f"it is {line.state}, refused with {line.refusal!r}" if backend.up else "its process is gone"
                 raise broken("back-after-healing", f"{backend.name} is not in its queues: {story}")
 

@@ -72,8 +72,8 @@ class StoreChecks:
 
     def changed(self, link: SimLink) -> None:
         """A client's session had a turn."""
-        line: Any = getattr(link.session, "line", None)
-        version = line.config_version if line is not None else None
+        connection: Any = getattr(link.session, "connection", None)
+        version = connection.config_version if connection is not None else None
         if version is not None:
             before = self._versions.get(link, 0)
             if version < before:

@@ -15,7 +15,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
 from scale0.transport.core.codec import encode, encode_batch
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import SessionEffects
 from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
 from simulator.network.connections import Parcel, Route, Wire
 from simulator.virtual_time import Agenda
@@ -178,7 +178,7 @@ class SimLink:
             if out.open is None:
                 self.session.unsent(out.sends)
                 out.sends.clear()
-            if out.parts and self.wire is not None:
+            if out.send_disconnect and self.wire is not None:
                 self.wire.to_broker(encode(("DISCONNECT", {})))
             self._drop()
         if out.open is not None:
@@ -196,8 +196,8 @@ class SimLink:
                 if self.twice:
                     wire.to_broker(frames, together=True)
         self.watch.changed(self)
-        if out.news:
-            self._deliver(out.news)
+        if out.notifications:
+            self._deliver(out.notifications)
         self._arm()
 
     def _drop(self) -> None:

@@ -16,7 +16,7 @@ from scale0.tasks.client.futures import FutureChanged
 from scale0.transport.core.backend_session import BackendSession, RequestReceived
 from scale0.transport.core.calls import CallAnswered, CallFailed, ManagementAnswered, PartialReply
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import Connected, SessionEffects, SessionEnded
+from scale0.transport.core.session import Connected, SessionEffects, SessionEnded
 from simulator.network.broker import LOCAL_TOKEN
 from simulator.network.calls import HANDLER_ERROR, Call, Calls
 from simulator.network.client_connection import Connect, SimLink
@@ -226,7 +226,7 @@ class FrontendNode:
         """A process starts."""
         around = self._around
         rider = self.tasks.begin() if self.tasks is not None else None
-        self.session = FrontendSession(self.endpoints, self.identity, self._chance, rider=rider)
+        self.session = FrontendSession(self.endpoints, self.identity, self._chance, sub_protocol=rider)
         self.link = SimLink(around.agenda, self.route, self.session, around.connect, self._heard, around.watch, 0.0)
         self.link.act(self.session.start)
         if self.tasks is not None:

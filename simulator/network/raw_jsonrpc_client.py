@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from scale0.kernel.clock import Now
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import SessionEffects
 
 AGAIN_SECONDS: Final = 3.0
 """A call that is not answered for so long is said again."""
@@ -112,7 +112,7 @@ class RawSession:
         said = json.loads(frames[-1])
         for each in said if isinstance(said, list) else [said]:
             if "method" in each:
-                out.news.append(Pushed(each["method"], each["params"]))
+                out.notifications.append(Pushed(each["method"], each["params"]))
             else:
                 self._answered(each, now, out)
 
@@ -178,7 +178,7 @@ class RawSession:
             call.again_at = now.mono + GREET_SECONDS
             return
         del self.calls[said["id"]]
-        out.news.append(Answer(call.tag, said.get("result"), code, call.tries))
+        out.notifications.append(Answer(call.tag, said.get("result"), code, call.tries))
 
     def _greeted(self, code: int, now: Now, out: SessionEffects) -> None:
         if self.state != GREETING:

@@ -30,7 +30,7 @@ from scale0.tasks.client.subscriptions import ENDS
 from scale0.tasks.client.task_client import TaskClientSession
 from scale0.tasks.jsonrpc.messages import BAD_TASK
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import SessionEffects
 from simulator.network.client_connection import Connect, SimLink
 from simulator.network.connections import Route
 from simulator.network.raw_jsonrpc_client import Answer, Pushed, RawSession
@@ -111,7 +111,7 @@ class TaskCaller:
         for record in open_[-ADOPTED:]:
             if record.id is not None:
                 record.watched = True
-                self._ride(lambda now, id_=record.id: self._watch(self.asker.adopt(id_), now))  # type: ignore[misc]
+                self._ride(lambda now, id_=record.id: self._watch(self.asker.future_of(id_), now))  # type: ignore[misc]
 
     def vanish(self) -> None:
         """The process ended: nobody waits any more."""
@@ -121,7 +121,7 @@ class TaskCaller:
     def submit(self) -> None:
         """Submit a task."""
         record = self._around.make(self.client)
-        order = self.asker.order(record.method, record.options)
+        order = self.asker.template(record.method, record.options)
         watching = self._chance.random() < 0.8
 
         def do(now: Now) -> None:
@@ -149,8 +149,8 @@ class TaskCaller:
         """Something came for what this tag belongs to."""
         if "watch" in tag:
             watch: FutureWait = tag["watch"]
-            while watch.came:
-                self._came(watch.came.popleft())
+            while watch.completed:
+                self._came(watch.completed.popleft())
         elif "question" in tag:
             self._answered(tag["question"], tag["id"])
         else:
@@ -159,43 +159,43 @@ class TaskCaller:
     def _ask(self, kind: str, record: TaskRecord) -> None:
         def do(now: Now) -> None:
             tag: dict[str, Any] = {"id": record.id}
-            tag["question"] = self.asker.ask(kind, record.id or "", PATIENCE_SECONDS, tag, now)
+            tag["question"] = self.asker.query(kind, record.id or "", PATIENCE_SECONDS, tag, now)
 
         self._ride(do)
 
     def _ride(self, do: Callable[[Now], None]) -> None:
         if self._node.link is not None:
             session = self._session
-            self._node.link.act(lambda now, out: session.ride(do, now, out))
+            self._node.link.act(lambda now, out: session.run_sub_protocol(do, now, out))
 
     def _watch(self, ticket: TaskFuture, now: Now) -> None:
         watch = FutureWait({"watch": True})
         watch.tag["watch"] = watch
-        self.asker.watch(watch, [ticket], now)
+        self.asker.add_wait(watch, [ticket], now)
 
     def _receipt(self, record: TaskRecord, ticket: TaskFuture, _: SubmissionReceipt) -> None:
         watch = self._around.watch
-        if ticket.status == REFUSED and ticket.trouble is not None:
-            watch.refused(record, ticket.trouble.code, ticket.trouble.message)
+        if ticket.status == REFUSED and ticket.fault is not None:
+            watch.refused(record, ticket.fault.code, ticket.fault.message)
         elif ticket.status == UNKNOWN:
             watch.unknown(record)
         elif ticket.status != MISSING:
-            watch.accepted(record, (ticket.twin or ticket).id)
+            watch.accepted(record, (ticket.original or ticket).id)
 
     def _came(self, ticket: TaskFuture) -> None:
         watch = self._around.watch
         if ticket.status in (FINISHED, FAILED, CANCELLED):
             body = ticket.value
-            if ticket.trouble is not None:
-                body = b"%d" % ticket.trouble.code
+            if ticket.fault is not None:
+                body = b"%d" % ticket.fault.code
             watch.told(self.client, ticket.id, ticket.status, body)
         elif ticket.status == MISSING:
             watch.missing(self.client, ticket.id)
 
     def _answered(self, question: TaskQuery, id_: str) -> None:
         watch = self._around.watch
-        if question.trouble is not None:
-            if question.trouble.code == BAD_TASK:
+        if question.fault is not None:
+            if question.fault.code == BAD_TASK:
                 watch.missing(self.client, id_)
         elif question.kind == STATUS:
             watch.status_told(self.client, msgspec.json.decode(question.answer))

@@ -26,7 +26,7 @@ from scale0.tasks.node.assigned_tasks import (
     TasksStopped,
 )
 from scale0.transport.core.backend_session import BackendSession
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import SessionEffects
 from simulator.network.client_connection import Connect, SimLink
 from simulator.network.connections import Route
 from simulator.network.raw_jsonrpc_client import AGAIN_SECONDS, Answer, RawSession
@@ -129,9 +129,9 @@ class Hands:
         for item in news:
             match item:
                 case TasksAssigned():
-                    self.give(item.jobs)
+                    self.give(item.tasks)
                 case TasksStopped():
-                    self.stop(item.jobs)
+                    self.stop(item.tasks)
                 case CapacityAvailable():
                     self.pump()
                 case _:
@@ -175,8 +175,8 @@ class Hands:
         return job.attempt == 1 and self._around.record_of(job.params).seconds < QUICK_SECONDS
 
     def _begin(self, stint: Stint, picked: list[AssignedTask], now: Now, out: SessionEffects) -> None:
-        stint.jobs.extend(self.tasks.begin(picked))
-        self.session.say_tasks(now, out)
+        stint.jobs.extend(self.tasks.start(picked))
+        self.session.send_tasks(now, out)
         self._next(stint)
 
     def _next(self, stint: Stint) -> None:
@@ -198,7 +198,7 @@ class Hands:
 
     def _progress(self, job: AssignedTask, now: Now, out: SessionEffects) -> None:
         self.tasks.progress(job, 0.5, "half")
-        self.session.say_tasks(now, out)
+        self.session.send_tasks(now, out)
 
     def _end(
         self, stint: Stint, job: AssignedTask, record: TaskRecord, how: str, now: Now, out: SessionEffects
@@ -215,7 +215,7 @@ class Hands:
             self.tasks.fail(job, record.error + (b',"retry":true}' if how == RETRY else b"}"))
         self._next(stint)
         if stint not in self._stints:
-            self.session.say_tasks(now, out)
+            self.session.send_tasks(now, out)
             self._around.agenda.after(0.0, self.pump)
 
 

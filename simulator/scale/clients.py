@@ -16,8 +16,7 @@ from scale0.kernel.clock import Now
 from scale0.transport.core.backend_session import BackendSession, RequestReceived
 from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session import UP
-from scale0.transport.core.session_effects import Connected, ConnectionLost, SessionEffects, SessionEnded
+from scale0.transport.core.session import UP, Connected, ConnectionLost, SessionEffects, SessionEnded
 from simulator.network.client_connection import Connect, SimLink
 from simulator.network.connections import Route
 from simulator.virtual_time import Agenda
@@ -72,12 +71,12 @@ class ScaleClient:
     @property
     def config_version(self) -> int:
         """What it runs on."""
-        return self.session.line.config_version or 0
+        return self.session.connection.config_version or 0
 
     @property
     def is_up(self) -> bool:
         """True while a broker serves it."""
-        return bool(self.session.line.state == UP)
+        return bool(self.session.connection.state == UP)
 
 
 class Crowd:
@@ -124,7 +123,7 @@ class Crowd:
             case Connected():
                 assert client.link.wire is not None
                 client.at, client.served_at = client.link.wire.broker.name, self._agenda.now
-                client.session.line.config = b""  # nobody reads it here, and there are many
+                client.session.connection.config = b""  # nobody reads it here, and there are many
                 self.on_up(client)
             case ConnectionLost() | SessionEnded():
                 client.at = ""

@@ -17,7 +17,7 @@ from scale0.history.events.kinds import KINDS
 from scale0.kernel import codes
 from scale0.kernel.limits import Limits
 from scale0.testing.stub import StubNetwork
-from scale0.transport.core.command_table import RULES, TOLD
+from scale0.transport.core.command_table import RULES, TO_CLIENTS
 from tests.docs import pages
 from tests.docs.reference import pages_of_reference
 from tests.unit.broker.world import World
@@ -32,7 +32,7 @@ def read(name: str) -> str:
 
 PROTOCOL = read("docs/protocol.md")
 PIPELINE = read("docs/pipeline.md")
-SCHEMAS: dict[str, Any] = {**TOLD, **{rule.command: rule.schema for rule in RULES}}
+SCHEMAS: dict[str, Any] = {**TO_CLIENTS, **{rule.command: rule.schema for rule in RULES}}
 
 
 def rows(text: str, columns: int) -> dict[str, list[str]]:

@@ -192,7 +192,9 @@ class Story:
                 found = [line for line in self.world.diary.lines() if " ".join(what) in line]
                 assert not found, found
             case ["twin", "refused", code]:
-                assert self.twins[-1].session.line.refusal.startswith(code), self.twins[-1].session.line.refusal
+                assert self.twins[-1].session.connection.refusal.startswith(code), self.twins[
+                    -1
+                ].session.connection.refusal
                 assert not self.twins[-1].up
             case _:
                 raise AssertionError(f"nobody knows what to expect of {words}")

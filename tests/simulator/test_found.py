@@ -9,7 +9,7 @@ from scale0.kernel.clock import Now
 from scale0.transport.core import messages
 from scale0.transport.core.backend_session import BackendSession
 from scale0.transport.core.codec import encode
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import SessionEffects
 
 
 class Worker:
@@ -58,7 +58,7 @@ def test_a_worker_that_talks_all_the_time_still_asks_for_a_sign_of_life():
             beats += 1
             worker.hear("HEARTBEAT", {"time": 1_700_000_000.0})
     assert beats >= 4
-    assert worker.session.line.state == "up"
+    assert worker.session.connection.state == "up"
 
 
 def test_an_acknowledged_version_never_goes_back():
@@ -66,7 +66,7 @@ def test_an_acknowledged_version_never_goes_back():
     worker.come_up()
     worker.hear("CONFIGACK", messages.ConfigAck("w", 5, "new"))
     worker.hear("CONFIGACK", messages.ConfigAck("w", 4, "old"))
-    assert (worker.session.line.config_version, worker.session.line.config_hash) == (5, "new")
+    assert (worker.session.connection.config_version, worker.session.connection.config_hash) == (5, "new")
 
 
 def test_an_answer_that_had_begun_on_a_lost_line_is_no_longer_held():
@@ -76,4 +76,4 @@ def test_an_answer_that_had_begun_on_a_lost_line_is_no_longer_held():
     worker.hear("REQUEST", {"service": "s", "id": "2"})
     worker.step(worker.session.partial, "1", [b"part"])
     worker.step(worker.session.closed, "the connection broke")
-    assert worker.session.in_hand == {"2"}
+    assert worker.session.in_flight == {"2"}

@@ -67,8 +67,8 @@ class AsyncClient:
         chance = random.SystemRandom()
         owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
         self._asker = TaskClientSession(owner, chance)
-        self._session = FrontendSession(endpoints, identity, chance, patience, rider=self._asker)
-        keys = keys_for(self._session.line.book, endpoints, key, server_key)
+        self._session = FrontendSession(endpoints, identity, chance, patience, sub_protocol=self._asker)
+        keys = keys_for(self._session.connection.addresses, endpoints, key, server_key)
         self._link = ClientSocket(self._session, self._deliver, keys)
         self._timeout = check_timeout(timeout)
         self._retry = retry
@@ -84,7 +84,7 @@ class AsyncClient:
     @property
     def identity(self) -> str | None:
         """Who we are on the network, once the broker has said so."""
-        return self._session.line.identity
+        return self._session.connection.identity
 
     async def call(
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
@@ -265,7 +265,7 @@ class AsyncClient:
             for service, bodies, wait, retry, reply in asked:
                 self._session.request(service, bodies, wait, retry, reply, now, out)
             if rides:
-                self._session.ride(together, now, out)
+                self._session.run_sub_protocol(together, now, out)
 
         self._link.act(ask)
         self._settle()

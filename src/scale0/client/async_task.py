@@ -81,8 +81,8 @@ class AsyncTask:
 
     @property
     def _ticket(self) -> TaskFuture:
-        if self._held.twin is not None:
-            self._held = self._held.twin
+        if self._held.original is not None:
+            self._held = self._held.original
         return self._held
 
     @property
@@ -111,7 +111,7 @@ class AsyncTask:
     async def done(self) -> bool:
         """True if it has ended, well or not."""
         ticket = self._ticket
-        return ticket.ended or (not self._client._asker.tells(ticket) and (await self.status()).ended)
+        return ticket.ended or (not self._client._asker.is_pushed(ticket) and (await self.status()).ended)
 
     def error(self) -> Exception | None:
         """Why it has no result, if it has ended without one."""
@@ -150,7 +150,7 @@ class AsyncTask:
         watch = alarm.thing = FutureWait(alarm)
 
         def begin(now: Now) -> None:
-            asker.watch(watch, (ticket,), now)
+            asker.add_wait(watch, (ticket,), now)
             if watch.ended:
                 # Its end was read before we began to watch: nobody would ring.
                 alarm.ring()
@@ -160,16 +160,16 @@ class AsyncTask:
             await alarm.wait(timeout)
         finally:
             if not watch.ended:
-                client._ride(lambda now: asker.unwatch(watch, (ticket,)))
-        if watch.trouble is not None and not self._ticket.ended:
-            raise task_error(watch.trouble.code, watch.trouble.message, ticket.service, ticket.id)
+                client._ride(lambda now: asker.remove_wait(watch, (ticket,)))
+        if watch.fault is not None and not self._ticket.ended:
+            raise task_error(watch.fault.code, watch.fault.message, ticket.service, ticket.id)
 
     async def _ask(self, kind: str) -> bytes:
         client, ticket = self._client, self._ticket
         alarm = Alarm()
 
         def ask(now: Any) -> None:
-            alarm.thing = client._asker.ask(kind, ticket.id, client._timeout, alarm, now)
+            alarm.thing = client._asker.query(kind, ticket.id, client._timeout, alarm, now)
 
         client._ride(ask)
         await alarm.wait()
@@ -211,7 +211,7 @@ class AsyncSubmission:
         under_way: deque[Alarm] = deque()
         try:
             for bodies in results.chunks(service, items, star, max(1, window // 2)):
-                while under_way and sum(one.thing.left for one in under_way) + len(bodies) > window:
+                while under_way and sum(one.thing.remaining for one in under_way) + len(bodies) > window:
                     await under_way.popleft().wait()
                 alarm = self._send(service, bodies)
                 client._flush()
@@ -247,7 +247,7 @@ class AsyncSubmission:
         """A task that was submitted before."""
         if not is_identity(id_):
             raise ValueError(f"{id_!r} is no task id")
-        return AsyncTask(self._client, self._client._asker.adopt(id_))
+        return AsyncTask(self._client, self._client._asker.future_of(id_))
 
     async def _map(
         self, chunks: Iterator[list[bytes]], service: str, in_flight: int, errors: Errors, what: What
@@ -255,7 +255,7 @@ class AsyncSubmission:
         client = self._client
         alarm = Alarm()
         watch = alarm.thing = FutureWait(alarm)
-        came = watch.came
+        came = watch.completed
         chunk: Sequence[bytes] = next(chunks, ())
         under_way = 0
         try:
@@ -275,11 +275,11 @@ class AsyncSubmission:
                         yield results.value_of(ticket)
                     else:
                         yield results.error_from(ticket)
-                if watch.trouble is not None:
-                    raise task_error(watch.trouble.code, watch.trouble.message, service, "")
+                if watch.fault is not None:
+                    raise task_error(watch.fault.code, watch.fault.message, service, "")
         finally:
             if under_way and not client._closed:
-                client._ride(lambda _: client._asker.unwatch(watch))
+                client._ride(lambda _: client._asker.remove_wait(watch))
 
     def _send(self, service: str, bodies: Sequence[bytes], watch: FutureWait | None = None) -> Alarm:
         client = self._client
@@ -299,5 +299,5 @@ class AsyncSubmission:
         if order is None:
             if len(self._orders) >= MAX_ORDERS:
                 self._orders.clear()
-            order = self._orders[service] = self._client._asker.order(service, self.options.wire())
+            order = self._orders[service] = self._client._asker.template(service, self.options.wire())
         return order

@@ -21,7 +21,7 @@ from scale0.client.task_outcome import Failure, Outcome, error_object, late, not
 from scale0.kernel.clock import Now
 from scale0.tasks.node.assigned_tasks import RUNNING, AssignedTask, AssignedTasks
 from scale0.transport.core.backend_session import BackendSession
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import SessionEffects
 from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class TaskBatches:
                 tasks.fail(job, error_object(self._offers.get(job.method), outcome))
             else:
                 tasks.finish(job, outcome)
-        self._session.say_tasks(now, out)
+        self._session.send_tasks(now, out)
 
     def resume(self) -> None:
         """There is a line, or room for results: tasks may begin."""
@@ -114,7 +114,7 @@ class TaskBatches:
         """Announce tasks, and say what else there is to say; those of each station that may begin now."""
         is_ready = self._session.is_up and not self._tasks.is_full and not self._stopped
         if is_ready:
-            begun = [self._tasks.begin(group) for _, group in picked]
+            begun = [self._tasks.start(group) for _, group in picked]
         else:
             begun = [[] for _ in picked]
             self._stations.is_open = False

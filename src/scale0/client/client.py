@@ -29,8 +29,7 @@ from scale0.tasks.client.futures import FutureChanged
 from scale0.tasks.client.task_client import TaskClientSession
 from scale0.transport.core.calls import CallAnswered, CallFailed, ManagementAnswered, PartialReply
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session import UP
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import UP, SessionEffects
 from scale0.transport.edge.client_keys import keys_for
 from scale0.transport.edge.client_socket import ClientSocket
 
@@ -79,8 +78,8 @@ class Client:
         chance = random.SystemRandom()
         owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
         self._asker = TaskClientSession(owner, chance)
-        self._session = FrontendSession(endpoints, identity, chance, patience, rider=self._asker)
-        keys = keys_for(self._session.line.book, endpoints, key, server_key)
+        self._session = FrontendSession(endpoints, identity, chance, patience, sub_protocol=self._asker)
+        keys = keys_for(self._session.connection.addresses, endpoints, key, server_key)
         self._link = ClientSocket(self._session, self._deliver, keys)
         self._leader = threading.Lock()
         self._leads = 0
@@ -97,7 +96,7 @@ class Client:
     @property
     def identity(self) -> str | None:
         """Who we are on the network, once the broker has said so."""
-        return self._session.line.identity
+        return self._session.connection.identity
 
     def call(
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
@@ -249,7 +248,7 @@ class Client:
     def _see_off(self, pending: Awaited) -> None:
         """A request leaves once the broker has taken us in; without a thread of our own, somebody must read that."""
         deadline = read_now().mono + SEE_OFF_SECONDS
-        while not pending.done and self._session.line.state != UP and (rest := deadline - read_now().mono) > 0:
+        while not pending.done and self._session.connection.state != UP and (rest := deadline - read_now().mono) > 0:
             if not self._leader.acquire(blocking=False):
                 return  # somebody waits, and reads for us
             try:
@@ -295,7 +294,7 @@ class Client:
 
     def _ride(self, do: Callable[[Now], None]) -> None:
         """Ask the tasks' session for something."""
-        self._act(lambda now, out: self._session.ride(do, now, out))
+        self._act(lambda now, out: self._session.run_sub_protocol(do, now, out))
 
     def _wait_for(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else check_timeout(timeout)

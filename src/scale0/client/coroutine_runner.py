@@ -20,7 +20,7 @@ from scale0.client.task_outcome import late, perform_task_async
 from scale0.kernel.clock import Now
 from scale0.tasks.node.assigned_tasks import AssignedTask
 from scale0.transport.core.backend_session import RequestReceived
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import SessionEffects
 from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError
 
 

@@ -112,7 +112,7 @@ def value_of(ticket: TaskFuture) -> Any:
 
 def error_from(ticket: TaskFuture) -> CallError:
     """Why an ended ticket has no value."""
-    trouble = ticket.trouble
+    trouble = ticket.fault
     service, id_ = ticket.service, ticket.id
     if trouble is None:
         code, message, data = codes.FAILED, "it failed, and did not say why", None
@@ -146,7 +146,7 @@ def check_all_taken(made: Sequence[Any], held: Sequence[TaskFuture]) -> None:
 
 def answer_to(question: TaskQuery, ticket: TaskFuture) -> bytes:
     """What was answered; raises if it was an error."""
-    trouble = question.trouble
+    trouble = question.fault
     if trouble is not None:
         data = _any.decode(trouble.data) if trouble.data else None
         raise task_error(trouble.code, trouble.message, ticket.service, ticket.id, data)

@@ -67,7 +67,7 @@ class Submission:
         under_way: deque[PendingWait] = deque()
         try:
             for bodies in results.chunks(service, items, star, max(1, window // 2)):
-                while under_way and sum(one.thing.left for one in under_way) + len(bodies) > window:
+                while under_way and sum(one.thing.remaining for one in under_way) + len(bodies) > window:
                     client._wait(under_way.popleft())
                 waiting = self._send(service, bodies)
                 under_way.append(waiting)
@@ -107,7 +107,7 @@ class Submission:
         if not is_identity(id_):
             raise ValueError(f"{id_!r} is no task id")
         found: list[TaskFuture] = []
-        self._client._ride(lambda _: found.append(self._client._asker.adopt(id_)))
+        self._client._ride(lambda _: found.append(self._client._asker.future_of(id_)))
         return Task(self._client, found[0])
 
     def _map(
@@ -116,7 +116,7 @@ class Submission:
         client = self._client
         waiting = PendingWait()
         watch = waiting.thing = FutureWait(waiting)
-        came = watch.came
+        came = watch.completed
         chunk: Sequence[bytes] = next(chunks, ())
         under_way = 0
         try:
@@ -136,11 +136,11 @@ class Submission:
                         yield results.value_of(ticket)
                     else:
                         yield results.error_from(ticket)
-                if watch.trouble is not None:
-                    raise task_error(watch.trouble.code, watch.trouble.message, service, "")
+                if watch.fault is not None:
+                    raise task_error(watch.fault.code, watch.fault.message, service, "")
         finally:
             if under_way and not client._closed:
-                client._ride(lambda _: client._asker.unwatch(watch))
+                client._ride(lambda _: client._asker.remove_wait(watch))
 
     def _send(self, service: str, bodies: Sequence[bytes], watch: FutureWait | None = None) -> PendingWait:
         client = self._client
@@ -160,5 +160,5 @@ class Submission:
         if order is None:
             if len(self._orders) >= MAX_ORDERS:
                 self._orders.clear()
-            order = self._orders[service] = self._client._asker.order(service, self.options.wire())
+            order = self._orders[service] = self._client._asker.template(service, self.options.wire())
         return order

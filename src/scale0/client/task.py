@@ -32,8 +32,8 @@ class Task:
 
     @property
     def _ticket(self) -> TaskFuture:
-        if self._held.twin is not None:
-            self._held = self._held.twin
+        if self._held.original is not None:
+            self._held = self._held.original
         return self._held
 
     @property
@@ -62,7 +62,7 @@ class Task:
         if not self._ticket.ended:
             self._client._link.pump()
         ticket = self._ticket
-        return ticket.ended or (not self._client._asker.tells(ticket) and self.status().ended)
+        return ticket.ended or (not self._client._asker.is_pushed(ticket) and self.status().ended)
 
     def error(self) -> Exception | None:
         """Why it has no result, if it has ended without one."""
@@ -99,21 +99,21 @@ class Task:
         client, asker, ticket = self._client, self._client._asker, self._ticket
         waiting = PendingWait()
         watch = waiting.thing = FutureWait(waiting)
-        client._ride(lambda now: asker.watch(watch, (ticket,), now))
+        client._ride(lambda now: asker.add_wait(watch, (ticket,), now))
         try:
             client._wait(waiting, timeout=timeout)
         finally:
             if not watch.ended:
-                client._ride(lambda now: asker.unwatch(watch, (ticket,)))
-        if watch.trouble is not None and not self._ticket.ended:
-            raise task_error(watch.trouble.code, watch.trouble.message, ticket.service, ticket.id)
+                client._ride(lambda now: asker.remove_wait(watch, (ticket,)))
+        if watch.fault is not None and not self._ticket.ended:
+            raise task_error(watch.fault.code, watch.fault.message, ticket.service, ticket.id)
 
     def _ask(self, kind: str) -> bytes:
         client, ticket = self._client, self._ticket
         waiting = PendingWait()
 
         def ask(now: Any) -> None:
-            waiting.thing = client._asker.ask(kind, ticket.id, client._timeout, waiting, now)
+            waiting.thing = client._asker.query(kind, ticket.id, client._timeout, waiting, now)
 
         client._ride(ask)
         client._wait(waiting)

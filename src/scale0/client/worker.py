@@ -31,7 +31,7 @@ from scale0.kernel.log_context import about
 from scale0.kernel.names import is_reserved, is_service_name
 from scale0.tasks.node.assigned_tasks import AssignedTasks, CapacityAvailable, TasksAssigned, TasksStopped
 from scale0.transport.core.backend_session import BackendSession, OfferAccepted, RequestReceived
-from scale0.transport.core.session_effects import Connected, ConnectionLost, SessionEnded
+from scale0.transport.core.session import Connected, ConnectionLost, SessionEnded
 from scale0.transport.edge.client_keys import keys_for
 from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError
 
@@ -108,7 +108,7 @@ class Worker:
     @property
     def identity(self) -> str | None:
         """Who we are on the network, once the broker has said so."""
-        return self._session.line.identity if self._session else self._identity
+        return self._session.connection.identity if self._session else self._identity
 
     def service(
         self,
@@ -205,7 +205,7 @@ class Worker:
             prefetch=self.prefetch,
         )
         self._session = session
-        keys = keys_for(session.line.book, self.endpoints, self.key, self.server_key)
+        keys = keys_for(session.connection.addresses, self.endpoints, self.key, self.server_key)
         self._link = ClientSocket(session, self._deliver, keys)
         self._children = ProcessPool(self)
         self._crew = Executor(self._known, session, self._link, self._children, self._fault, self._tasks)
@@ -269,7 +269,7 @@ class Worker:
         left = [1]
         with contextlib.suppress(SocketClosedError):
             link.act(lambda _now, _out: left.append(self._tasks.unfinished))
-        return bool(session.in_hand or left[-1] or not crew.idle())
+        return bool(session.in_flight or left[-1] or not crew.idle())
 
     def _is_told(self) -> bool:
         """Wait to be told to stop. In pieces: a signal in an unlucky moment is heeded only with the next one."""
@@ -320,9 +320,9 @@ class Worker:
         for one in news:
             match one:
                 case TasksAssigned() if crew is not None:
-                    crew.give(one.jobs)
+                    crew.give(one.tasks)
                 case TasksStopped() if crew is not None:
-                    crew.cancel(one.jobs)
+                    crew.cancel(one.tasks)
                 case CapacityAvailable() if crew is not None:
                     crew.resume()
                 case Connected():

@@ -174,7 +174,7 @@ class StubQueue:
         entry.status = entry.ticket.status = status
         entry.ticket.ended = True
         entry.ticket.value = value
-        entry.ticket.trouble = trouble
+        entry.ticket.fault = trouble
 
 
 def performed(offer: Handler, job: AssignedTask, tell: Callable[[float, str], Any]) -> Outcome:

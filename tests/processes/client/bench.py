@@ -11,7 +11,7 @@ from scale0.kernel.clock import Now
 from scale0.transport.core.backend_session import BackendSession
 from scale0.transport.core.codec import encode
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import SessionEffects
 
 WALL = 1_900_000_000.0
 HASH = "a" * 64
@@ -94,7 +94,7 @@ class Bench:
 
     def _perform(self, out: SessionEffects) -> None:
         if out.close:
-            if out.parts and self.open_now:
+            if out.send_disconnect and self.open_now:
                 self.said.append(("DISCONNECT", {}))
             self.open_now = False
             if out.open is None:
@@ -107,4 +107,4 @@ class Bench:
             self.session.unsent(out.sends)
             out.sends.clear()
         self.said += out.sends  # type: ignore[arg-type]
-        self.news += out.news
+        self.news += out.notifications

@@ -189,7 +189,7 @@ def test_it_reconnects_and_nothing_that_waits_is_forgotten(own: BrokerProcess) -
         again = asyncio.ensure_future(net.call("late.double", 5, timeout=20, retry=True))
         await eventually(lambda: all(call.sent for call in net._session._calls.values()) and net._session._calls)
         own.kill9()
-        await eventually(lambda: net._session.line.state == "down")
+        await eventually(lambda: net._session.connection.state == "down")
         unsent = asyncio.ensure_future(net.call("late.double", 6, timeout=20))
         await asyncio.to_thread(own.restart)
         with pytest.raises(errors.BackendDied):
@@ -209,7 +209,7 @@ def test_descriptors_of_a_lost_connection_are_not_watched_any_more(own: BrokerPr
         await net.ping()
         assert net._watched
         own.kill9()
-        await eventually(lambda: net._session.line.state == "down")
+        await eventually(lambda: net._session.connection.state == "down")
         assert net._watched == ()
         pairs = [os.pipe() for _ in range(20)]
         loop = asyncio.get_running_loop()

@@ -37,7 +37,10 @@ def test_whoever_dies_everybody_is_served_within_five_seconds_and_comes_home(tmp
             for number in range(KILLS):
                 assert net.call("paint", "red") == "it is red"
                 until(lambda: net.ping()["broker"] == "a", "the client comes home")
-                until(lambda: net.ping() and net._session.line.book.has_others, "it is told of the other brokers")
+                until(
+                    lambda: net.ping() and net._session.connection.addresses.has_others,
+                    "it is told of the other brokers",
+                )
                 home.kill9()
                 died = time.monotonic()
                 assert net.call("paint", str(number), retry=True) == f"it is {number}"

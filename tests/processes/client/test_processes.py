@@ -116,7 +116,7 @@ def test_a_process_handler_added_while_running_runs_in_a_process(net: scale0.Cli
 
 
 def test_nothing_pickled_ever_crosses_to_a_child() -> None:
-    for module in ("children", "child"):
+    for module in ("process_pool", "handler_process"):
         source = Path(process_pool.__file__).with_name(f"{module}.py").read_text()
         assert "import pickle" not in source
 

@@ -94,7 +94,7 @@ def test_a_broker_that_comes_later_gets_the_calls_that_waited_for_it(tmp_path: P
             together = Together()
             results: list[Any] = []
             together.start(lambda: results.extend(one.result() for one in early))
-            until(lambda: net._session.line._failures > 0, "the first attempt failed")
+            until(lambda: net._session.connection._failures > 0, "the first attempt failed")
             broker.restart()
             with working(broker, echo):
                 together.join()
@@ -150,7 +150,7 @@ def test_an_answer_that_waits_for_the_line_is_said_after_it_is_back(own: BrokerP
         net._link.act(lambda now, out: net._session.closed("a cut cable", now, out))
         together = Together()
         together.start(pending.result)
-        until(lambda: net._session.line.state == "up", "it is back")
+        until(lambda: net._session.connection.state == "up", "it is back")
         worker = scale0.Worker(own.endpoints["backend"])
         worker.add("later", echo)
         with started(worker):

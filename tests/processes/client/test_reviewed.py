@@ -25,7 +25,7 @@ from scale0.kernel.limits import Limits
 from scale0.transport.core.backend_session import MAX_MESSAGE_CHARS, BackendSession, RequestReceived
 from scale0.transport.core.calls import CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import ConnectionLost, SessionEffects
+from scale0.transport.core.session import ConnectionLost, SessionEffects
 from scale0.transport.edge.client_socket import ClientSocket
 from tests.fakes.broker_process import BrokerProcess
 from tests.fakes.waiting import until
@@ -115,7 +115,7 @@ def test_a_ready_on_the_same_connection_names_no_work() -> None:
     (ready,) = readies(bench)
     assert ready.holds == []
     assert isinstance(bench.session, BackendSession)
-    assert len(bench.session.in_hand) == 3_000
+    assert len(bench.session.in_flight) == 3_000
 
 
 @pytest.mark.parametrize("count", [3, 3_000])
@@ -128,7 +128,7 @@ def test_a_ready_on_a_new_connection_names_what_fits_and_the_rest_is_let_go(coun
     (ready,) = readies(bench)
     assert len(msgspec.json.encode(ready)) <= OPTIONS_BYTES
     assert isinstance(bench.session, BackendSession)
-    assert {id_ for id_, _ in ready.holds} == bench.session.in_hand
+    assert {id_ for id_, _ in ready.holds} == bench.session.in_flight
     assert len(ready.holds) >= min(count, 1_500)
 
 
@@ -153,7 +153,7 @@ def test_news_are_delivered_though_what_came_after_them_failed() -> None:
     link = ClientSocket(News(), told.extend)
 
     def do(_: Now, out: SessionEffects) -> None:
-        out.news.append(ConnectionLost("first"))
+        out.notifications.append(ConnectionLost("first"))
         raise Bell
 
     with pytest.raises(Bell):

@@ -202,7 +202,7 @@ def test_a_map_that_is_left_leaves_nothing_behind(net: scale0.Client) -> None:
     results = net.task().map("echo", range(1_000), in_flight=10)
     next(results)
     results.close()  # type: ignore[attr-defined]
-    assert net._asker._watching.watched == {}
+    assert net._asker._subscriptions.waited_for == {}
     assert net.submit("echo", 1).result(10) == 1
 
 
@@ -309,7 +309,7 @@ def test_closing_ends_waits_and_leaves_the_task_alone(broker: BrokerProcess, gat
 
 def has_noticed(net: scale0.Client) -> bool:
     net._link.pump(monitor=True)
-    return net._session.line.state == "down"
+    return net._session.connection.state == "down"
 
 
 def test_without_a_broker_a_submission_ends_in_time_and_says_what_is_known(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_short_call_ends_in_time_though_the_leader_waits_for_a_long_one() -> N
 
     with scale0.Client("tcp://127.0.0.1:9", timeout=60) as net:
         # With long waits between attempts, nothing else wakes the leader.
-        net._session.line._failures = 10
+        net._session.connection._failures = 10
         together.start(raises, errors.NotServing, lambda: net.call("echo"))
         until(net._leader.locked)
         together.start(short, net)

@@ -82,7 +82,7 @@ def test_while_there_is_no_line_no_task_begins(desk: TaskDesk) -> None:
         assert link is not None
         assert session is not None
         link.act(lambda now, out: session.closed("a cut cable", now, out))
-        link.act(lambda _now, _out: setattr(session.line, "_retry_at", time.monotonic() + 0.5))
+        link.act(lambda _now, _out: setattr(session.connection, "_retry_at", time.monotonic() + 0.5))
         release.set()
         until(lambda: worker._crew is not None and worker._crew.idle())
         assert ran == [0]

@@ -25,8 +25,7 @@ from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.machine import Sent
 from scale0.storage.memory.store import MemoryStore
 from scale0.transport.core.codec import encode
-from scale0.transport.core.session import UP
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import UP, SessionEffects
 from scale0.transport.core.sockets import CLIENT_SOCKETS, DIALED, FRONTEND, PEER
 from tests.fakes.turns import InstantHost
 
@@ -191,7 +190,7 @@ class Guest:
     @property
     def place(self) -> str:
         """The broker that serves it; empty: none."""
-        return self.at.name if self.at is not None and self.session.line.state == UP else ""
+        return self.at.name if self.at is not None and self.session.connection.state == UP else ""
 
     def act(self, name: str, *words: Any) -> None:
         out = SessionEffects()
@@ -213,9 +212,9 @@ class Guest:
         return [one for one in self.news if isinstance(one, kind)]
 
     def _perform(self, out: SessionEffects) -> None:
-        self.news += out.news
+        self.news += out.notifications
         if out.close:
-            if out.parts:
+            if out.send_disconnect:
                 self._say(encode(("DISCONNECT", {})))
             self.network.guests.pop(self.number, None)
             self.at = None

@@ -11,18 +11,18 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
 from scale0.transport.core import codec as wire
 from scale0.transport.core import messages as options
-from scale0.transport.core.command_table import COMMANDS, RULES, TOLD, TOLD_HOT
+from scale0.transport.core.command_table import COMMANDS, RULES, TO_CLIENTS, TO_CLIENTS_HOT
 from scale0.transport.core.sockets import PEER_SOCKETS
 from tests.fakes.examples import examples
 
 LIMITS = Limits()
 HEARD = wire.Codec(
-    {rule.command: rule.schema for rule in RULES if not set(rule.doors) <= set(PEER_SOCKETS)},
+    {rule.command: rule.schema for rule in RULES if not set(rule.sockets) <= set(PEER_SOCKETS)},
     {rule.command for rule in RULES if rule.hot},
     COMMANDS,
     LIMITS,
 )
-CLIENT = wire.Codec(TOLD, TOLD_HOT, COMMANDS, LIMITS)
+CLIENT = wire.Codec(TO_CLIENTS, TO_CLIENTS_HOT, COMMANDS, LIMITS)
 
 ids = st.text(max_size=128) | st.integers(-(2**63), 2**63 - 1)
 bodies = st.lists(st.binary(max_size=50), max_size=5)

@@ -353,7 +353,7 @@ def test_whatever_happens_everybody_is_served_in_the_end(seed: int):
     dice = random.Random(seed)
     guests = [worker(network, *dice.sample("abcd", dice.randint(1, 3)), name=f"w{n}") for n in range(4)]
     guests += [caller(network, *dice.sample("abcd", dice.randint(1, 3)), name=f"f{n}") for n in range(4)]
-    homes = {guest.name: guest.session.line.endpoint for guest in guests}
+    homes = {guest.name: guest.session.connection.endpoint for guest in guests}
     network.run(3)
     for _ in range(40):
         node = dice.choice(list(nodes.values()))

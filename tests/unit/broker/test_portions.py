@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from scale0.kernel.edge.inbox import Inbox
 from scale0.kernel.edge.runner import TURN_MESSAGES
 from scale0.kernel.limits import Limits
-from scale0.transport.core.chunking import PORTION_MESSAGES, portions_of
+from scale0.transport.core.codec import CHUNK_MESSAGES, batch_splitter
 
 LIMIT = 10_000
 IGNORED = b"ignored"
-cut = partial(portions_of(Limits(max_batch_messages=LIMIT), lambda _door, who: who == IGNORED), "frontend")
+cut = partial(batch_splitter(Limits(max_batch_messages=LIMIT), lambda _door, who: who == IGNORED), "frontend")
 pack = msgspec.msgpack.encode
 
 
@@ -33,15 +33,15 @@ def requests(count: int, who: bytes = b"one") -> list[bytes]:
     return batch(*(["REQUEST", {"service": "s", "id": str(n)}, b"x" * (n % 3)] for n in range(count)), who=who)
 
 
-@given(st.integers(0, 3 * PORTION_MESSAGES + 1))
+@given(st.integers(0, 3 * CHUNK_MESSAGES + 1))
 def test_portions_mean_the_same_in_the_same_order(count: int) -> None:
     message = requests(count)
     found = cut(message)
     assert all(portion[:4] == message[:4] for portion in found)
     messages = [msgspec.msgpack.decode(portion[4]) for portion in found]
-    assert all(len(some) <= PORTION_MESSAGES for some in messages)
+    assert all(len(some) <= CHUNK_MESSAGES for some in messages)
     assert list(chain(*messages)) == msgspec.msgpack.decode(message[4])
-    assert len(found) == max(1, -(-count // PORTION_MESSAGES))
+    assert len(found) == max(1, -(-count // CHUNK_MESSAGES))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_turns_that_end_early_lose_nothing_and_change_no_order(sizes: list[int],
 
 
 def test_nothing_more_is_read_before_a_long_message_has_been_handed_out() -> None:
-    queue = Queue(requests(5 * PORTION_MESSAGES), requests(1, b"two"))
+    queue = Queue(requests(5 * CHUNK_MESSAGES), requests(1, b"two"))
     intake = Inbox(queue, lambda _door, message: cut(message))
     next(intake.take(TURN_MESSAGES))
     assert len(list(islice(intake.take(TURN_MESSAGES), 3))) == 3

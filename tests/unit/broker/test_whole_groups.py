@@ -21,10 +21,10 @@ def group(name: str, size: int) -> KnownGroup:
 def test_after_home_and_one_of_its_group_one_of_each_fallback_group_is_tried():
     for seed in range(20):
         book = AddressBook(BACKEND, [place_of("east0", BACKEND)], random.Random(seed))
-        book.learn([group("east", 5), group("west", 3), group("north", 2)], "east0")
-        order = [book.at]
-        while not book.fail():
-            order.append(book.at)
+        book.update([group("east", 5), group("west", 3), group("north", 2)], "east0")
+        order = [book.current]
+        while not book.next_endpoint():
+            order.append(book.current)
         names = [place.removeprefix("tcp://")[:-2].rstrip("0123456789:") for place in order]
         assert order[0] == place_of("east0", BACKEND)
         assert names[:4] == ["east", "east", "west", "north"]

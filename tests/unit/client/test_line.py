@@ -15,8 +15,13 @@ import pytest
 from scale0.transport.core.backend_session import BackendSession
 from scale0.transport.core.calls import CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session import WAITED_SECONDS
-from scale0.transport.core.session_effects import Connected, ConnectionLost, SessionEffects, SessionEnded
+from scale0.transport.core.session import (
+    MAX_URGENT_BACKOFF_SECONDS,
+    Connected,
+    ConnectionLost,
+    SessionEffects,
+    SessionEnded,
+)
 from tests.fakes.examples import seeds
 from tests.processes.client.bench import HASH, WALL, Bench
 
@@ -85,7 +90,7 @@ def test_while_somebody_waits_attempts_are_seconds_apart(seed: int) -> None:
     while bench.mono < 150.0:
         bench.act("closed", "refused")
         bench.reopen()
-        assert bench.mono - tried <= WAITED_SECONDS
+        assert bench.mono - tried <= MAX_URGENT_BACKOFF_SECONDS
         tried = bench.mono
     assert not bench.take(CallFailed)
 
@@ -101,7 +106,7 @@ def test_who_begins_to_wait_does_not_wait_for_a_delay_of_calmer_times(seed: int)
     asked = bench.mono
     bench.act("request", "s", [b"x"], 10.0, False, "call")
     bench.reopen()
-    assert bench.mono - asked <= WAITED_SECONDS
+    assert bench.mono - asked <= MAX_URGENT_BACKOFF_SECONDS
     assert not bench.take(CallFailed)
 
 
@@ -136,7 +141,7 @@ def test_an_interval_that_cannot_be_is_not_taken(interval: float) -> None:
 
 def test_a_configuration_never_goes_back() -> None:
     bench = backend()
-    line = bench.session.line
+    line = bench.session.connection
     bench.hear("CONFIG", b'{"n":1}', identity="me", config_type="json", config_version=5, config_hash=HASH)
     for version, digest in ((4, NEWER), (5, OLDER), (5, HASH)):
         bench.hear("CONFIG", b"old", identity="me", config_type="json", config_version=version, config_hash=digest)
@@ -355,7 +360,7 @@ def test_a_configuration_with_wrong_brokers_tells_nothing() -> None:
     rows = [{"identity": "b", "endpoints": {"backend": place}} for place in ("ipc:///x", "tcp://", "", PLACE)]
     body = json.dumps({"group_config": [{"name": "g", "brokers": rows}]}).encode()
     bench.hear("CONFIG", body, identity="me", config_type="json", config_version=3, config_hash=HASH)
-    assert not bench.session.line.book.has_others
+    assert not bench.session.connection.addresses.has_others
 
 
 def test_409_ends_the_line_for_good() -> None:
@@ -375,7 +380,7 @@ def test_other_refusals_back_off_and_try_again(code: int) -> None:
     for _ in range(5):
         bench.hear("DISCONNECTERROR", code=code, message="not now")
         assert bench.take(ConnectionLost) == [ConnectionLost(f"{code} not now")]
-        assert bench.session.line.refusal == f"{code} not now"
+        assert bench.session.connection.refusal == f"{code} not now"
         assert not bench.open_now
         bench.reopen()
     assert not bench.take(SessionEnded)
@@ -393,10 +398,10 @@ def test_leaving_says_disconnect_and_nothing_comes_after_it() -> None:
 
 def test_rubbish_is_not_heeded() -> None:
     for bench in (up(backend()), up(frontend())):
-        before = bench.session.line.state
+        before = bench.session.connection.state
         for frames in ([], [b"x"], [b"SCALE0/1"], [b"SCALE0/1", b"REPLY", b"{"], [b"SCALE0/1", b"NOPE", b""]):
             bench.session.receive(frames, bench.now, SessionEffects())
         bench.hear("REPLY", b"", id="unknown", service="a")
         bench.hear("PARTIAL", b"", id=7)
-        assert bench.session.line.state == before
+        assert bench.session.connection.state == before
         assert not bench.news

@@ -136,19 +136,19 @@ def test_silence_counts_from_the_question() -> None:
     bench.hush()
     bench.mono += 60.0
     bench.act("tick")
-    assert bench.session.line.state == UP
+    assert bench.session.connection.state == UP
     assert [said[1]["id"] for said in bench.hush()] == ["~"]
     bench.pass_time(2.1)
-    assert bench.session.line.state == DOWN
+    assert bench.session.connection.state == DOWN
 
 
 def test_a_broker_that_does_not_answer_pings_is_given_up_after_three_intervals() -> None:
     bench = up(frontend())
     ask(bench, "slow", timeout=600)
     bench.pass_time(2.9)
-    assert bench.session.line.state == UP
+    assert bench.session.connection.state == UP
     bench.pass_time(0.2)
-    assert bench.session.line.state != UP
+    assert bench.session.connection.state != UP
 
 
 def test_409_fails_everything_at_once_and_what_comes_after_it() -> None:
@@ -397,7 +397,7 @@ class EveryCallEnds(RuleBasedStateMachine):
     def a_session_with_open_calls_has_a_deadline(self) -> None:
         if hasattr(self, "ends") and len(self.ended) < len(self.ends):
             assert self.bench.session.deadline() is not None
-            assert self.bench.session.line.state != ENDED
+            assert self.bench.session.connection.state != ENDED
 
     def teardown(self) -> None:
         if hasattr(self, "ends"):

@@ -17,7 +17,7 @@ from scale0.errors import BadArguments, TaskTooBig, submit_error, task_error, ta
 from scale0.kernel.effects import Message
 from scale0.tasks.jsonrpc import messages
 from scale0.tasks.jsonrpc.arguments import NewTaskOptions as Taken
-from scale0.transport.edge.client_socket import runs
+from scale0.transport.edge.client_socket import grouped
 
 
 def test_what_is_not_said_is_the_brokers_choice() -> None:
@@ -143,7 +143,7 @@ def test_ready_frames_are_never_packed_and_keep_their_place() -> None:
     one: Message = ("REQUEST", {})
     two: Message = ("HEARTBEAT", {})
     three: Message = ("REQUEST", {"id": "2"})
-    assert list(runs([one, two])) == [(one, two)]
-    assert list(runs([one, [b"[]"], [b"{}"], two, three])) == [(one,), [b"[]"], [b"{}"], (two, three)]
-    assert list(runs([[b"[]"]])) == [[b"[]"]]
-    assert list(runs([])) == []
+    assert list(grouped([one, two])) == [(one, two)]
+    assert list(grouped([one, [b"[]"], [b"{}"], two, three])) == [(one,), [b"[]"], [b"{}"], (two, three)]
+    assert list(grouped([[b"[]"]])) == [[b"[]"]]
+    assert list(grouped([])) == []

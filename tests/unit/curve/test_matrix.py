@@ -87,7 +87,7 @@ def value_for(kind: Any) -> Any:
 
 
 def rule_of(command: str, door: str) -> CommandRule | None:
-    return next((rule for rule in RULES if rule.command == command and door in rule.doors), None)
+    return next((rule for rule in RULES if rule.command == command and door in rule.sockets), None)
 
 
 def schema_of(command: str) -> type | None:

@@ -12,7 +12,7 @@ from scale0.kernel.limits import Limits
 from scale0.tasks.client.futures import FutureChanged, FutureWait, SubmissionReceipt, TaskFuture, TaskQuery
 from scale0.tasks.client.task_client import TaskClientSession
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.session import SessionEffects
 from tests.processes.client.bench import Bench
 from tests.unit.tasks.model import TaskBroker
 
@@ -32,11 +32,11 @@ class Sent(NamedTuple):
 
 
 class Desk(Bench):
-    """A frontend with a rider, and a broker that answers when the test lets it."""
+    """A frontend with a task client, and a broker that answers when the test lets it."""
 
     def __init__(self, patience: float | None = None, limits: Limits | None = None) -> None:
         self.asker = TaskClientSession("me", random.Random(5), limits)
-        self.frontend = FrontendSession([PLACE], None, random.Random(3), patience, rider=self.asker)
+        self.frontend = FrontendSession([PLACE], None, random.Random(3), patience, sub_protocol=self.asker)
         super().__init__(self.frontend)
         self.broker = TaskBroker()
         self.act("start")
@@ -44,23 +44,23 @@ class Desk(Bench):
 
     def submit(self, *bodies: bytes, watch: FutureWait | None = None, timeout: float = 30.0, **options: Any) -> Sent:
         id_ = options.pop("id", None)
-        order = self.asker.order(options.pop("service", "s"), {"notify": True, **options})
+        order = self.asker.template(options.pop("service", "s"), {"notify": True, **options})
         made: list[Sent] = []
         self.ride(lambda now: made.append(Sent(*self.asker.submit(order, bodies, timeout, "r", now, watch, id_))))
         return made[0]
 
     def ask(self, kind: str, id_: str, timeout: float = 30.0) -> TaskQuery:
         made: list[TaskQuery] = []
-        self.ride(lambda now: made.append(self.asker.ask(kind, id_, timeout, "q", now)))
+        self.ride(lambda now: made.append(self.asker.query(kind, id_, timeout, "q", now)))
         return made[0]
 
     def watch(self, *held: TaskFuture, tag: str = "w") -> FutureWait:
         watch = FutureWait(tag)
-        self.ride(lambda now: self.asker.watch(watch, held, now))
+        self.ride(lambda now: self.asker.add_wait(watch, held, now))
         return watch
 
     def ride(self, do: Any) -> None:
-        self.act("ride", do)
+        self.act("run_sub_protocol", do)
 
     def frames(self) -> list[bytes]:
         """The JSON-RPC frames since the last time."""

@@ -10,7 +10,7 @@ import pytest
 from scale0.kernel.limits import Limits
 from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
 from scale0.tasks.client import futures
-from scale0.tasks.client.task_client import AGAIN_SECONDS, TaskClientSession
+from scale0.tasks.client.task_client import RETRY_SECONDS, TaskClientSession
 from tests.unit.tasks.asker_desk import GRAIN_SECONDS, Desk, one, ready, states
 
 
@@ -60,7 +60,7 @@ def test_an_end_that_is_pushed_is_told_to_whoever_watches(single: bool) -> None:
     assert not watch.ended
     desk.tell(desk.broker.told(desk.broker.end(ticket.id, result={"n": 1}), single=single))
     assert desk.told("w") == 1
-    assert list(watch.came) == [ticket]
+    assert list(watch.completed) == [ticket]
     assert (ticket.status, ticket.ended, json.loads(ticket.value)) == (FINISHED, True, {"n": 1})
     desk.pass_time(60)
     assert desk.broker.heard == ["client_connect", "client_new_task"], "what was told is not asked for"
@@ -73,8 +73,8 @@ def test_failed_and_cancelled_tasks_end_with_their_errors() -> None:
     error = {"code": -32090, "message": "lost", "data": {"attempts": [1]}}
     rows = (desk.broker.end(first.id, "failed", error=error), desk.broker.end(second.id, "cancelled"))
     desk.tell(desk.broker.told(*rows))
-    assert first.trouble is not None
-    assert (first.status, first.trouble.code, json.loads(first.trouble.data)) == (FAILED, -32090, {"attempts": [1]})
+    assert first.fault is not None
+    assert (first.status, first.fault.code, json.loads(first.fault.data)) == (FAILED, -32090, {"attempts": [1]})
     assert second.status == CANCELLED
 
 
@@ -83,9 +83,9 @@ def test_an_end_is_told_to_every_watch_and_a_late_one_has_it_at_once() -> None:
     ticket = one(desk.submit(b"[]"))
     desk.serve()
     early = [desk.watch(ticket, tag=f"w{number}") for number in range(3)]
-    desk.ride(lambda now: desk.asker.unwatch(early[2], (ticket,)))
+    desk.ride(lambda now: desk.asker.remove_wait(early[2], (ticket,)))
     desk.tell(desk.broker.told(desk.broker.end(ticket.id, result=1)))
-    assert [len(watch.came) for watch in early] == [1, 1, 0]
+    assert [len(watch.completed) for watch in early] == [1, 1, 0]
     assert desk.watch(ticket).ended
 
 
@@ -130,7 +130,7 @@ def test_taken_at_the_first_try_is_refused_and_so_is_a_second_try_that_was_never
     desk.back()
     desk.serve()
     assert states(lost) == [futures.REFUSED], "-32020 for another reason"
-    assert one(lost).trouble is not None
+    assert one(lost).fault is not None
 
 
 def test_the_first_ticket_of_an_id_still_hears_of_its_end_after_a_second_was_refused() -> None:
@@ -140,7 +140,7 @@ def test_the_first_ticket_of_an_id_still_hears_of_its_end_after_a_second_was_ref
     desk.serve()
     watch = desk.watch(first)
     desk.tell(desk.broker.told(desk.broker.end("mine", result=1)))
-    assert list(watch.came) == [first]
+    assert list(watch.completed) == [first]
 
 
 def test_an_id_that_still_counts_as_taken_costs_a_moment_and_no_task() -> None:
@@ -149,10 +149,10 @@ def test_an_id_that_still_counts_as_taken_costs_a_moment_and_no_task() -> None:
     receipt = desk.submit(b"[]")
     desk.serve()
     assert not receipt.ended
-    desk.pass_time(AGAIN_SECONDS + GRAIN_SECONDS)
+    desk.pass_time(RETRY_SECONDS + GRAIN_SECONDS)
     desk.serve()
     desk.broker.taken = False
-    desk.pass_time(2 * AGAIN_SECONDS + GRAIN_SECONDS)
+    desk.pass_time(2 * RETRY_SECONDS + GRAIN_SECONDS)
     desk.serve()
     assert states(receipt) == [futures.ACCEPTED]
 
@@ -166,8 +166,8 @@ def test_an_id_that_stays_taken_is_refused_when_the_time_is_over() -> None:
         desk.pass_time(0.1)
     ticket = one(receipt)
     assert receipt.ended
-    assert ticket.trouble is not None
-    assert (ticket.status, ticket.trouble.code) == (futures.REFUSED, -32010)
+    assert ticket.fault is not None
+    assert (ticket.status, ticket.fault.code) == (futures.REFUSED, -32010)
 
 
 def test_a_known_client_submits_though_its_id_counts_as_taken() -> None:
@@ -189,7 +189,7 @@ def test_what_the_broker_refuses_is_refused_and_costs_the_others_nothing(code: i
     bad, good = desk.submit(b"[]", service="bad"), desk.submit(b"[]")
     desk.serve()
     assert (states(bad), states(good)) == ([futures.REFUSED], [futures.ACCEPTED])
-    trouble = one(bad).trouble
+    trouble = one(bad).fault
     assert trouble is not None
     assert trouble.code == code
 
@@ -205,7 +205,7 @@ def test_silence_ends_as_unknown_and_what_never_left_is_refused() -> None:
     unsent = desk.submit(b"[]", timeout=0.01)
     desk.pass_time(0.01 + GRAIN_SECONDS)
     assert states(unsent) == [futures.REFUSED]
-    trouble = one(unsent).trouble
+    trouble = one(unsent).fault
     assert trouble is not None
     assert trouble.code == 599
     desk.pass_time(10)

@@ -10,7 +10,7 @@ import pytest
 from scale0.storage.task_rows import FINISHED
 from scale0.tasks.client import futures
 from scale0.tasks.client.futures import FutureChanged, FutureWait
-from scale0.tasks.client.subscriptions import LOOK_SECONDS, MAX_WAIT_IDS, SWEEP_TICKETS
+from scale0.tasks.client.subscriptions import MAX_WAIT_IDS, POLL_SECONDS, SWEEP_FUTURES
 from scale0.tasks.client.task_client import WAIT_SECONDS
 from scale0.transport.core.session import DOWN
 from tests.unit.tasks.asker_desk import GRAIN_SECONDS, Desk, one, states
@@ -25,14 +25,14 @@ def test_after_a_reconnect_what_is_watched_is_asked_for_until_it_ends() -> None:
     desk.broker.end(held[0].id, result=0)
     desk.back()
     desk.serve()
-    assert list(watch.came) == [held[0]], "it ended while nobody could tell"
+    assert list(watch.completed) == [held[0]], "it ended while nobody could tell"
     desk.pass_time(0.1)
     desk.serve()
     assert [ids for _, ids in desk.broker.waits] == [[held[1].id, held[2].id]]
     desk.broker.end(held[1].id, result=1)
     for answer in desk.broker.answer_waits():
         desk.tell(answer)
-    assert list(watch.came) == held[:2]
+    assert list(watch.completed) == held[:2]
     desk.pass_time(0.1)
     desk.serve()
     assert [ids for _, ids in desk.broker.waits] == [[held[2].id]]
@@ -82,7 +82,7 @@ def test_a_lost_notification_costs_seconds_and_not_for_ever() -> None:
         if watch.ended:
             break
     assert ticket.status == FINISHED
-    assert desk.mono <= 100 + 2 * LOOK_SECONDS + 1
+    assert desk.mono <= 100 + 2 * POLL_SECONDS + 1
 
 
 def test_what_nobody_watches_is_not_asked_for() -> None:
@@ -90,7 +90,7 @@ def test_what_nobody_watches_is_not_asked_for() -> None:
     ticket = one(desk.submit(b"[]"))
     desk.serve()
     watch = desk.watch(ticket)
-    desk.ride(lambda now: desk.asker.unwatch(watch, (ticket,)))
+    desk.ride(lambda now: desk.asker.remove_wait(watch, (ticket,)))
     assert not desk.frontend.waiting
     desk.lose()
     desk.back()
@@ -101,11 +101,11 @@ def test_what_nobody_watches_is_not_asked_for() -> None:
 def test_a_task_of_another_time_is_asked_for_and_one_that_is_not_there_is_missing() -> None:
     desk = Desk()
     desk.broker.tasks["old"] = {"task_id": "old", "status": "queued"}
-    old, none = desk.asker.adopt("old"), desk.asker.adopt("none")
-    assert desk.asker.adopt("old") is old
+    old, none = desk.asker.future_of("old"), desk.asker.future_of("none")
+    assert desk.asker.future_of("old") is old
     watch = desk.watch(old, none)
     desk.serve()
-    assert [ticket.status for ticket in watch.came] == [futures.MISSING]
+    assert [ticket.status for ticket in watch.completed] == [futures.MISSING]
     assert none.ended
     desk.pass_time(0.1)
     desk.serve()
@@ -121,15 +121,15 @@ def test_a_key_gives_the_first_task_back_to_whoever_holds_it() -> None:
     watch = FutureWait("w")
     second = one(desk.submit(b"[]", key="k", watch=watch))
     desk.serve()
-    assert second.twin is first
+    assert second.original is first
     desk.tell(desk.broker.told(desk.broker.end(first.id, result=1)))
-    assert list(watch.came) == [first]
+    assert list(watch.completed) == [first]
     third = one(desk.submit(b"[]", key="k"))
     desk.serve()
-    assert (third.id, third.twin) == (first.id, None)
+    assert (third.id, third.original) == (first.id, None)
     later = desk.watch(third)
     desk.serve()
-    assert list(later.came) == [third], "it ended before: nobody would tell"
+    assert list(later.completed) == [third], "it ended before: nobody would tell"
 
 
 def test_questions_are_answered_refused_or_given_up() -> None:
@@ -141,13 +141,13 @@ def test_questions_are_answered_refused_or_given_up() -> None:
     desk.serve()
     assert json.loads(status.answer)["status"] == "queued"
     assert cancel.answer == b"true"
-    assert wrong.trouble is not None
-    assert wrong.trouble.code == -32020
+    assert wrong.fault is not None
+    assert wrong.fault.code == -32020
     assert desk.told("q") == 3
     silent = desk.ask(futures.STATUS, ticket.id, timeout=1)
     desk.pass_time(1 + GRAIN_SECONDS)
-    assert silent.trouble is not None
-    assert silent.trouble.code == 504
+    assert silent.fault is not None
+    assert silent.fault.code == 504
     with pytest.raises(ValueError):
         desk.ask("client_disconnect", "x")
 
@@ -161,7 +161,7 @@ def test_a_question_survives_a_reconnect() -> None:
     desk.back()
     desk.serve()
     assert question.ended
-    assert question.trouble is None
+    assert question.fault is None
 
 
 def test_closing_tells_whoever_waits() -> None:
@@ -172,8 +172,8 @@ def test_closing_tells_whoever_waits() -> None:
     receipt, question = desk.submit(b"[]"), desk.ask(futures.STATUS, accepted.id)
     desk.act("end")
     assert states(receipt) == [futures.UNKNOWN]
-    assert question.trouble is not None
-    assert watch.trouble is not None
+    assert question.fault is not None
+    assert watch.fault is not None
     assert accepted.status == futures.ACCEPTED, "the task goes on"
     assert desk.told("w") == 1
     late = desk.submit(b"[]")
@@ -190,22 +190,22 @@ def test_without_patience_for_a_broker_that_is_gone_whoever_waits_is_told() -> N
     desk.lose()
     for _ in range(20):
         desk.pass_time(0.2)
-        if desk.session.line.state != DOWN:
+        if desk.session.connection.state != DOWN:
             desk.act("closed", "refused")
-    assert watch.trouble is not None
-    assert watch.trouble.code == 599
+    assert watch.fault is not None
+    assert watch.fault.code == 599
     assert ticket.status == futures.ACCEPTED
 
 
 def test_tickets_that_nobody_holds_are_forgotten() -> None:
     desk = Desk()
     for _ in range(10):
-        desk.submit(*[b"[]"] * SWEEP_TICKETS)
+        desk.submit(*[b"[]"] * SWEEP_FUTURES)
         desk.serve()
         desk.news.clear()
     gc.collect()
     desk.submit(b"[]")
-    assert len(desk.asker._watching.known) <= 3 * SWEEP_TICKETS
+    assert len(desk.asker._subscriptions.known) <= 3 * SWEEP_FUTURES
     assert desk.asker.unanswered <= 1
 
 

@@ -35,16 +35,16 @@ def handed(id_: str, attempt: int = 1, **more: Any) -> dict[str, Any]:
 
 def hear(tasks: AssignedTasks, command: str, *what: Any) -> list[Any]:
     news: list[Any] = []
-    tasks.hear(command, msgspec.json.encode(what), news)
+    tasks.receive_tasks(command, msgspec.json.encode(what), news)
     return news
 
 
 def give(tasks: AssignedTasks, *given: dict[str, Any]) -> list[AssignedTask]:
-    return [job for one in hear(tasks, "TASKS", *given) if isinstance(one, TasksAssigned) for job in one.jobs]
+    return [job for one in hear(tasks, "TASKS", *given) if isinstance(one, TasksAssigned) for job in one.tasks]
 
 
 def say(tasks: AssignedTasks, mono: float = 100.0) -> list[Said]:
-    return [(command, msgspec.json.decode(body)) for command, body in tasks.say(Now(mono, NOW.wall))]
+    return [(command, msgspec.json.decode(body)) for command, body in tasks.take_messages(Now(mono, NOW.wall))]
 
 
 def running(*keys: tuple[str, int]) -> Said:
@@ -57,10 +57,10 @@ def test_a_task_goes_from_tasks_to_tasksok():
     assert (job.id, job.attempt, job.method, job.timeout, job.owner) == ("a", 2, "m", 9.0, "b1")
     assert msgspec.json.decode(job.params) == {"x": [1.5, "é"]}
     assert say(tasks) == []
-    assert tasks.begin([job]) == [job]
+    assert tasks.start([job]) == [job]
     assert say(tasks) == [running(("a", 2))]
     tasks.finish(job, b'{"y":1.50}')
-    ((command, body),) = tasks.say(NOW)
+    ((command, body),) = tasks.take_messages(NOW)
     assert (command, body) == ("TASKSDONE", b'[{"id":"a","attempt":2,"result":{"y":1.50}}]'), "as the bytes it came in"
     assert tasks.unfinished == 1
     assert hear(tasks, "TASKSOK", ["a", 2, 200]) == []
@@ -71,23 +71,23 @@ def test_a_task_goes_from_tasks_to_tasksok():
 def test_whatever_the_code_an_acknowledged_result_is_forgotten(code: int):
     tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
-    tasks.begin([job])
+    tasks.start([job])
     tasks.fail(job, b'{"code":-32000,"message":"no"}')
     hear(tasks, "TASKSOK", ["a", 1, code])
-    tasks.come_up()
+    tasks.connected()
     assert say(tasks) == []
 
 
 def test_results_leave_before_what_starts_in_their_place_and_progress_before_results():
     tasks = AssignedTasks()
     one, two, three = give(tasks, handed("a"), handed("b"), handed("c"))
-    tasks.begin([one, two])
+    tasks.start([one, two])
     say(tasks)
     tasks.progress(one, 0.2, "early")
     tasks.progress(one, 0.9, "late")
     tasks.finish(one, b"1")
     tasks.fail(two, b'{"code":1}')
-    tasks.begin([three])
+    tasks.start([three])
     assert say(tasks) == [
         ("TASKSTATUS", [{"id": "a", "attempt": 1, "status": "running", "progress": 0.9, "note": "late"}]),
         ("TASKSDONE", [{"id": "a", "attempt": 1, "result": 1}, {"id": "b", "attempt": 1, "error": {"code": 1}}]),
@@ -98,15 +98,15 @@ def test_results_leave_before_what_starts_in_their_place_and_progress_before_res
 def test_a_new_connection_hears_of_what_runs_and_of_every_result_again():
     tasks = AssignedTasks()
     one, two, _ = give(tasks, handed("a"), handed("b"), handed("c"))
-    tasks.begin([one, two])
+    tasks.start([one, two])
     tasks.finish(one, b"1")
     say(tasks)
     for _ in range(3):
         assert tasks.holds(1_000) == [("b", 1), ("a", 1), ("c", 1)]
-        tasks.come_up()
+        tasks.connected()
         assert say(tasks) == [("TASKSDONE", [{"id": "a", "attempt": 1, "result": 1}]), running(("b", 1))]
     hear(tasks, "TASKSOK", ["a", 1, 200])
-    tasks.come_up()
+    tasks.connected()
     assert say(tasks) == [running(("b", 1))]
 
 
@@ -114,7 +114,7 @@ def test_a_cancelled_task_that_waits_never_begins():
     tasks = AssignedTasks()
     one, two = give(tasks, handed("a"), handed("b"))
     assert hear(tasks, "TASKSCANCEL", ["a", 1], ["unknown", 1], ["b", 7]) == []
-    assert tasks.begin([one, two]) == [two]
+    assert tasks.start([one, two]) == [two]
     assert one.stop
     assert tasks.holds(1_000) == [("b", 1)]
 
@@ -122,16 +122,16 @@ def test_a_cancelled_task_that_waits_never_begins():
 def test_a_cancelled_task_that_runs_is_told_to_stop_and_says_nothing_more():
     tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
-    tasks.begin([job])
+    tasks.start([job])
     say(tasks)
     tasks.progress(job, 0.5, "")
     (stopped,) = hear(tasks, "TASKSCANCEL", ["a", 1])
     assert isinstance(stopped, TasksStopped)
-    assert (stopped.jobs, job.stop) == ([job], True)
+    assert (stopped.tasks, job.stop) == ([job], True)
     tasks.progress(job, 0.6, "")
     tasks.finish(job, b"1")
     tasks.fail(job, b"{}")
-    tasks.come_up()
+    tasks.connected()
     assert (say(tasks), tasks.holds(1_000), tasks.unfinished) == ([], [], 0)
 
 
@@ -139,19 +139,19 @@ def test_a_cancelled_task_that_runs_is_told_to_stop_and_says_nothing_more():
 def test_a_task_that_is_not_ours_any_more_is_stopped(code: int):
     tasks = AssignedTasks()
     runs, waits = give(tasks, handed("a"), handed("b"))
-    tasks.begin([runs])
+    tasks.start([runs])
     (stopped,) = hear(tasks, "TASKSOK", ["a", 1, code], ["b", 1, code])
-    assert stopped.jobs == [runs]
+    assert stopped.tasks == [runs]
     assert runs.stop
     assert waits.stop
-    assert tasks.begin([waits]) == []
+    assert tasks.start([waits]) == []
 
 
 def test_a_task_that_is_handed_out_twice_is_run_once():
     tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
     assert give(tasks, handed("a")) == []
-    tasks.begin([job])
+    tasks.start([job])
     assert give(tasks, handed("a")) == []
     tasks.finish(job, b"1")
     assert give(tasks, handed("a")) == []
@@ -160,18 +160,18 @@ def test_a_task_that_is_handed_out_twice_is_run_once():
 def test_a_newer_attempt_takes_the_place_of_an_older_one():
     tasks = AssignedTasks()
     runs, waits, other = give(tasks, handed("a"), handed("b"), handed("c", 2))
-    tasks.begin([runs])
+    tasks.start([runs])
     news = hear(tasks, "TASKS", handed("a", 2), handed("b", 3))
-    assert [one.jobs for one in news if isinstance(one, TasksStopped)] == [[runs]]
+    assert [one.tasks for one in news if isinstance(one, TasksStopped)] == [[runs]]
     assert waits.stop
     assert not other.stop
     assert sorted(tasks.holds(1_000)) == [("a", 2), ("b", 3), ("c", 2)]
 
 
 def test_nothing_begins_beyond_the_bytes_that_may_be_kept():
-    tasks = AssignedTasks(max_kept_bytes=100)
+    tasks = AssignedTasks(max_unconfirmed_bytes=100)
     one, two = give(tasks, handed("a"), handed("b"))
-    tasks.begin([one, two])
+    tasks.start([one, two])
     tasks.finish(one, b"0" * 100)
     assert not tasks.is_full
     tasks.finish(two, b"0")
@@ -186,7 +186,7 @@ def test_large_results_are_said_in_parts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(messages, "MAX_BODY_TASKS", 3)
     tasks = AssignedTasks()
     jobs = give(tasks, *(handed(str(number)) for number in range(8)))
-    tasks.begin(jobs)
+    tasks.start(jobs)
     for job, size in zip(jobs, (60, 60, 500, 10, 10, 10, 10, 10), strict=True):
         tasks.finish(job, b'"%b"' % (b"x" * size))
     said = say(tasks)
@@ -198,32 +198,32 @@ def test_large_results_are_said_in_parts(monkeypatch: pytest.MonkeyPatch):
 def test_holds_name_what_runs_first_and_let_go_what_waits_beyond_the_room():
     tasks = AssignedTasks()
     jobs = give(tasks, *(handed(f"task-{number}") for number in range(100)))
-    tasks.begin(jobs[50:52])
+    tasks.start(jobs[50:52])
     tasks.finish(jobs[51], b"1")
     each = len('["task-50",1],')
     held = tasks.holds(10 * each)
     assert held[:2] == [("task-50", 1), ("task-51", 1)]
     assert len(held) == 10
-    assert [job.id for job in tasks.begin(jobs)] == [id_ for id_, _ in held[2:]]
+    assert [job.id for job in tasks.start(jobs)] == [id_ for id_, _ in held[2:]]
     assert tasks.holds(100 * each)[-1] == ("task-51", 1), "the rest was let go"
 
 
 def test_what_runs_is_not_let_go_though_there_is_no_room():
     tasks = AssignedTasks()
     jobs = give(tasks, handed("a"), handed("b"), handed("c"))
-    tasks.begin(jobs[:1])
+    tasks.start(jobs[:1])
     tasks.finish(jobs[0], b"1")
-    tasks.begin(jobs[1:2])
+    tasks.start(jobs[1:2])
     assert tasks.holds(0) == []
     assert [job.state for job in jobs] == [ENDED, RUNNING, ENDED]
-    tasks.come_up()
+    tasks.connected()
     assert [what[0]["id"] for _, what in say(tasks)] == ["a", "b"]
 
 
 def test_a_result_that_nobody_takes_is_said_again_after_a_while():
     tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
-    tasks.begin([job])
+    tasks.start([job])
     assert tasks.deadline() is None
     tasks.finish(job, b"1")
     say(tasks, 100.0)
@@ -231,8 +231,8 @@ def test_a_result_that_nobody_takes_is_said_again_after_a_while():
     for mono in range(100, 300):
         tasks.tick(Now(float(mono), 0.0))
         times += [mono for _ in say(tasks, float(mono))]
-    assert times[0] <= 100 + 2 * assigned_tasks.AGAIN_SECONDS
-    assert {later - one for one, later in pairwise(times)} == {assigned_tasks.AGAIN_SECONDS}
+    assert times[0] <= 100 + 2 * assigned_tasks.RESEND_SECONDS
+    assert {later - one for one, later in pairwise(times)} == {assigned_tasks.RESEND_SECONDS}
     hear(tasks, "TASKSOK", ["a", 1, 200])
     tasks.tick(Now(1_000.0, 0.0))
     assert (say(tasks), tasks.deadline()) == ([], None)
@@ -247,7 +247,7 @@ def test_what_cannot_be_understood_changes_nothing(command: str, body: bytes):
     tasks = AssignedTasks()
     (job,) = give(tasks, handed("a"))
     news: list[Any] = []
-    tasks.hear(command, body, news)
+    tasks.receive_tasks(command, body, news)
     assert (news, job.state, tasks.holds(1_000)) == ([], WAITING, [("a", 1)])
 
 
@@ -268,25 +268,25 @@ def test_a_job_does_not_keep_its_whole_message_in_memory():
 
 def test_a_result_waits_for_its_owner_and_is_told_to_nobody_else():
     tasks = AssignedTasks()
-    tasks.meet("b1")
+    tasks.set_broker("b1")
     done, runs, waits = give(tasks, handed("done"), handed("runs"), handed("waits"))
-    tasks.begin([done, runs])
+    tasks.start([done, runs])
     tasks.finish(done, b"1")
-    tasks.meet("b2")
-    tasks.come_up()
+    tasks.set_broker("b2")
+    tasks.connected()
     assert say(tasks) == [], "they are b1's"
     assert tasks.holds(1_000) == []
     assert tasks.is_idle, "nothing of b2's is in hand"
     (own,) = give(tasks, handed("own", owner="b2"))
-    assert tasks.begin([own]) == [own]
+    assert tasks.start([own]) == [own]
     tasks.progress(runs, 0.5, "half")
     assert say(tasks) == [running(("own", 1))]
     hear(tasks, "TASKSOK", ["done", 1, 404])
     tasks.finish(runs, b"2")
     assert say(tasks) == []
-    tasks.meet("b1")
+    tasks.set_broker("b1")
     assert sorted(tasks.holds(1_000)) == [("done", 1), ("runs", 1), ("waits", 1)]
-    tasks.come_up()
+    tasks.connected()
     ((command, said),) = say(tasks)
     assert (command, {one["id"]: one["result"] for one in said}) == ("TASKSDONE", {"done": 1, "runs": 2})
     hear(tasks, "TASKSOK", ["done", 1, 200], ["runs", 1, 200])
@@ -295,16 +295,16 @@ def test_a_result_waits_for_its_owner_and_is_told_to_nobody_else():
 
 
 def test_results_of_brokers_that_stay_away_stop_nobody_and_are_bounded():
-    tasks = AssignedTasks(max_kept_bytes=10)
-    tasks.meet("b1")
+    tasks = AssignedTasks(max_unconfirmed_bytes=10)
+    tasks.set_broker("b1")
     jobs = give(tasks, *(handed(str(number)) for number in range(5)))
-    tasks.begin(jobs)
-    tasks.meet("b2")
+    tasks.start(jobs)
+    tasks.set_broker("b2")
     for job in jobs:
         tasks.finish(job, b'"abc"')
     assert not tasks.is_full, "work for b2 may begin"
-    tasks.meet("b1")
-    tasks.come_up()
+    tasks.set_broker("b1")
+    tasks.connected()
     ((_, said),) = say(tasks)
     assert [one["id"] for one in said] == ["3", "4"], "the newest that fit"
 
@@ -312,13 +312,13 @@ def test_results_of_brokers_that_stay_away_stop_nobody_and_are_bounded():
 def test_whoever_gave_a_task_is_told_of_it_whatever_its_name():
     """The address stayed and the broker behind it did not, or a group owns its tasks."""
     tasks = AssignedTasks()
-    tasks.meet("b1")
+    tasks.set_broker("b1")
     (job,) = give(tasks, handed("a", owner="group"))
-    tasks.begin([job])
+    tasks.start([job])
     tasks.finish(job, b"1")
     assert [command for command, _ in say(tasks)] == ["TASKSDONE", "TASKSTATUS"]
-    tasks.meet("b2")
-    tasks.come_up()
+    tasks.set_broker("b2")
+    tasks.connected()
     assert say(tasks) == []
     give(tasks, handed("other", owner="group"))
     assert [command for command, _ in say(tasks)] == ["TASKSDONE"]
@@ -327,10 +327,10 @@ def test_whoever_gave_a_task_is_told_of_it_whatever_its_name():
 @pytest.mark.parametrize(("owner", "broker"), [("", "b2"), ("b1", ""), (None, "b2")])
 def test_what_belongs_to_nobody_known_is_told_to_anybody(owner: str | None, broker: str):
     tasks = AssignedTasks()
-    tasks.meet("b1")
+    tasks.set_broker("b1")
     (job,) = give(tasks, handed("a", owner=owner))
-    tasks.begin([job])
-    tasks.meet(broker)
+    tasks.start([job])
+    tasks.set_broker(broker)
     tasks.finish(job, b"1")
     assert [command for command, _ in say(tasks)] == ["TASKSDONE"]
 
@@ -340,7 +340,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tasks = AssignedTasks(max_kept_bytes=40)
+        self.tasks = AssignedTasks(max_unconfirmed_bytes=40)
         self.jobs: dict[tuple[str, int], AssignedTask] = {}
         self.ended: set[tuple[str, int]] = set()
         """Finished, and not cancelled before that."""
@@ -374,7 +374,7 @@ class AnyOrder(RuleBasedStateMachine):
     def begin(self, number: int, attempt: int) -> None:
         job = self.jobs.get((str(number), attempt))
         if job is not None and not self.tasks.is_full:
-            for begun in self.tasks.begin([job]):
+            for begun in self.tasks.start([job]):
                 assert (begun.id, begun.attempt) not in self.cancelled
             self.say()
 
@@ -423,7 +423,7 @@ class AnyOrder(RuleBasedStateMachine):
         named = set(self.tasks.holds(1_000_000))
         live = {key for key, job in self.jobs.items() if job.state in (WAITING, RUNNING)}
         assert named == live | (self.ended - self.taken)
-        self.tasks.come_up()
+        self.tasks.connected()
         self.up, self.arrived, self.announced = True, set(), set()
         self.say()
         assert self.arrived == self.ended - self.taken
@@ -444,12 +444,12 @@ TestAnyOrder.settings = examples(100, stateful_step_count=40)
 def test_a_recall_takes_what_waits_and_leaves_what_has_begun():
     tasks = AssignedTasks()
     ran, waits, ended = give(tasks, handed("ran"), handed("waits"), handed("ended"))
-    tasks.begin([ran, ended])
+    tasks.start([ran, ended])
     tasks.finish(ended, b"1")
-    list(tasks.say(NOW))
-    tasks.give_back(msgspec.json.encode([["ran", 1], ["waits", 1], ["waits", 2], ["ended", 1], ["nobody", 1]]))
+    list(tasks.take_messages(NOW))
+    tasks.recall(msgspec.json.encode([["ran", 1], ["waits", 1], ["waits", 2], ["ended", 1], ["nobody", 1]]))
     assert say(tasks) == [("TASKSTATUS", [{"id": "waits", "attempt": 1, "status": "returned"}])]
-    assert tasks.begin([waits]) == [], "what was given back never begins"
+    assert tasks.start([waits]) == [], "what was given back never begins"
     assert tasks.holds(1_000) == [("ran", 1), ("ended", 1)]
     tasks.finish(ran, b"2")
     assert [body[0]["id"] for _, body in say(tasks)] == ["ran"]

@@ -138,7 +138,7 @@ def test_a_frontend_joins_by_token_and_is_known_from_then_on(tmp_path: Path) -> 
         admin, user = Machine(tmp_path / "admin"), Machine(tmp_path / "user")
         refused = user.run("call", "--join", place(lock, "frontend"))
         assert refused.returncode == 3
-        assert "wants a key" in refused.stderr
+        assert "requires a key" in refused.stderr
         made = json.loads(new_token(admin, lock, "frontend", "--json", "--name", "alice"))
         joined = user.run(
             "keys", "join", "frontend", place(lock, "frontend"), "--token", "-", "--name", "alice", stdin=made["token"]

@@ -93,14 +93,14 @@ class Scale0Handler:
             door: {
                 rule.command: (brokers if door in PEER_SOCKETS else clients)[rule.command]
                 for rule in RULES
-                if door in rule.doors
+                if door in rule.sockets
             }
             for door in DOORS
         }
-        self._states = {door: {rule.command: rule.states for rule in RULES if door in rule.doors} for door in DOORS}
+        self._states = {door: {rule.command: rule.states for rule in RULES if door in rule.sockets} for door in DOORS}
         self._codecs = {
             door: wire.Codec(
-                {rule.command: rule.schema for rule in RULES if door in rule.doors},
+                {rule.command: rule.schema for rule in RULES if door in rule.sockets},
                 {rule.command for rule in RULES if rule.hot},
                 COMMANDS,
                 state.limits,

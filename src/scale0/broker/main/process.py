@@ -49,7 +49,7 @@ from scale0.kernel.log_context import about
 from scale0.storage.interface import Store, StoreFenced
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.sqlite.store import SqliteStore
-from scale0.transport.core.chunking import portions_of
+from scale0.transport.core.codec import batch_splitter
 from scale0.transport.core.sockets import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
 from scale0.transport.edge.client_keys import KEY
 
@@ -144,7 +144,7 @@ async def serve(
         )
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
-        most, cut = config.limits().max_client_bytes, portions_of(config.limits(), broker.ignores)
+        most, cut = config.limits().max_client_bytes, batch_splitter(config.limits(), broker.ignores)
         runner = Runner(broker, doors, publishers, commits, journal.append, read_now, answers.find, most, cut)
         step = Effects()
         start_broker(broker, opened, now, step)

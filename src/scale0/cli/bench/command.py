@@ -206,7 +206,7 @@ def machine_here(folder: Path, core_steps: float) -> MachineFacts:
     import platform
 
     from scale0.cli.bench.output import MachineFacts
-    from scale0.transport.edge.zmq_version import libzmq_version
+    from scale0.transport.edge.zmq_context import libzmq_version
 
     return MachineFacts(
         scale0=__version__,

@@ -1,1 +1,1 @@
-"""The end of a program that submits tasks."""
+"""The client side of tasks: submit them, and wait for results."""

@@ -1,7 +1,7 @@
-"""What a task client keeps of its tasks: tickets, receipts, watches and questions.
+"""The records of a task client: futures, submission receipts, waits and queries.
 
-Lives here: plain records that `asker` fills and their owner reads. Never here: a frame, a wait, or when anything is
-filled. Invariants: a ticket that has ended keeps its value; `tag` is the owner's own and is only handed back.
+`task_client` fills them, and their owner reads them. Invariants: a future that has ended keeps its value; `tag` belongs
+to the owner, and is only handed back.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from typing import Any, Final
 import msgspec
 
 NEW: Final = 0
-"""On its way: nobody has said yet that it is stored."""
+"""Submitted, and not acknowledged yet."""
 ACCEPTED: Final = 1
-"""Stored by the broker, and not ended as far as we know."""
+"""Stored by the broker, and not known to have ended."""
 REFUSED: Final = -1
-"""The broker did not take it: it will never run."""
+"""The broker rejected it: it will never run."""
 UNKNOWN: Final = -2
-"""No answer came: it may be stored, or not."""
+"""No acknowledgement came: it may be stored, or not."""
 MISSING: Final = -3
-"""The broker does not know it (any more), or it is not ours."""
+"""The broker does not know it (any more), or it belongs to another client."""
 
-HELLO: Final = "client_connect"
+CONNECT: Final = "client_connect"
 STATUS: Final = "client_task_status"
 CANCEL: Final = "client_task_cancel"
 WAIT: Final = "client_task_wait"
-LOOK: Final = "look"
-"""A wait that does not wait: in case a notification got lost."""
+POLL: Final = "look"
+"""A wait with a timeout of 0, in case a notification was lost."""
 CHECK: Final = "check"
-"""A status that we ask for ourselves: is it there at all?"""
-OWN_QUESTIONS: Final = frozenset({HELLO, WAIT, LOOK})
-"""Made anew for each connection, in place of being sent again."""
+"""Our own status query: does the task exist?"""
+OWN_QUERIES: Final = frozenset({CONNECT, WAIT, POLL})
+"""Queries that are made again for each connection, instead of being sent again."""
 
 
 class TaskFault(msgspec.Struct, frozen=True, gc=False):
-    """Why something did not come about: a JSON-RPC error, or our own code of PROTOCOL 5 (a positive one)."""
+    """Why something failed: a JSON-RPC error, or a (positive) code of PROTOCOL 5."""
 
     code: int
     message: str
     data: bytes = b""
-    """JSON; empty: none."""
+    """JSON; empty if there is none."""
 
 
 class FutureChanged(msgspec.Struct, frozen=True, gc=False):
-    """News: look again at what you wait for."""
+    """Notification: what the owner of `tag` waits for has changed."""
 
     tag: Any
 
 
 class SubmissionTemplate:
-    """What all tickets of one service and one set of options have in common, ready for the wire."""
+    """The encoded parts that all submissions with one service and one set of options share."""
 
     __slots__ = ("head", "keyed", "notify", "service", "tail")
 
@@ -67,99 +67,111 @@ class TaskFuture:
     """One task, as its client knows it."""
 
     __slots__ = (
-        *("__weakref__", "at", "ended", "id", "order", "part", "receipt", "sent", "status"),
-        *("told_by", "tries", "trouble", "twin", "value", "watches"),
+        *("__weakref__", "broker", "ended", "id", "template", "part", "receipt", "sent", "status"),
+        *("pushed_on", "tries", "fault", "original", "value", "waits"),
     )
 
     def __init__(
-        self, id_: str, order: SubmissionTemplate | None, receipt: SubmissionReceipt | None, part: bytes
+        self, id_: str, template: SubmissionTemplate | None, receipt: SubmissionReceipt | None, part: bytes
     ) -> None:
         self.id = id_
-        self.order = order
-        """None: it was submitted elsewhere, or at another time."""
+        self.template = template
+        """None if it was submitted elsewhere, or earlier."""
         self.receipt = receipt
-        """Until it is acknowledged."""
+        """Set until it is acknowledged."""
         self.part = part
         """The call that submits it, until it is acknowledged."""
-        self.status = NEW if order is not None else ACCEPTED
+        self.status = NEW if template is not None else ACCEPTED
         """One of the above, or FINISHED, FAILED or CANCELLED of `storage.task_rows`."""
         self.ended = False
         self.value = b""
-        """JSON: what it returned."""
-        self.trouble: TaskFault | None = None
-        self.watches: list[FutureWait] | None = None
-        self.twin: TaskFuture | None = None
-        """Its key was used before: the task that it stands for."""
-        self.at = ""
-        """The broker that has it, or may have it; empty: nobody knows."""
+        """The result in JSON."""
+        self.fault: TaskFault | None = None
+        self.waits: list[FutureWait] | None = None
+        self.original: TaskFuture | None = None
+        """Its key was used before: the future of the first task with this key."""
+        self.broker = ""
+        """The broker that has, or may have, it; empty if unknown."""
         self.tries = 0
-        """How often it may have left."""
+        """How often it may have been sent."""
         self.sent = 0
-        """The connection that it last left on."""
-        self.told_by = 0
-        """The connection on which its end will be told; another one than the present: ask."""
+        """The number of the connection on which it was last sent."""
+        self.pushed_on = 0
+        """The number of the connection on which its end will be pushed; on any other, ask for it."""
 
     @property
     def service(self) -> str:
-        """What it was submitted to, if that was here."""
-        return self.order.service if self.order is not None else ""
+        return self.template.service if self.template is not None else ""
 
 
 class SubmissionReceipt:
-    """Tickets that were submitted together, and wait to be acknowledged together."""
+    """Futures that were submitted together, and are acknowledged together."""
 
-    __slots__ = ("bucket", "deadline", "ended", "left", "tag")
+    __slots__ = ("bucket", "deadline", "ended", "remaining", "tag")
 
     def __init__(self, tag: Any, deadline: float) -> None:
         self.tag = tag
         self.deadline = deadline
         self.ended = False
         self.bucket = 0
-        self.left = 0
-        """How many are not answered yet."""
+        self.remaining = 0
+        """How many are not acknowledged yet."""
 
 
 class FutureWait:
-    """Somebody who waits for tickets to end."""
+    """Waits for futures to end."""
 
-    __slots__ = ("came", "tag", "trouble")
+    __slots__ = ("completed", "fault", "tag")
 
     def __init__(self, tag: Any) -> None:
         self.tag = tag
-        self.came: deque[TaskFuture] = deque()
-        """Those that ended, in that order, until the owner takes them."""
-        self.trouble: TaskFault | None = None
-        """Why nothing more will come to this watch."""
+        self.completed: deque[TaskFuture] = deque()
+        """Futures that ended, in order, until the owner removes them."""
+        self.fault: TaskFault | None = None
+        """Why this wait will get nothing more."""
 
     @property
     def ended(self) -> bool:
-        """True if there is something to be seen."""
-        return bool(self.came) or self.trouble is not None
+        """True if there is something to read."""
+        return bool(self.completed) or self.fault is not None
 
 
 class TaskQuery:
-    """One call about tasks that are there already."""
+    """One call about existing tasks."""
 
     __slots__ = (
-        *("answer", "at", "bucket", "deadline", "ended", "kind", "number", "part", "sent", "tag", "tickets", "tries"),
-        "trouble",
+        *(
+            "answer",
+            "broker",
+            "bucket",
+            "deadline",
+            "ended",
+            "kind",
+            "number",
+            "part",
+            "sent",
+            "tag",
+            "futures",
+            "tries",
+        ),
+        "fault",
     )
 
     def __init__(
-        self, kind: str, number: int, part: bytes, deadline: float, tag: Any, tickets: Sequence[TaskFuture] = ()
+        self, kind: str, number: int, part: bytes, deadline: float, tag: Any, futures: Sequence[TaskFuture] = ()
     ) -> None:
         self.kind = kind
         self.number = number
         """The id of its call."""
-        self.at = ""
-        """The broker that it is for; empty: any."""
+        self.broker = ""
+        """The broker that it is for; empty for any."""
         self.part = part
         self.deadline = deadline
         self.tag = tag
-        self.tickets = tickets
+        self.futures = futures
         self.ended = False
         self.bucket = 0
         self.tries = 0
         self.sent = 0
         self.answer = b""
-        self.trouble: TaskFault | None = None
+        self.fault: TaskFault | None = None

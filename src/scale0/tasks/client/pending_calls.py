@@ -1,8 +1,7 @@
-"""The calls of a task client that have no answer yet: what goes out next, and what is said again.
+"""The unanswered calls of a task client: what is sent next, and what is sent again.
 
-Lives here: `PendingCalls`. Never here: what an answer means (`asker`), or which tasks are watched (`watching`).
-Invariants: whatever was not answered goes out again on the next connection, except our own questions, which are asked
-anew; a try counts only if it may have left.
+Invariants: every unanswered call is sent again on the next connection, except our own queries, which are made again; a
+try counts only if the message may have left.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from scale0.kernel.clock import Now
 from scale0.kernel.limits import Limits
 from scale0.kernel.timers import LazyTimerWheel
 from scale0.tasks.client import responses
-from scale0.tasks.client.futures import OWN_QUESTIONS, SubmissionReceipt, TaskFuture, TaskQuery
-from scale0.tasks.client.subscriptions import Call, OutgoingCalls
+from scale0.tasks.client.futures import OWN_QUERIES, SubmissionReceipt, TaskFuture, TaskQuery
+from scale0.tasks.client.subscriptions import Call
+from scale0.transport.core.session import SessionEffects
 
 
 class PendingCalls:
-    """The submissions and questions of one client that are under way."""
-
-    __slots__ = ("_limits", "again", "again_at", "by_number", "connection", "last", "queue", "timers")
+    __slots__ = ("_limits", "by_number", "connection", "delayed", "delayed_until", "last", "queue", "timers")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -29,14 +27,14 @@ class PendingCalls:
         """The number of the last call."""
         self.by_number: dict[int, Call] = {}
         self.queue: list[Call] = []
-        """To be sent with the next flush, in the order in which it was said."""
-        self.again: list[Call] = []
-        """What the broker could not take just now."""
-        self.again_at = 0.0
+        """To be sent with the next flush, in order."""
+        self.delayed: list[Call] = []
+        """Calls that the broker could not accept for the moment."""
+        self.delayed_until = 0.0
         self.timers: LazyTimerWheel[SubmissionReceipt | TaskQuery] = LazyTimerWheel()
         self.connection = 0
 
-    def ask(
+    def query(
         self,
         kind: str,
         method: str,
@@ -44,85 +42,80 @@ class PendingCalls:
         seconds: float,
         now: Now,
         tag: Any = None,
-        about: Sequence[TaskFuture] = (),
+        futures: Sequence[TaskFuture] = (),
     ) -> TaskQuery:
-        """A new question, with a deadline."""
+        """Make a new query, with a deadline."""
         self.last += 1
         part = responses.call(method, params, self.last)
-        question = TaskQuery(kind, self.last, part, now.mono + seconds, tag, about)
-        self.by_number[self.last] = question
-        self.timers.add(question, now.mono)
-        self.queue.append(question)
-        return question
+        query = TaskQuery(kind, self.last, part, now.mono + seconds, tag, futures)
+        self.by_number[self.last] = query
+        self.timers.add(query, now.mono)
+        self.queue.append(query)
+        return query
 
-    def close(self, question: TaskQuery) -> None:
-        """It has its answer, or needs none any more."""
-        question.ended = True
-        self.timers.remove(question)
+    def close(self, query: TaskQuery) -> None:
+        query.ended = True
+        self.timers.remove(query)
 
-    def hold(self, number: int, one: Call, at: float) -> None:
-        """The broker did not take it just now: say it again then."""
-        self._keep_back(one)
-        self.by_number[number] = one
-        if not self.again:
-            self.again_at = at
-        self.again.append(one)
+    def delay(self, number: int, call: Call, until: float) -> None:
+        """The broker could not accept it for the moment: send it again at `until`."""
+        self._mark_unsent(call)
+        self.by_number[number] = call
+        if not self.delayed:
+            self.delayed_until = until
+        self.delayed.append(call)
 
     def resume(self) -> None:
-        """A new connection: all that was not answered goes out again."""
+        """A new connection: everything unanswered is sent again."""
         self.connection += 1
-        for number, one in list(self.by_number.items()):
-            if isinstance(one, TaskQuery) and one.kind in OWN_QUESTIONS:
+        for number, call in list(self.by_number.items()):
+            if isinstance(call, TaskQuery) and call.kind in OWN_QUERIES:
                 del self.by_number[number]
-                self.close(one)
-        self.again = []
+                self.close(call)
+        self.delayed = []
         self.queue = list(self.by_number.values())
 
     def unsent(self, frame: bytes) -> None:
-        """This never left."""
         for number in responses.ids_of(frame):
             if number in self.by_number:
-                self._keep_back(self.by_number[number])
+                self._mark_unsent(self.by_number[number])
 
     def never_connected(self) -> None:
-        """The last connection never came to be."""
-        for one in self.by_number.values():
-            self._keep_back(one)
+        for call in self.by_number.values():
+            self._mark_unsent(call)
 
-    def _keep_back(self, one: Call) -> None:
-        if one.sent and one.sent == self.connection:
-            one.sent, one.tries = 0, one.tries - 1
-            one.at = one.at if one.tries else ""
+    def _mark_unsent(self, call: Call) -> None:
+        if call.sent and call.sent == self.connection:
+            call.sent, call.tries = 0, call.tries - 1
+            call.broker = call.broker if call.tries else ""
 
     def take(self, now: Now) -> list[Call]:
-        """What is to be sent now."""
-        if self.again and now.mono >= self.again_at:
-            self.queue += self.again
-            self.again = []
+        """The calls to send now."""
+        if self.delayed and now.mono >= self.delayed_until:
+            self.queue += self.delayed
+            self.delayed = []
         queue, self.queue = self.queue, []
         return queue
 
-    def send(self, queue: Sequence[Call], waits: Sequence[Call], broker: str, out: OutgoingCalls) -> None:
-        """These go to this broker now."""
+    def send(self, queue: Sequence[Call], waits: Sequence[Call], broker: str, effects: SessionEffects) -> None:
+        """Send these calls to this broker."""
         limits = self._limits
         if queue:
             for frame in responses.frames_of(queue, limits.max_batch_messages, limits.max_message_bytes):
-                out.sends.append([frame])
+                effects.sends.append([frame])
         for wait in waits:
-            # Alone: a wait inside an array does not wait.
-            out.sends.append([wait.part])
+            # Each wait alone: the broker does not wait for one inside an array.
+            effects.sends.append([wait.part])
         connection = self.connection
         for calls in (queue, waits):
-            for one in calls:
-                one.tries += 1
-                one.sent, one.at = connection, broker
+            for call in calls:
+                call.tries += 1
+                call.sent, call.broker = connection, broker
 
     def drop_ended(self) -> None:
-        """Nobody waits any more for some of these."""
-        self.queue = [one for one in self.queue if not one.ended]
-        self.again = [one for one in self.again if not one.ended]
+        self.queue = [call for call in self.queue if not call.ended]
+        self.delayed = [call for call in self.delayed if not call.ended]
 
     def clear(self) -> None:
-        """There will be no answers."""
         self.by_number.clear()
-        self.queue, self.again = [], []
+        self.queue, self.delayed = [], []

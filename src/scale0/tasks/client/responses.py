@@ -1,7 +1,7 @@
-"""JSON-RPC as a task client speaks it: calls to bytes, and frames to answers.
+"""The JSON-RPC encoding of a task client: calls to bytes, and frames to responses.
 
-Lives here: bytes. Never here: who asked. Invariant: whatever a frame holds, `read_answers` raises nothing; what it
-cannot read of an array costs only that element.
+Invariant: `read_responses` raises nothing, whatever a frame holds; an invalid element of an array does not affect the
+others.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class RpcErrorBody(msgspec.Struct, gc=False):
     message: str = ""
     data: msgspec.Raw = msgspec.Raw()
 
-    def trouble(self) -> TaskFault:
-        """As it is kept: without the frame that it came in."""
+    def fault(self) -> TaskFault:
+        """A copy that does not keep the whole frame alive."""
         return TaskFault(self.code, self.message, bytes(self.data))
 
 
 class Completed(msgspec.Struct, gc=False):
-    """The end of a task, as it is pushed or as a wait tells it."""
+    """The end of a task, as it is pushed or as a wait returns it."""
 
     task_id: str
     status: str
@@ -41,7 +41,7 @@ class Completed(msgspec.Struct, gc=False):
 
 
 class RpcResponse(msgspec.Struct, gc=False):
-    """An answer, or a notification (with `method`)."""
+    """A response, or a notification (with `method`)."""
 
     id: int | None = None
     result: msgspec.Raw = msgspec.Raw()
@@ -63,17 +63,16 @@ _rows: Final = msgspec.json.Decoder(list[Completed])
 _text: Final = msgspec.json.Decoder(str)
 
 
-def read_answers(frame: bytes) -> Sequence[RpcResponse]:
-    """What the broker said, as far as it can be understood."""
+def read_responses(frame: bytes) -> Sequence[RpcResponse]:
     try:
         if frame[:1] == b"[":
             return _many.decode(frame)
         return (_one.decode(frame),)
     except (msgspec.DecodeError, RecursionError, ValueError):
-        return tuple(_walk(frame))
+        return tuple(_read_elements(frame))
 
 
-def _walk(frame: bytes) -> Iterator[RpcResponse]:
+def _read_elements(frame: bytes) -> Iterator[RpcResponse]:
     if frame[:1] != b"[":
         return
     try:
@@ -88,7 +87,6 @@ def _walk(frame: bytes) -> Iterator[RpcResponse]:
 
 
 def read_rows(result: msgspec.Raw) -> Sequence[Completed]:
-    """What a wait brought."""
     try:
         return _rows.decode(result)
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -96,7 +94,6 @@ def read_rows(result: msgspec.Raw) -> Sequence[Completed]:
 
 
 def read_text(result: msgspec.Raw) -> str | None:
-    """A result that should be a string."""
     try:
         return _text.decode(result)
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -106,18 +103,17 @@ def read_text(result: msgspec.Raw) -> str | None:
 def ids_of(frame: bytes) -> list[int]:
     """The ids of the calls in a frame of our own."""
     if frame[:1] == b"[":
-        return [one.id for one in _ids.decode(frame)]
+        return [item.id for item in _ids.decode(frame)]
     return [_id.decode(frame).id]
 
 
 def call(method: str, params: Sequence[Any], number: int) -> bytes:
-    """One call."""
-    said = {"jsonrpc": "2.0", "method": PREFIX + method, "params": params, "id": number}
-    return _to_json(said)
+    message = {"jsonrpc": "2.0", "method": PREFIX + method, "params": params, "id": number}
+    return _to_json(message)
 
 
-def order_of(client_id: str, service: str, options: Mapping[str, Any]) -> SubmissionTemplate:
-    """The two ends of the calls that submit tasks: between them stand the params and the id."""
+def template_of(client_id: str, service: str, options: Mapping[str, Any]) -> SubmissionTemplate:
+    """The constant parts of the calls that submit tasks; the params and the id stand between them."""
     head = b'{"jsonrpc":"2.0","method":"%bclient_new_task","params":[%b,%b,' % (
         PREFIX.encode(),
         _to_json(client_id),
@@ -128,23 +124,21 @@ def order_of(client_id: str, service: str, options: Mapping[str, Any]) -> Submis
 
 
 class CallSize(Protocol):
-    """What a call weighs."""
-
     part: bytes
 
 
-def frames_of(calls: Sequence[CallSize], most_calls: int, most_bytes: int) -> Iterator[bytes]:
-    """Calls as few arrays, each within the limits; one call alone may weigh more, and is then alone."""
+def frames_of(calls: Sequence[CallSize], max_calls: int, max_bytes: int) -> Iterator[bytes]:
+    """Calls as few arrays, each within the limits; a call that is larger than the limit goes alone."""
     parts = [call.part for call in calls]
-    if len(parts) <= most_calls and sum(map(len, parts)) + len(parts) < most_bytes:
+    if len(parts) <= max_calls and sum(map(len, parts)) + len(parts) < max_bytes:
         yield b"[" + b",".join(parts) + b"]"
         return
-    box: list[bytes] = []
-    weight = 2
+    chunk: list[bytes] = []
+    size = 2
     for part in parts:
-        if box and (len(box) >= most_calls or weight + len(part) + 1 > most_bytes):
-            yield b"[" + b",".join(box) + b"]"
-            box, weight = [], 2
-        box.append(part)
-        weight += len(part) + 1
-    yield b"[" + b",".join(box) + b"]"
+        if chunk and (len(chunk) >= max_calls or size + len(part) + 1 > max_bytes):
+            yield b"[" + b",".join(chunk) + b"]"
+            chunk, size = [], 2
+        chunk.append(part)
+        size += len(part) + 1
+    yield b"[" + b",".join(chunk) + b"]"

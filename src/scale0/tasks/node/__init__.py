@@ -1,1 +1,1 @@
-"""The end of a program that runs tasks."""
+"""The worker side of tasks: run them, and report results."""

@@ -1,11 +1,8 @@
-"""A node's tasks in hand: from TASKS to TASKSOK, over every reconnect (PROTOCOL 2.3).
+"""The tasks that a broker has assigned to a native backend: from TASKS to TASKSOK, over every reconnect (PROTOCOL 2.3).
 
-Lives here: what a native backend has been given, what of it runs, and results that no broker has taken yet. Never here:
-the line, running a task, or how a body is read (`node_bodies`). Invariants: a result is kept until TASKSOK names it,
-whatever code it carries, and is not said any more after that; whatever connection comes, each kept result is said on it
-if it leads to the result's owner, and to nobody else; a task that was cancelled says nothing more; no task begins while
-more than `max_kept_bytes` of results wait for their TASKSOK: work that cannot be handed in is not begun, and what was
-begun is not lost. Every body that is made here is whole JSON, because every result that comes in is.
+Invariants: a result is kept until TASKSOK names it, whatever the code, and is not sent after that; each kept result is
+sent on every new connection that leads to its owner, and to nobody else; a cancelled task reports nothing; no task
+starts while more than `max_unconfirmed_bytes` of results are unconfirmed; every body is valid JSON.
 """
 
 from __future__ import annotations
@@ -25,26 +22,27 @@ from scale0.tasks.node.messages import (
     ProgressEntry,
     StartedEntry,
     TaskKey,
+    chunks_of,
     decode_codes,
     decode_keys,
     decoded,
-    parts_of,
     read_tasks,
     to_json,
 )
 
 HANDLER_FAILED: Final = -32000
-"""The code of an error that a task's own function raised; the other codes are in `words`."""
-MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Results that wait for their TASKSOK; beyond it nothing new begins."""
-AGAIN_SECONDS: Final = 30.0
-"""A result that is not taken for so long, or at the most for twice as long, is said again: a broker's disk was full."""
-USUAL_TIMEOUT_SECONDS: Final = 3_600.0
-"""Of an attempt for which the broker named none, or none that can be."""
+"""The code of an error that a handler raised; the other codes are in `tasks.jsonrpc.messages`."""
+MAX_UNCONFIRMED_BYTES: Final = 64 * 1024 * 1024
+"""Unconfirmed results beyond which no task starts."""
+RESEND_SECONDS: Final = 30.0
+"""A result that is unconfirmed for this long, at most twice as long, is sent again: the broker's disk may have been
+full."""
+DEFAULT_TIMEOUT_SECONDS: Final = 3_600.0
+"""The timeout of an attempt for which the broker gave no valid one."""
 
 
-FORGOTTEN: Final = -1
-"""In place of a round: it was taken, and is not said again."""
+CONFIRMED: Final = -1
+"""In place of a round: the result was confirmed or dropped."""
 
 WAITING: Final = 0
 RUNNING: Final = 1
@@ -52,305 +50,304 @@ ENDED: Final = 2
 
 
 class AssignedTask(msgspec.Struct, eq=False, gc=False):
-    """One attempt of a task, in hand. `state` is this file's; whoever runs it reads `stop` and sets `deadline`."""
+    """One attempt of a task. `AssignedTasks` sets `state`; the executor reads `stop` and sets `deadline`."""
 
     id: str
     attempt: int
     method: str
     params: bytes
-    """JSON as it came; empty: none."""
+    """JSON as received; empty if there are none."""
     timeout: float
     owner: str
     """Who wants the result: a broker, or a group that shares a store."""
     state: int = WAITING
     stop: bool = False
-    """Nobody wants its result any more."""
+    """The result is not wanted any more."""
     deadline: float = math.inf
-    """When its time is over, by the monotonic clock; infinite before it starts."""
+    """When the attempt times out, by the monotonic clock; infinite before it starts."""
 
 
 class TasksAssigned(msgspec.Struct, frozen=True):
-    """News: tasks to be run, in this order."""
+    """Notification: tasks to run, in this order."""
 
-    jobs: list[AssignedTask]
+    tasks: list[AssignedTask]
 
 
 class TasksStopped(msgspec.Struct, frozen=True):
-    """News: these had begun, and are to stop if they can."""
+    """Notification: these running tasks should stop."""
 
-    jobs: list[AssignedTask]
+    tasks: list[AssignedTask]
 
 
 class CapacityAvailable(msgspec.Struct, frozen=True):
-    """News: tasks may begin again."""
+    """Notification: tasks may start again."""
 
 
 class UnconfirmedResult(msgspec.Struct):
-    """A result that waits for its TASKSOK."""
+    """A result without TASKSOK."""
 
-    said: FinishedEntry | FailedEntry
+    entry: FinishedEntry | FailedEntry
     size: int
     owner: str
     round: int
-    """The stretch of AGAIN_SECONDS in which it was last said, or to be said."""
+    """The period of RESEND_SECONDS in which it was last sent, or is to be sent."""
 
 
 class AssignedTasks:
-    """The tasks of one native backend."""
-
-    def __init__(self, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
-        self._max_kept_bytes = max_kept_bytes
-        self._jobs: dict[TaskKey, AssignedTask] = {}
-        self._kept: dict[TaskKey, UnconfirmedResult] = {}
-        self._kept_bytes = 0
-        """Of those whose owner is here."""
+    def __init__(self, max_unconfirmed_bytes: int = MAX_UNCONFIRMED_BYTES) -> None:
+        self._max_unconfirmed_bytes = max_unconfirmed_bytes
+        self._tasks: dict[TaskKey, AssignedTask] = {}
+        self._unconfirmed: dict[TaskKey, UnconfirmedResult] = {}
+        self._unconfirmed_bytes = 0
+        """Of results for the current broker."""
         self._broker = ""
-        """Whom the line leads to; empty: nobody knows, and it may be anybody's owner."""
+        """The current broker; empty if unknown: then every owner counts as current."""
         self._owners: set[str] = set()
-        """Whose tasks came on this line: whatever the broker is called, their results go there."""
+        """Owners of tasks that came on this connection: their results go there, whatever the broker's name."""
         self._started: list[StartedEntry] = []
         self._returned: list[StartedEntry] = []
-        self._progressed: dict[TaskKey, ProgressEntry] = {}
-        """The latest of each: it waits for a line."""
-        self._unsaid: list[UnconfirmedResult] = []
+        self._progress: dict[TaskKey, ProgressEntry] = {}
+        """The latest progress of each task, to be sent."""
+        self._unsent: list[UnconfirmedResult] = []
         self._round = 0
-        self._again_at: float | None = None
+        self._resend_at: float | None = None
 
     @property
     def is_full(self) -> bool:
-        """True while so many results wait for their TASKSOK that nothing new begins."""
-        return self._kept_bytes > self._max_kept_bytes
+        """True while so many results are unconfirmed that no task may start."""
+        return self._unconfirmed_bytes > self._max_unconfirmed_bytes
 
     @property
     def unfinished(self) -> int:
-        """Tasks that run, and results that nobody has taken yet: what a stop should wait for."""
-        return len(self._kept) + sum(job.state == RUNNING and not job.stop for job in self._jobs.values())
+        """Running tasks and unconfirmed results: what a stop should wait for."""
+        return len(self._unconfirmed) + sum(task.state == RUNNING and not task.stop for task in self._tasks.values())
 
-    # What the broker says.
+    # Commands of the broker.
 
-    def hear(self, command: str, body: bytes, news: list[Any]) -> None:
-        """TASKS, TASKSOK or TASKSCANCEL."""
+    def receive_tasks(self, command: str, body: bytes, notifications: list[Any]) -> None:
+        """Handle TASKS, TASKSOK or TASKSCANCEL."""
         match command:
             case "TASKS":
-                self._take(body, news)
+                self._assign(body, notifications)
             case "TASKSOK":
-                self._forget(decoded(decode_codes, body), news)
+                self._confirm(decoded(decode_codes, body), notifications)
             case "TASKSCANCEL":
-                self._cancel(decoded(decode_keys, body), news)
+                self._cancel(decoded(decode_keys, body), notifications)
             case _:
                 pass
 
-    def _take(self, body: bytes, news: list[Any]) -> None:
-        given: list[AssignedTask] = []
+    def _assign(self, body: bytes, notifications: list[Any]) -> None:
+        new: list[AssignedTask] = []
         newest: dict[str, int] = {}
-        for handed in read_tasks(body):
-            key = handed.id, handed.attempt
-            if handed.owner and handed.owner not in self._owners:
-                self._meet_owner(handed.owner)
-            if key in self._jobs or key in self._kept:
-                continue  # it was handed out twice; once is enough
-            job = self._jobs[key] = job_of(handed)
-            given.append(job)
-            if handed.attempt > 1:
-                newest[handed.id] = max(handed.attempt, newest.get(handed.id, 0))
+        for assigned in read_tasks(body):
+            key = assigned.id, assigned.attempt
+            if assigned.owner and assigned.owner not in self._owners:
+                self._add_owner(assigned.owner)
+            if key in self._tasks or key in self._unconfirmed:
+                continue  # it was assigned twice
+            task = self._tasks[key] = task_of(assigned)
+            new.append(task)
+            if assigned.attempt > 1:
+                newest[assigned.id] = max(assigned.attempt, newest.get(assigned.id, 0))
         if newest:
-            # Only the newest attempt can finish a task: an older one that we still have is for nothing.
-            self._cancel([key for key in self._jobs if key[1] < newest.get(key[0], 0)], news)
-        if given:
-            news.append(TasksAssigned(given))
+            # Only the newest attempt can finish a task: stop older ones.
+            self._cancel([key for key in self._tasks if key[1] < newest.get(key[0], 0)], notifications)
+        if new:
+            notifications.append(TasksAssigned(new))
 
-    def _forget(self, acknowledged: Sequence[tuple[str, int, int]], news: list[Any]) -> None:
-        """200, 409, 404: in each case there is nothing more to say about it."""
+    def _confirm(self, acknowledged: Sequence[tuple[str, int, int]], notifications: list[Any]) -> None:
+        """Handle TASKSOK: with 200, 409 and 404 alike, the result is not needed any more."""
         was_full = self.is_full
-        kept = self._kept
+        unconfirmed = self._unconfirmed
         for id_, attempt, _ in acknowledged:
-            entry = kept.get((id_, attempt))
-            if entry is not None and self._is_here(entry.owner):
-                del kept[id_, attempt]
-                self._kept_bytes -= entry.size
-                entry.round = FORGOTTEN
-            elif (id_, attempt) in self._jobs:
-                self._cancel([(id_, attempt)], news)
+            result = unconfirmed.get((id_, attempt))
+            if result is not None and self._is_current(result.owner):
+                del unconfirmed[id_, attempt]
+                self._unconfirmed_bytes -= result.size
+                result.round = CONFIRMED
+            elif (id_, attempt) in self._tasks:
+                self._cancel([(id_, attempt)], notifications)
         if was_full and not self.is_full:
-            news.append(CapacityAvailable())
+            notifications.append(CapacityAvailable())
 
-    def give_back(self, body: bytes) -> None:
-        """A recall: what has not begun never will, and the broker hears so; the rest goes on."""
+    def recall(self, body: bytes) -> None:
+        """Handle a recall: return tasks that have not started; the others go on."""
         for key in decoded(decode_keys, body):
-            job = self._jobs.get(key)
-            if job is not None and job.state == WAITING:
-                del self._jobs[key]
-                job.state, job.stop = ENDED, True
-                self._returned.append(StartedEntry(job.id, job.attempt, RETURNED))
+            task = self._tasks.get(key)
+            if task is not None and task.state == WAITING:
+                del self._tasks[key]
+                task.state, task.stop = ENDED, True
+                self._returned.append(StartedEntry(task.id, task.attempt, RETURNED))
 
-    def _cancel(self, keys: Iterable[TaskKey], news: list[Any]) -> None:
+    def _cancel(self, keys: Iterable[TaskKey], notifications: list[Any]) -> None:
         stopped: list[AssignedTask] = []
         for key in keys:
-            job = self._jobs.pop(key, None)
-            if job is None:
+            task = self._tasks.pop(key, None)
+            if task is None:
                 continue
-            job.stop = True
-            self._progressed.pop(key, None)
-            if job.state == RUNNING:
-                stopped.append(job)
-            job.state = ENDED
+            task.stop = True
+            self._progress.pop(key, None)
+            if task.state == RUNNING:
+                stopped.append(task)
+            task.state = ENDED
         if stopped:
-            news.append(TasksStopped(stopped))
+            notifications.append(TasksStopped(stopped))
 
-    # What is done about them.
+    # Progress of the tasks.
 
-    def begin(self, jobs: Iterable[AssignedTask]) -> list[AssignedTask]:
-        """These start now: those that are still wanted, and that `say` announces."""
-        begun = [job for job in jobs if job.state == WAITING]
-        for job in begun:
-            job.state = RUNNING
-            if self._is_here(job.owner):
-                self._started.append(StartedEntry(job.id, job.attempt))
-        return begun
+    def start(self, tasks: Iterable[AssignedTask]) -> list[AssignedTask]:
+        """Mark those of these tasks that are still wanted as running, and report them with the next messages."""
+        started = [task for task in tasks if task.state == WAITING]
+        for task in started:
+            task.state = RUNNING
+            if self._is_current(task.owner):
+                self._started.append(StartedEntry(task.id, task.attempt))
+        return started
 
-    def progress(self, job: AssignedTask, done: float, note: str) -> None:
-        """It gets on."""
-        if job.state == RUNNING and self._is_here(job.owner):
-            self._progressed[job.id, job.attempt] = ProgressEntry(job.id, job.attempt, "running", done, note)
+    def progress(self, task: AssignedTask, done: float, note: str) -> None:
+        if task.state == RUNNING and self._is_current(task.owner):
+            self._progress[task.id, task.attempt] = ProgressEntry(task.id, task.attempt, "running", done, note)
 
-    def finish(self, job: AssignedTask, result: bytes) -> None:
-        """It is done; `result` is one JSON value."""
-        if self._end(job):
-            self._keep(FinishedEntry(job.id, job.attempt, msgspec.Raw(result)), len(result), job.owner)
+    def finish(self, task: AssignedTask, result: bytes) -> None:
+        if self._end(task):
+            self._add_result(FinishedEntry(task.id, task.attempt, msgspec.Raw(result)), len(result), task.owner)
 
-    def fail(self, job: AssignedTask, error: bytes) -> None:
-        """It failed; `error` is an error object in JSON."""
-        if self._end(job):
-            self._keep(FailedEntry(job.id, job.attempt, msgspec.Raw(error)), len(error), job.owner)
+    def fail(self, task: AssignedTask, error: bytes) -> None:
+        if self._end(task):
+            self._add_result(FailedEntry(task.id, task.attempt, msgspec.Raw(error)), len(error), task.owner)
 
-    def _end(self, job: AssignedTask) -> bool:
-        """False if nobody wants to hear of it."""
-        if job.state == ENDED:
+    def _end(self, task: AssignedTask) -> bool:
+        """False if the result is not wanted."""
+        if task.state == ENDED:
             return False
-        job.state = ENDED
-        del self._jobs[job.id, job.attempt]
+        task.state = ENDED
+        del self._tasks[task.id, task.attempt]
         return True
 
-    def _keep(self, said: FinishedEntry | FailedEntry, size: int, owner: str) -> None:
-        entry = self._kept[said.id, said.attempt] = UnconfirmedResult(said, size, owner, self._round)
-        if self._is_here(owner):
-            self._kept_bytes += size
-            self._unsaid.append(entry)
+    def _add_result(self, entry: FinishedEntry | FailedEntry, size: int, owner: str) -> None:
+        result = self._unconfirmed[entry.id, entry.attempt] = UnconfirmedResult(entry, size, owner, self._round)
+        if self._is_current(owner):
+            self._unconfirmed_bytes += size
+            self._unsent.append(result)
         else:
-            self._bound_away()
+            self._limit_others()
 
-    def _is_here(self, owner: str) -> bool:
+    def _is_current(self, owner: str) -> bool:
         return not owner or not self._broker or owner == self._broker or owner in self._owners
 
-    def _bound_away(self) -> None:
-        """Results for brokers that are not here: the oldest go first, if they are too many."""
-        away = {key: entry for key, entry in self._kept.items() if not self._is_here(entry.owner)}
-        size = sum(entry.size for entry in away.values())
-        for key, entry in away.items():
-            if size <= self._max_kept_bytes:
+    def _limit_others(self) -> None:
+        """Drop the oldest results for other owners while they are too large."""
+        others = {key: result for key, result in self._unconfirmed.items() if not self._is_current(result.owner)}
+        size = sum(result.size for result in others.values())
+        for key, result in others.items():
+            if size <= self._max_unconfirmed_bytes:
                 break
-            size -= entry.size
-            del self._kept[key]
-            entry.round = FORGOTTEN
+            size -= result.size
+            del self._unconfirmed[key]
+            result.round = CONFIRMED
 
-    def meet(self, broker: str) -> None:
-        """The line leads to this broker from now on: others' results wait until they are met again."""
+    def set_broker(self, broker: str) -> None:
+        """The connection now leads to this broker: results for others wait until they are connected again."""
         self._owners.clear()
         self._broker = broker
-        self._started, self._progressed, self._unsaid, self._returned = [], {}, [], []
-        self._kept_bytes = sum(entry.size for entry in self._kept.values() if self._is_here(entry.owner))
-        self._bound_away()
+        self._started, self._progress, self._unsent, self._returned = [], {}, [], []
+        self._unconfirmed_bytes = sum(
+            result.size for result in self._unconfirmed.values() if self._is_current(result.owner)
+        )
+        self._limit_others()
 
-    def _meet_owner(self, owner: str) -> None:
-        were_away = [] if self._is_here(owner) else [one for one in self._kept.values() if one.owner == owner]
+    def _add_owner(self, owner: str) -> None:
+        others = (
+            []
+            if self._is_current(owner)
+            else [result for result in self._unconfirmed.values() if result.owner == owner]
+        )
         self._owners.add(owner)
-        self._unsaid += were_away
-        self._kept_bytes += sum(entry.size for entry in were_away)
+        self._unsent += others
+        self._unconfirmed_bytes += sum(result.size for result in others)
 
     @property
     def is_idle(self) -> bool:
-        """True while nothing of the broker that is here is in hand."""
-        return not any(self._is_here(job.owner) for job in self._jobs.values()) and not any(
-            self._is_here(entry.owner) for entry in self._kept.values()
+        return not any(self._is_current(task.owner) for task in self._tasks.values()) and not any(
+            self._is_current(result.owner) for result in self._unconfirmed.values()
         )
 
-    # What is said to the broker.
+    # Messages to the broker.
 
-    def say(self, now: Now) -> Iterator[tuple[str, bytes]]:
-        """Commands and bodies, now that there is a line to say them on; results before what starts in their place."""
-        if self._progressed:
-            told, self._progressed = list(self._progressed.values()), {}
-            yield from (("TASKSTATUS", to_json(part)) for part in parts_of(told, lambda _: 0))
-        if self._unsaid:
-            unsaid, self._unsaid = [entry for entry in self._unsaid if entry.round != FORGOTTEN], []
-            for part in parts_of(unsaid, lambda entry: entry.size):
-                yield "TASKSDONE", to_json([entry.said for entry in part])
-            if self._again_at is None:
-                self._again_at = now.mono + AGAIN_SECONDS
+    def take_messages(self, now: Now) -> Iterator[tuple[str, bytes]]:
+        """The commands and bodies to send now; results come before the tasks that start in their place."""
+        if self._progress:
+            progressed, self._progress = list(self._progress.values()), {}
+            yield from (("TASKSTATUS", to_json(chunk)) for chunk in chunks_of(progressed, lambda _: 0))
+        if self._unsent:
+            unsent, self._unsent = [result for result in self._unsent if result.round != CONFIRMED], []
+            for chunk in chunks_of(unsent, lambda result: result.size):
+                yield "TASKSDONE", to_json([result.entry for result in chunk])
+            if self._resend_at is None:
+                self._resend_at = now.mono + RESEND_SECONDS
         if self._started:
             started, self._started = self._started, []
-            yield from (("TASKSTATUS", to_json(part)) for part in parts_of(started, lambda _: 0))
+            yield from (("TASKSTATUS", to_json(chunk)) for chunk in chunks_of(started, lambda _: 0))
         if self._returned:
             returned, self._returned = self._returned, []
-            yield from (("TASKSTATUS", to_json(part)) for part in parts_of(returned, lambda _: 0))
+            yield from (("TASKSTATUS", to_json(chunk)) for chunk in chunks_of(returned, lambda _: 0))
 
-    def come_up(self) -> None:
-        """A broker has taken us in: it may know nothing of what was said before."""
-        self._unsaid = [entry for entry in self._kept.values() if self._is_here(entry.owner)]
-        for entry in self._unsaid:
-            entry.round = self._round
-        running = [job for job in self._jobs.values() if job.state == RUNNING and self._is_here(job.owner)]
-        self._started = [StartedEntry(job.id, job.attempt) for job in running]
+    def connected(self) -> None:
+        """A broker has accepted us: it may not know what was sent before."""
+        self._unsent = [result for result in self._unconfirmed.values() if self._is_current(result.owner)]
+        for result in self._unsent:
+            result.round = self._round
+        running = [task for task in self._tasks.values() if task.state == RUNNING and self._is_current(task.owner)]
+        self._started = [StartedEntry(task.id, task.attempt) for task in running]
 
     def holds(self, room: int) -> list[TaskKey]:
-        """What READY names, in so many bytes: what runs first, then what is finished, then what waits.
+        """The tasks for READY, in `room` bytes: running ones first, then results, then waiting ones.
 
-        What waits and finds no room is let go: the broker will give it to somebody else. The rest is not, though it may
-        be done elsewhere as well: it has been begun.
+        Waiting tasks that do not fit are dropped, and the broker assigns them again. The others are kept, though they
+        may run elsewhere as well: they have started.
         """
         held: list[TaskKey] = []
-        here = {key: job for key, job in self._jobs.items() if self._is_here(job.owner)}
-        kept = [key for key, entry in self._kept.items() if self._is_here(entry.owner)]
-        running = [key for key, job in here.items() if job.state == RUNNING]
-        waiting = [key for key, job in here.items() if job.state == WAITING]
-        for key in (*running, *kept, *waiting):
+        here = {key: task for key, task in self._tasks.items() if self._is_current(task.owner)}
+        unconfirmed = [key for key, result in self._unconfirmed.items() if self._is_current(result.owner)]
+        running = [key for key, task in here.items() if task.state == RUNNING]
+        waiting = [key for key, task in here.items() if task.state == WAITING]
+        for key in (*running, *unconfirmed, *waiting):
             room -= len(to_json(key)) + 1
             if room < 0:
                 break
             held.append(key)
-        for key in waiting[max(0, len(held) - len(running) - len(kept)) :]:
-            job = self._jobs.pop(key)
-            job.state, job.stop = ENDED, True
+        for key in waiting[max(0, len(held) - len(running) - len(unconfirmed)) :]:
+            task = self._tasks.pop(key)
+            task.state, task.stop = ENDED, True
         return held
 
     def tick(self, now: Now) -> None:
-        """Say again what was said long ago and is not taken."""
-        if self._again_at is None or now.mono < self._again_at:
+        """Send unconfirmed results again."""
+        if self._resend_at is None or now.mono < self._resend_at:
             return
-        unsaid = {id(entry) for entry in self._unsaid}
-        for entry in self._kept.values():
-            if entry.round < self._round and id(entry) not in unsaid and self._is_here(entry.owner):
-                entry.round = self._round
-                self._unsaid.append(entry)
+        unsent = {id(result) for result in self._unsent}
+        for result in self._unconfirmed.values():
+            if result.round < self._round and id(result) not in unsent and self._is_current(result.owner):
+                result.round = self._round
+                self._unsent.append(result)
         self._round += 1
-        self._again_at = now.mono + AGAIN_SECONDS if self._kept else None
+        self._resend_at = now.mono + RESEND_SECONDS if self._unconfirmed else None
 
     def deadline(self) -> float | None:
-        """When `tick` has something to do."""
-        return self._again_at
+        return self._resend_at
 
 
-def job_of(handed: AssignedEntry) -> AssignedTask:
-    """A task in hand. The params are copied: a job must not keep a whole message alive."""
-    timeout = handed.timeout
+def task_of(assigned: AssignedEntry) -> AssignedTask:
+    """The params are copied: a task must not keep a whole message alive."""
+    timeout = assigned.timeout
     if timeout is None or not 0 < timeout < math.inf:
-        timeout = USUAL_TIMEOUT_SECONDS
-    params = bytes(handed.params)
+        timeout = DEFAULT_TIMEOUT_SECONDS
+    params = bytes(assigned.params)
     return AssignedTask(
-        handed.id,
-        handed.attempt,
-        handed.method,
+        assigned.id,
+        assigned.attempt,
+        assigned.method,
         b"" if params == b"null" else params,
         timeout,
-        handed.owner or "",
+        assigned.owner or "",
     )

@@ -1,8 +1,7 @@
-"""What a node reads and writes about its tasks: the bodies of TASKS, TASKSTATUS, TASKSDONE and so on (PROTOCOL 2.3).
+"""The bodies of TASKS, TASKSTATUS, TASKSDONE and TASKSOK (PROTOCOL 2.3), as a backend reads and writes them.
 
-Lives here: their entries, and bodies from entries and back. Never here: what is in hand, or what is said when (`node`).
-Invariants: no body that comes in raises, and an entry that cannot be understood does not cost the others; a body that
-goes out keeps to the limits, unless a single result is larger.
+Invariants: no received body raises, and an invalid entry does not affect the others; a sent body is within the limits,
+unless a single result is larger.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 MAX_BODY_TASKS: Final = 1_000
 """Tasks in one TASKSDONE or TASKSTATUS."""
 RETURNED: Final = "returned"
-"""In TASKSTATUS: it was recalled, had not begun, and never will."""
+"""In TASKSTATUS: the task was recalled, has not started, and never will."""
 TaskKey = tuple[str, int]
-"""A task's id and the attempt: two attempts of one task are two things in hand."""
+"""A task's id and its attempt."""
 Attempt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 TaskId = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
@@ -36,7 +35,7 @@ class AssignedEntry(msgspec.Struct, gc=False):
 
 
 class StartedEntry(msgspec.Struct, frozen=True, gc=False):
-    """A task in TASKSTATUS that starts now, or is given back."""
+    """A task in TASKSTATUS that starts, or is returned."""
 
     id: str
     attempt: int
@@ -44,7 +43,7 @@ class StartedEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProgressEntry(msgspec.Struct, frozen=True, gc=False):
-    """A task in TASKSTATUS that gets on."""
+    """The progress of a task in TASKSTATUS."""
 
     id: str
     attempt: int
@@ -72,46 +71,45 @@ class FailedEntry(msgspec.Struct, frozen=True, gc=False):
 to_json: Final = msgspec.json.Encoder().encode
 decode_keys: Final = msgspec.json.Decoder(list[TaskKey]).decode
 decode_codes: Final = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
-"""Of TASKSOK: a task, its attempt, and what became of the result."""
-_hands: Final = msgspec.json.Decoder(list[AssignedEntry])
-_hand: Final = msgspec.json.Decoder(AssignedEntry)
+"""The entries of TASKSOK: task, attempt, and code."""
+_assigned_list: Final = msgspec.json.Decoder(list[AssignedEntry])
+_assigned: Final = msgspec.json.Decoder(AssignedEntry)
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 Entry = TypeVar("Entry")
 
 
 def read_tasks(body: bytes) -> list[AssignedEntry]:
-    """The tasks in a body; one that cannot be understood does not cost the others."""
     try:
-        return _hands.decode(body)
+        return _assigned_list.decode(body)
     except (msgspec.DecodeError, RecursionError, ValueError):
         pass
     found = []
     for element in decoded(_elements.decode, body):
         try:
-            found.append(_hand.decode(element))
+            found.append(_assigned.decode(element))
         except (msgspec.DecodeError, RecursionError, ValueError):
             continue
     return found
 
 
 def decoded(decode: Callable[[bytes], list[Entry]], body: bytes) -> list[Entry]:
-    """What a body holds; nothing if it cannot be understood: there is nobody to complain to."""
+    """The entries of a body; none if it is invalid."""
     try:
         return decode(body)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return []
 
 
-def parts_of(entries: list[Entry], size_of: Callable[[Entry], int]) -> Iterator[list[Entry]]:
-    """Entries in the order they have, in parts that keep to the limits of a body."""
-    part: list[Entry] = []
+def chunks_of(entries: list[Entry], size_of: Callable[[Entry], int]) -> Iterator[list[Entry]]:
+    """Entries in order, in chunks within the limits of a body."""
+    chunk: list[Entry] = []
     size = 0
     for entry in entries:
-        more = size_of(entry)
-        if part and (len(part) >= MAX_BODY_TASKS or size + more > MAX_BODY_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(entry)
-        size += more
-    if part:
-        yield part
+        entry_size = size_of(entry)
+        if chunk and (len(chunk) >= MAX_BODY_TASKS or size + entry_size > MAX_BODY_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(entry)
+        size += entry_size
+    if chunk:
+        yield chunk

@@ -1,8 +1,7 @@
-"""The address book of a client: where brokers are, and which one it tries next.
+"""The address book of a client: which brokers exist, and which one to try next.
 
-Lives here: the addresses that the user gave, those that the configuration told, and where a broker sent us. Never here:
-when anything is tried. Invariants: the first address that was given is home; what was given is never forgotten; brokers
-of a group are tried in a random order, so that many clients do not all go to the same one; the book is bounded.
+Invariants: the first address that the user gave is the home broker; addresses that the user gave are never removed;
+brokers of a group are tried in random order, so that clients spread over them; the book has a maximum size.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ if TYPE_CHECKING:
     import random
 
 MAX_ENDPOINTS: Final = 1_024
-"""Brokers that a client knows."""
-MATES_FIRST: Final = 1
-"""Brokers of the own group that are tried before one of each fallback group: if a whole group is gone without a word,
-each of its addresses costs seconds, and any broker outside knows better than a list who of it is there."""
+"""Brokers that a client remembers."""
+GROUP_FIRST: Final = 1
+"""Brokers of the client's own group that are tried before one broker of each fallback group. If a whole group is lost,
+each of its addresses costs seconds, and any broker outside the group knows which of its brokers are alive."""
 SERVER_KEY: Final = "server_key"
-"""Beside the endpoints of a broker."""
-PLACE: Final = re.compile(
+"""The key, beside the endpoints of a broker, that holds its public key."""
+ENDPOINT: Final = re.compile(
     r"tcp://(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9]+)?\]):[0-9]{1,5}", re.ASCII
 )
-"""What a broker may call an endpoint: anything else would only break when it is used."""
+"""Endpoints that a broker may announce; anything else is ignored."""
 
 
 class KnownBroker(msgspec.Struct, frozen=True):
@@ -37,14 +36,14 @@ class KnownBroker(msgspec.Struct, frozen=True):
 
 
 class KnownGroup(msgspec.Struct, frozen=True):
-    """A group in a client's configuration: the own one, or one to fall back to."""
+    """A group in a client's configuration: its own group, or a fallback group."""
 
     name: str = ""
     brokers: list[KnownBroker] = []
 
 
-class OwnPart(msgspec.Struct, frozen=True):
-    """What a line itself needs of its configuration."""
+class SessionConfig(msgspec.Struct, frozen=True):
+    """The part of the configuration that a session uses."""
 
     heartbeat_interval: float = 1.0
     preferred_broker: str = ""
@@ -52,143 +51,161 @@ class OwnPart(msgspec.Struct, frozen=True):
 
 
 class AddressBook:
-    """The addresses of one client."""
+    __slots__ = (
+        "_given",
+        "_keys",
+        "_learned",
+        "_names",
+        "_owners",
+        "_redirected_by",
+        "_rng",
+        "_role",
+        "_tried",
+        "current",
+    )
 
-    __slots__ = ("_asker", "_chance", "_given", "_keys", "_learnt", "_names", "_owners", "_role", "_tried", "at")
-
-    def __init__(self, role: str, given: Sequence[str], chance: random.Random) -> None:
+    def __init__(self, role: str, given: Sequence[str], rng: random.Random) -> None:
         self._role = role
         self._given = list(dict.fromkeys(given))
-        self._chance = chance
-        self._learnt: list[str] = []
-        """Told by the configuration: one of the own group and of each fallback group, then all others in this order."""
+        self._rng = rng
+        self._learned: list[str] = []
+        """Endpoints from the configuration: one of the own group and of each fallback group first, then all others."""
         self._names: dict[str, str] = {}
-        """By endpoint: who is there."""
+        """Broker identities by endpoint."""
         self._keys: dict[str, str] = {}
-        """By endpoint: the public key of whoever is there, where CURVE is used."""
+        """Public keys of brokers by endpoint, where CURVE is used."""
         self._owners: dict[str, str] = {}
-        """By endpoint: the group whose brokers share the store there, if they do."""
+        """By endpoint: the group whose brokers share a store there, if they do."""
         self._tried: set[str] = set()
-        """In this round."""
-        self._asker: str | None = None
-        """Who sent us to where we are: it knows better than a list, if nobody is there."""
-        self.at = self._given[0]
+        """Endpoints that were tried in this round."""
+        self._redirected_by: str | None = None
+        """The endpoint of the broker that redirected us here; it is asked again if nothing answers here."""
+        self.current = self._given[0]
 
     @property
     def home(self) -> str:
-        """The identity of the broker that we belong to; empty while nobody told."""
+        """The identity of the home broker; empty if unknown."""
         return self._names.get(self._given[0], "")
 
     @property
     def name(self) -> str:
-        """The identity of the broker where we are; empty while nobody told."""
-        return self._names.get(self.at, "")
+        """The identity of the current broker; empty if unknown."""
+        return self._names.get(self.current, "")
 
     @property
     def owner(self) -> str:
-        """Whose tasks are told where we are: a group's that shares a store, or that one broker's; empty: unknown."""
-        return self._owners.get(self.at) or self.name
+        """The owner of the tasks at the current broker: a group that shares a store, or the broker itself; empty if
+        unknown.
+        """
+        return self._owners.get(self.current) or self.name
 
     @property
     def is_shared(self) -> bool:
-        """True where others of the group could tell of the same tasks."""
-        return self.at in self._owners
+        """True if other brokers of the group share the current broker's task store."""
+        return self.current in self._owners
 
     @property
     def is_home(self) -> bool:
-        """True where we belong."""
-        return self.at == self._given[0] or (self.home != "" and self.name == self.home)
+        return self.current == self._given[0] or (self.home != "" and self.name == self.home)
 
     @property
     def was_given(self) -> bool:
-        """True at an address that the user chose: what is meant for one broker goes to no other."""
-        return self.at in self._given
+        """True at an address that the user gave; management commands go to no other."""
+        return self.current in self._given
 
     @property
     def has_others(self) -> bool:
-        """True if there is anywhere else to go."""
         return len(self._order()) > 1
 
-    def learn(self, groups: Sequence[KnownGroup], here: str) -> None:
-        """The configuration tells of brokers; `here` is the one that we are at."""
+    def update(self, groups: Sequence[KnownGroup], here: str) -> None:
+        """Replace what the configuration said about brokers; `here` is the identity of the current broker."""
         names: dict[str, str] = {}
-        places_of: list[list[str]] = []
+        endpoints_of_groups: list[list[str]] = []
         for group in groups:
-            places = [(broker.endpoints.get(self._role, ""), broker.identity) for broker in group.brokers]
-            found = {place: name for place, name in places if PLACE.fullmatch(place) is not None}
+            endpoints = [(broker.endpoints.get(self._role, ""), broker.identity) for broker in group.brokers]
+            found = {endpoint: name for endpoint, name in endpoints if ENDPOINT.fullmatch(endpoint) is not None}
             names.update(found)
             for broker in group.brokers:
-                self.told_key(broker.endpoints.get(self._role, ""), broker.endpoints.get(SERVER_KEY, ""))
+                self.set_server_key(broker.endpoints.get(self._role, ""), broker.endpoints.get(SERVER_KEY, ""))
             some = sorted(found)
-            self._chance.shuffle(some)
-            places_of.append(some)
-        mates = [place for place in (places_of[0] if places_of else ()) if place not in self._given]
-        first = mates[:MATES_FIRST] + [places[0] for places in places_of[1:] if places]
-        self._learnt = list(dict.fromkeys((*first, *(place for places in places_of for place in places))))
-        del self._learnt[MAX_ENDPOINTS:]
-        kept = {place: name for place, name in self._names.items() if place in self._given}
-        self._names = {**kept, **{place: names[place] for place in (*self._learnt, *self._given) if place in names}}
+            self._rng.shuffle(some)
+            endpoints_of_groups.append(some)
+        group_endpoints = [
+            endpoint
+            for endpoint in (endpoints_of_groups[0] if endpoints_of_groups else ())
+            if endpoint not in self._given
+        ]
+        first = group_endpoints[:GROUP_FIRST] + [endpoints[0] for endpoints in endpoints_of_groups[1:] if endpoints]
+        self._learned = list(
+            dict.fromkeys((*first, *(endpoint for endpoints in endpoints_of_groups for endpoint in endpoints)))
+        )
+        del self._learned[MAX_ENDPOINTS:]
+        kept = {endpoint: name for endpoint, name in self._names.items() if endpoint in self._given}
+        self._names = {
+            **kept,
+            **{endpoint: names[endpoint] for endpoint in (*self._learned, *self._given) if endpoint in names},
+        }
         if here:
-            self._names[self.at] = here
+            self._names[self.current] = here
 
-    def met(self, identity: str) -> None:
-        """Whoever is where we are told its name."""
+    def set_name(self, identity: str) -> None:
         if identity:
-            self._names[self.at] = identity
+            self._names[self.current] = identity
 
-    def told_key(self, place: str, key: str) -> None:
-        """A broker says which key the one there has."""
-        if key and PLACE.fullmatch(place) is not None and (place in self._keys or len(self._keys) < MAX_ENDPOINTS):
-            self._keys[place] = key
+    def set_server_key(self, endpoint: str, key: str) -> None:
+        if (
+            key
+            and ENDPOINT.fullmatch(endpoint) is not None
+            and (endpoint in self._keys or len(self._keys) < MAX_ENDPOINTS)
+        ):
+            self._keys[endpoint] = key
 
-    def server_key(self, place: str) -> str:
-        """The key of whoever is there; empty while nobody told."""
-        return self._keys.get(place, "")
+    def server_key(self, endpoint: str) -> str:
+        return self._keys.get(endpoint, "")
 
-    def told_owner(self, owner: object) -> None:
-        """Whoever is where we are says whose tasks it tells of; nothing: its own alone."""
+    def set_owner(self, owner: object) -> None:
+        """Set the owner of the current broker's tasks; no owner means the broker itself."""
         if isinstance(owner, str) and owner not in ("", self.name):
-            if self.at in self._owners or len(self._owners) < MAX_ENDPOINTS:
-                self._owners[self.at] = owner
+            if self.current in self._owners or len(self._owners) < MAX_ENDPOINTS:
+                self._owners[self.current] = owner
         else:
-            self._owners.pop(self.at, None)
+            self._owners.pop(self.current, None)
 
-    def go(self, place: str, identity: str) -> bool:
-        """A broker sends us there; False: that is no address."""
-        if PLACE.fullmatch(place) is None:
+    def redirect(self, endpoint: str, identity: str) -> bool:
+        """Switch to the endpoint that a broker named; False if it is not a valid endpoint."""
+        if ENDPOINT.fullmatch(endpoint) is None:
             return False
-        if place != self.at:
-            self._asker, self.at = self.at, place
-        if identity and (place in self._given or len(self._names) < MAX_ENDPOINTS):
-            self._names[place] = identity
+        if endpoint != self.current:
+            self._redirected_by, self.current = self.current, endpoint
+        if identity and (endpoint in self._given or len(self._names) < MAX_ENDPOINTS):
+            self._names[endpoint] = identity
         return True
 
-    def fail(self) -> bool:
-        """Nobody is where we are: the next one; True: all were tried."""
-        self._tried.add(self.at)
-        asker, self._asker = self._asker, None
-        if asker is not None and asker not in self._tried:
-            self.at = asker
+    def next_endpoint(self) -> bool:
+        """The current endpoint failed: switch to the next one. True if all have been tried."""
+        self._tried.add(self.current)
+        redirected_by, self._redirected_by = self._redirected_by, None
+        if redirected_by is not None and redirected_by not in self._tried:
+            self.current = redirected_by
             return False
         order = self._order()
-        fresh = [place for place in order if place not in self._tried]
-        if fresh:
-            self.at = fresh[0]
+        untried = [endpoint for endpoint in order if endpoint not in self._tried]
+        if untried:
+            self.current = untried[0]
             return False
         self._tried.clear()
-        self.at = next((place for place in order if place != self.at), order[0])
+        self.current = next((endpoint for endpoint in order if endpoint != self.current), order[0])
         return True
 
-    def succeed(self) -> None:
-        """Somebody is where we are, and took us in."""
+    def mark_connected(self) -> None:
         self._tried.clear()
-        self._asker = None
+        self._redirected_by = None
 
     def _order(self) -> list[str]:
-        """Home, then the others that were given, then those that we learnt of; each broker once."""
-        out: dict[str, str] = {}
-        for place in (*self._given, *self._learnt):
-            name = self._names.get(place, "")
-            if place not in out and (not name or name not in out.values()):
-                out[place] = name
-        return list(out)
+        """The home broker, the other given addresses, then learned ones; each broker once."""
+        by_endpoint: dict[str, str] = {}
+        for endpoint in (*self._given, *self._learned):
+            name = self._names.get(endpoint, "")
+            if endpoint not in by_endpoint and (not name or name not in by_endpoint.values()):
+                by_endpoint[endpoint] = name
+        return list(by_endpoint)

@@ -1,9 +1,4 @@
-"""What a frontend asks for, and what becomes of it.
-
-Lives here: the record of one call, until it is answered; what may not be asked; and the news of its end. Never here:
-when it is sent, or sent again (`frontend`). Invariant: what no broker takes is refused here, with the code that one
-would say.
-"""
+"""The calls of a frontend: the record of one call until it is answered, and the notifications about its end."""
 
 from __future__ import annotations
 
@@ -24,9 +19,21 @@ HEAD_PARTS: Final = 3
 
 
 class PendingCall:
-    """One outstanding request. `tag` is the owner's own."""
+    """One outstanding call. `tag` belongs to the caller."""
 
-    __slots__ = ("bodies", "bucket", "deadline", "ended", "id", "retry", "said", "sent", "service", "spoke", "tag")
+    __slots__ = (
+        "bodies",
+        "bucket",
+        "deadline",
+        "ended",
+        "has_parts",
+        "id",
+        "options",
+        "retry",
+        "sent",
+        "service",
+        "tag",
+    )
 
     def __init__(self, id_: str, service: str, bodies: Sequence[bytes], timeout: float, retry: bool, tag: Any) -> None:
         self.id = id_
@@ -35,18 +42,18 @@ class PendingCall:
         self.retry = retry
         self.tag = tag
         self.deadline = timeout + GRACE_SECONDS
-        """When the client itself gives up: a grace after the broker should have."""
+        """When the client gives up."""
         self.bucket = 0
         self.ended = False
-        self.said: dict[str, Any] | None = None
-        """Of a management command: its options."""
+        self.options: dict[str, Any] | None = None
+        """The options of a management command; None for a request."""
         self.sent = 0
-        """The connection that it last left on, by number; 0: it never left."""
-        self.spoke = False
+        """The number of the connection on which it was last sent; 0 if it was never sent."""
+        self.has_parts = False
 
 
 class PingReply(msgspec.Struct, frozen=True):
-    """What `scale0.ping` tells."""
+    """The answer to `scale0.ping`."""
 
     broker: str = ""
     boot: str = ""
@@ -54,21 +61,21 @@ class PingReply(msgspec.Struct, frozen=True):
 
 
 class PartialReply(msgspec.Struct, frozen=True, gc=False):
-    """News: a part of an answer."""
+    """Notification: a part of an answer."""
 
     tag: Any
     bodies: Sequence[bytes]
 
 
 class CallAnswered(msgspec.Struct, frozen=True, gc=False):
-    """News: the answer."""
+    """Notification: the answer."""
 
     tag: Any
     bodies: Sequence[bytes]
 
 
 class CallFailed(msgspec.Struct, frozen=True, gc=False):
-    """News: it will not be answered."""
+    """Notification: there will be no answer."""
 
     tag: Any
     code: int
@@ -76,7 +83,7 @@ class CallFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class ManagementAnswered(msgspec.Struct, frozen=True, gc=False):
-    """News: what came of a management command."""
+    """Notification: the answer to a management command."""
 
     tag: Any
     code: int
@@ -84,15 +91,17 @@ class ManagementAnswered(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
-def why_not(service: str, bodies: Sequence[bytes], limits: Limits) -> Refusal | None:
-    """What no broker takes is not sent: other requests travel in the same BATCH, and by the same connection."""
+def refusal_of(service: str, bodies: Sequence[bytes], limits: Limits) -> Refusal | None:
+    """Why no broker would accept this request; it is not sent, because other requests share its BATCH and its
+    connection.
+    """
     if len(service) > limits.max_service_bytes:
-        return Refusal(codes.MALFORMED, f"a service's name is 1 to {limits.max_service_bytes} printable bytes")
+        return Refusal(codes.MALFORMED, f"a service name has 1 to {limits.max_service_bytes} printable bytes")
     if len(bodies) > limits.max_parts - HEAD_PARTS:
         return Refusal(codes.TOO_BIG, f"a request has at most {limits.max_parts - HEAD_PARTS} bodies")
-    # Up to twice the limit the broker itself says that it is too big; libzmq takes no larger frame, and hangs up.
-    cut_bytes = 2 * limits.max_message_bytes
+    # Up to twice the limit the broker itself answers TOO_BIG; libzmq drops the connection for a larger frame.
+    max_frame_bytes = 2 * limits.max_message_bytes
     for body in bodies:
-        if len(body) > cut_bytes:
-            return Refusal(codes.TOO_BIG, f"a body of {len(body)} bytes would cut the connection")
+        if len(body) > max_frame_bytes:
+            return Refusal(codes.TOO_BIG, f"a body has at most {max_frame_bytes} bytes, not {len(body)}")
     return None

@@ -1,8 +1,8 @@
-"""Frames to messages and back: the codec of `SCALE0/1`, one by one and in BATCH.
+"""The codec of `SCALE0/1`: frames to messages and back, one by one and in BATCH.
 
-Lives here: bytes. Never here: what a message means. Invariant: whatever the frames hold, decoding gives messages or
-raises `Refusal`; memory stays within a small multiple of the frames' own size. A batch is decoded by one call into
-typed messages; only when that fails is it walked message by message, so that one bad message does not cost the others.
+Invariants: whatever the frames hold, decoding gives messages or a `Refusal`; memory stays within a small multiple of
+the size of the frames. A batch is decoded by one call into typed messages; only when that fails is it decoded message
+by message, so that one bad message does not affect the others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -22,10 +22,12 @@ from scale0.kernel.limits import Limits
 
 MAGIC: Final = b"SCALE0/1"
 BATCH: Final = b"BATCH"
+CHUNK_MESSAGES: Final = 100
+"""Requests of one portion: one or two milliseconds of a broker."""
 QUICK_LEVELS: Final = 8
-"""Levels of nesting that are taken off whole: what is left then has few ends to walk along."""
+"""Levels of nesting that are removed with `replace`; only the rest is walked bracket by bracket."""
 
-# A string to its end, closed or not: no byte is looked at twice, whatever the text is.
+# A string to its end, closed or not; the possessive groups keep this linear.
 _STRINGS: Final = re.compile(rb'"(?>[^"\\]+|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -33,7 +35,7 @@ _RUNS: Final = re.compile(rb"\[+|\]+")
 _to_json: Final = msgspec.json.Encoder().encode
 _to_msgpack: Final = msgspec.msgpack.Encoder().encode
 RAW_MESSAGES: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
-"""The messages of a BATCH, each as it is packed."""
+"""Splits a BATCH into its packed messages."""
 _text: Final = msgspec.msgpack.Decoder(str)
 _bin: Final = msgspec.msgpack.Decoder(bytes)
 
@@ -42,7 +44,7 @@ Decoded = tuple[str, Any, Sequence[bytes]]
 
 
 def encode(message: Message) -> list[bytes]:
-    """One message as frames, options in JSON; ready frames pass through."""
+    """One message as frames, with options in JSON; ready frames pass through."""
     if isinstance(message, list):
         return message
     command, options, *bodies = message
@@ -50,7 +52,7 @@ def encode(message: Message) -> list[bytes]:
 
 
 def encode_batch(messages: Sequence[Message], limit_messages: int, limit_bytes: int) -> list[list[bytes]]:
-    """Many messages as few: one BATCH, halved while it is over a limit."""
+    """Messages as few BATCHes as possible, each within the limits."""
     if len(messages) == 1:
         return [encode(messages[0])]
     if len(messages) <= limit_messages:
@@ -65,13 +67,13 @@ def encode_batch(messages: Sequence[Message], limit_messages: int, limit_bytes: 
 
 
 def depth_within(data: bytes, limit: int) -> bool:
-    """True if JSON text nests at most `limit` deep; wrong text may be judged either way."""
+    """True if JSON text nests at most `limit` deep; the result for invalid JSON is undefined."""
     if data.count(b"[") + data.count(b"{") <= limit:
         return True
     left = _STRINGS.sub(b"", data).translate(_ONE_BRACKET, _NO_BRACKETS)
     levels = min(limit, QUICK_LEVELS)
     for _ in range(levels):
-        left = left.replace(b"[]", b"")  # the innermost ones, all at once
+        left = left.replace(b"[]", b"")  # remove the innermost brackets, all at once
     depth = 0
     for run in _RUNS.findall(left):
         depth += len(run) if run.startswith(b"[") else -len(run)
@@ -81,14 +83,16 @@ def depth_within(data: bytes, limit: int) -> bool:
 
 
 class Codec:
-    """Decodes what one role may hear. `schemas` names the commands and the types of their options."""
+    """Decodes the commands that one role may receive. `schemas` maps each command to the type of its options."""
 
     __slots__ = ("_elsewhere", "_json", "_limits", "_msgpack", "_parts", "_typed", "_types")
 
     def __init__(
         self, schemas: Mapping[str, type], hot: Container[str], elsewhere: Container[str], limits: Limits
     ) -> None:
-        """`hot` commands have options of a few scalars, safe to decode unseen; `elsewhere` are refused with 403."""
+        """`hot` commands have options of a few scalars and are decoded with the whole batch; `elsewhere` commands get
+        403.
+        """
         self._limits = limits
         self._elsewhere = elsewhere
         self._json: dict[bytes, msgspec.json.Decoder[Any]] = {
@@ -112,11 +116,11 @@ class Codec:
 
     @property
     def commands(self) -> Mapping[type, str]:
-        """The hot commands by the types that `decode_hot` gives."""
+        """The hot commands by the types that `decode_hot` returns."""
         return self._types
 
     def decode_hot(self, frames: Sequence[bytes]) -> list[Any] | None:
-        """A BATCH of hot commands alone, as typed messages with `options` and `body`; None for everything else."""
+        """A BATCH of hot commands only, as typed messages with `options` and `body`; None for everything else."""
         if len(frames) != 4 or frames[1] != BATCH or self._typed is None:
             return None
         packed = frames[3]
@@ -128,7 +132,7 @@ class Codec:
             return None
 
     def messages(self, frames: Sequence[bytes]) -> Iterator[Decoded]:
-        """What can be understood of `frames`, hot or not: for those who have nobody to complain to."""
+        """All valid messages in `frames`; invalid ones are skipped."""
         typed = self.decode_hot(frames)
         if typed is None:
             yield from (decoded for decoded in self.decode(frames) if not isinstance(decoded, Refusal))
@@ -139,7 +143,7 @@ class Codec:
             yield types[type(message)], message.options, () if body is None else (body,)
 
     def decode(self, frames: Sequence[bytes]) -> Iterator[Decoded | Refusal]:
-        """The messages in `frames` (without routing id and delimiter, the first frame being MAGIC)."""
+        """The messages in `frames` (without routing id and delimiter; the first frame is MAGIC)."""
         if len(frames) < 3:
             yield Refusal(codes.MALFORMED, "a message has at least the frames SCALE0/1, command and options")
         elif frames[1] == BATCH:
@@ -181,7 +185,7 @@ class Codec:
             yield self._decode_packed(message)
 
     def _decode_packed(self, message: msgspec.Raw) -> Decoded | Refusal:
-        """One message of a batch: taken apart alone, so that only its own parts cost memory, and its faults only it."""
+        """One message of a batch: decoded alone, so that its errors and its memory are its own."""
         try:
             parts = self._parts.decode(message)
             command = _text.decode(parts[0])
@@ -202,7 +206,7 @@ class Codec:
 
 
 def batch_length(packed: bytes) -> int:
-    """How many messages a MessagePack array claims to hold, from its head alone; 0 if it is no array."""
+    """How many messages a MessagePack array claims to hold, from its header; 0 if it is not an array."""
     if not packed:
         return 0
     head = packed[0]
@@ -213,3 +217,30 @@ def batch_length(packed: bytes) -> int:
     if head == 0xDD:
         return int.from_bytes(packed[1:5], "big")
     return 0
+
+
+def batch_splitter(
+    limits: Limits, ignores: Callable[[str, bytes], bool]
+) -> Callable[[str, list[bytes]], Sequence[list[bytes]]]:
+    """What cuts messages of a door, each with its routing id first; `ignores`: it is not worth it for that one."""
+    limit = limits.max_batch_messages
+
+    def split(socket: str, message: list[bytes]) -> Sequence[list[bytes]]:
+        if len(message) != 5 or message[2] != BATCH or message[1] != MAGIC:
+            return (message,)
+        if not CHUNK_MESSAGES < batch_length(message[4]) <= limit or ignores(socket, message[0]):
+            return (message,)
+        try:
+            raw = RAW_MESSAGES.decode(message[4])
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return (message,)
+        header = message[:4]
+        starts = range(0, len(raw), CHUNK_MESSAGES)
+        return [[*header, _array_of(raw[start : start + CHUNK_MESSAGES])] for start in starts]
+
+    return split
+
+
+def _array_of(messages: Sequence[msgspec.Raw]) -> bytes:
+    """A MessagePack array of what is packed already."""
+    return b"".join((b"\xdc", len(messages).to_bytes(2, "big"), *messages))

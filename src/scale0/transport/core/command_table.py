@@ -1,8 +1,4 @@
-"""The dispatch table: command, socket, state and schema, each in one row.
-
-Lives here: what may be said where and when. Never here: what is done about it. Nothing is called by a name from the
-wire: a command that has no row here does not exist.
-"""
+"""The dispatch table: each command with its sockets, states and schema. A command without a row is unknown."""
 
 from __future__ import annotations
 
@@ -20,14 +16,14 @@ ALWAYS: Final = (JOINING, ACTIVE, DISABLED)
 
 
 class CommandRule(NamedTuple):
-    """One command that a broker takes in."""
+    """A command that a broker accepts."""
 
     command: str
-    doors: tuple[str, ...]
+    sockets: tuple[str, ...]
     states: tuple[str, ...]
     schema: type
     hot: bool = False
-    """Options of a few scalars: decoded with the whole batch at once."""
+    """Its options are a few scalars, and are decoded with the whole batch at once."""
 
 
 RULES: Final = (
@@ -59,7 +55,7 @@ RULES: Final = (
     CommandRule("ERROR", PEER_SOCKETS, SERVING, messages.Error, hot=True),
 )
 
-TOLD: Final = {
+TO_CLIENTS: Final = {
     "CONFIGACK": messages.ConfigAck,
     "CONFIG": messages.Config,
     "READYOK": messages.ReadyOk,
@@ -77,14 +73,16 @@ TOLD: Final = {
     "TASKSOK": messages.Tasks,
     "TASKSCANCEL": messages.TasksCancel,
 }
-"""What a broker says to clients, for the sessions at the other end."""
+"""Commands that a broker sends to clients."""
 
-TOLD_HOT: Final = frozenset({"HEARTBEAT", "REQUEST", "PARTIAL", "REPLY", "ERROR", "TASKS", "TASKSOK", "TASKSCANCEL"})
+TO_CLIENTS_HOT: Final = frozenset(
+    {"HEARTBEAT", "REQUEST", "PARTIAL", "REPLY", "ERROR", "TASKS", "TASKSOK", "TASKSCANCEL"}
+)
 
-COMMANDS: Final = frozenset({rule.command for rule in RULES} | TOLD.keys() | {"BATCH"})
+COMMANDS: Final = frozenset({rule.command for rule in RULES} | TO_CLIENTS.keys() | {"BATCH"})
 
 
 @lru_cache(maxsize=8)
-def told_codec(limits: Limits) -> codec.Codec:
-    """How a session reads what brokers say: made once, because a process may have very many sessions."""
-    return codec.Codec(TOLD, TOLD_HOT, (), limits)
+def client_codec(limits: Limits) -> codec.Codec:
+    """The codec of client sessions, cached because a process may have very many of them."""
+    return codec.Codec(TO_CLIENTS, TO_CLIENTS_HOT, (), limits)

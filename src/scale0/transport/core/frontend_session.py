@@ -1,16 +1,14 @@
-"""A frontend's session: requests over a line that may break.
+"""A frontend's session: requests over a connection that may break.
 
-Lives here: what is outstanding, what is sent again after a reconnect, and when an answer is given up. Never here: the
-socket, or how a caller waits. Invariant: every call ends in exactly one `CallAnswered` or `CallFailed`, at the latest
-one grace after its timeout, whatever the broker does. A request that may not run twice is never sent twice; what was
-written to a connection that never came to be was not sent. Another protocol may ride on the same line: what starts with
-`{` or `[` is the rider's, and it is told of every connection.
+Invariants: every call ends in exactly one `CallAnswered` or `CallFailed`, at the latest one grace period after its
+timeout; a request without `retry` is never sent twice, where messages on a connection that was never established do not
+count as sent. A sub-protocol may share the connection: frames that start with `{` or `[` belong to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -27,96 +25,136 @@ from scale0.transport.core.calls import (
     PartialReply,
     PendingCall,
     PingReply,
-    why_not,
+    refusal_of,
 )
-from scale0.transport.core.command_table import told_codec
-from scale0.transport.core.session import DOWN, ENDED, UP, Session
-from scale0.transport.core.session_effects import SessionEffects
+from scale0.transport.core.command_table import client_codec
+from scale0.transport.core.session import DOWN, ENDED, UP, Session, SessionEffects
 from scale0.transport.core.sockets import FRONTEND
-from scale0.transport.core.sub_protocol import SubProtocol
 
 if TYPE_CHECKING:
     import random
 
 MIN_TIMEOUT_SECONDS: Final = 0.001
-"""What is left, at the least, when a request is sent again at its very end."""
+"""The least remaining timeout of a request that is sent again."""
 PING_ID: Final = "~"
 BOUND_SECONDS: Final = 30.0
-"""How long a broker that is gone is waited for because of what only it knows, before another one is looked for."""
+"""How long we wait for a lost broker that alone can answer, before we try another one."""
 STALE_SECONDS: Final = 30.0
-"""After this long in silence the broker may have forgotten us: negotiate again before asking."""
+"""After this long without traffic the broker may have forgotten us: negotiate again before a request."""
+
+
+class SubProtocol(Protocol):
+    """Another protocol on a frontend's connection; each of its messages is one frame."""
+
+    @property
+    def waiting(self) -> bool:
+        """True while it expects an answer, so silence means a failure."""
+        ...
+
+    @property
+    def is_bound(self) -> bool:
+        """True while it expects an answer that only the current broker can give."""
+        ...
+
+    def receive(self, frame: bytes, now: Now, effects: SessionEffects) -> None: ...
+
+    def resume(self, broker: str, now: Now, effects: SessionEffects) -> None:
+        """Use a new connection to this broker, or to a group that shares a store; empty if unknown."""
+        ...
+
+    def set_owner(self, owner: str, shared: bool) -> None:
+        """Learn the owner of the current broker's tasks: the broker, or a group that shares a store (`shared`)."""
+        ...
+
+    def flush(self, now: Now, effects: SessionEffects) -> None:
+        """Send what is to be sent; called only while there is a connection."""
+        ...
+
+    def unsent(self, frame: bytes) -> None: ...
+
+    def never_connected(self) -> None: ...
+
+    def tick(self, why: Callable[[], tuple[int, str]], now: Now, effects: SessionEffects) -> None:
+        """Time out what is overdue; `why` gives the code and the message."""
+        ...
+
+    def deadline(self, live: bool) -> float | None:
+        """When `tick` or, with a connection (`live`), `flush` has something to do."""
+        ...
+
+    def fail(self, code: int, message: str, effects: SessionEffects) -> None:
+        """Fail everything that is outstanding."""
+        ...
 
 
 class FrontendSession:
-    """A frontend, without the socket."""
-
     def __init__(
         self,
         endpoints: Sequence[str],
         identity: str | None,
-        chance: random.Random,
+        rng: random.Random,
         patience: float | None = None,
         limits: Limits | None = None,
-        rider: SubProtocol | None = None,
+        sub_protocol: SubProtocol | None = None,
     ) -> None:
-        """With `patience`, calls fail once no broker could be reached for that long, whatever their timeout."""
+        """With `patience`, calls fail once no broker was reachable for that long, whatever their timeout."""
         self._limits = limits or Limits()
-        self._codec = told_codec(self._limits)
-        self.line = Session(
-            FRONTEND, endpoints, identity, chance, lambda: None, None, is_idle=lambda: self.is_idle, stays=self._stays
+        self._codec = client_codec(self._limits)
+        self.connection = Session(
+            FRONTEND, endpoints, identity, rng, lambda: None, None, is_idle=lambda: self.is_idle, stays=self._must_stay
         )
         self._calls: dict[str, PendingCall] = {}
         self._commands: dict[str, PendingCall] = {}
-        self._rider = rider
+        self._sub_protocol = sub_protocol
         self._timers: LazyTimerWheel[PendingCall] = LazyTimerWheel()
-        self._prefix = f"{chance.getrandbits(32):x}."
+        self._prefix = f"{rng.getrandbits(32):x}."
         self._next = 0
-        self._boot: PingReply | None = None
-        self._connection = 0
+        self._last_ping_reply: PingReply | None = None
+        self._connection_number = 0
         self._patience = patience
         self._down_since: float | None = None
         self._pinged = 0.0
         self._bound_since: float | None = None
         self._resumed = False
-        """On the connection that is there, or was last, something may have left."""
-        self._heard_here = False
-        """On that connection somebody was there."""
+        """Messages may have left on the current, or the last, connection."""
+        self._received_here = False
+        """Something was received on that connection."""
 
     @property
     def waiting(self) -> bool:
-        """True while somebody expects an answer."""
-        return bool(self._calls) or bool(self._commands) or (self._rider is not None and self._rider.waiting)
+        """True while an answer is expected."""
+        return (
+            bool(self._calls) or bool(self._commands) or (self._sub_protocol is not None and self._sub_protocol.waiting)
+        )
 
     @property
     def is_idle(self) -> bool:
-        """True while nobody expects anything that left for this broker."""
+        """True while no answer is expected from the current broker."""
         calls = (call for table in (self._calls, self._commands) for call in table.values())
-        return not any(call.sent for call in calls) and (self._rider is None or not self._rider.bound)
+        return not any(call.sent for call in calls) and (self._sub_protocol is None or not self._sub_protocol.is_bound)
 
     @property
-    def _live(self) -> bool:
-        """True while there is a connection, taken in or not, to a broker that we use."""
-        return self.line.is_live
+    def _is_live(self) -> bool:
+        return self.connection.is_live
 
-    def _stays(self, now: Now) -> bool:
-        """What another protocol asked this broker, no other can answer: it is waited for, but not for ever."""
-        rider = self._rider
-        if rider is None or not self._heard_here or not rider.bound:
+    def _must_stay(self, now: Now) -> bool:
+        """True while the sub-protocol expects an answer that only the current broker can give, up to BOUND_SECONDS."""
+        sub_protocol = self._sub_protocol
+        if sub_protocol is None or not self._received_here or not sub_protocol.is_bound:
             self._bound_since = None
             return False
         if self._bound_since is None:
             self._bound_since = now.mono
         return now.mono < self._bound_since + BOUND_SECONDS
 
-    def start(self, now: Now, out: SessionEffects) -> None:
-        """Connect."""
-        self.line.start(now, out)
-        self._resume(now, out)
+    def start(self, now: Now, effects: SessionEffects) -> None:
+        self.connection.start(now, effects)
+        self._resume(now, effects)
 
-    def end(self, now: Now, out: SessionEffects) -> None:
-        """Leave in order; whatever is outstanding fails."""
-        self.line.end(now, out)
-        self._fail_all(codes.NOT_SERVING, "the client was closed", now, out)
+    def end(self, now: Now, effects: SessionEffects) -> None:
+        """Disconnect; outstanding calls fail."""
+        self.connection.end(now, effects)
+        self._fail_all(codes.NOT_SERVING, "the client was closed", now, effects)
 
     def request(
         self,
@@ -126,291 +164,291 @@ class FrontendSession:
         retry: bool,
         tag: Any,
         now: Now,
-        out: SessionEffects,
+        effects: SessionEffects,
     ) -> None:
-        """Ask; the answer comes as news with this tag."""
-        if self.line.state == ENDED:
-            out.news.append(CallFailed(tag, *self._why_ended()))
+        """Send a request; the answer is a notification with this tag."""
+        if self.connection.state == ENDED:
+            effects.notifications.append(CallFailed(tag, *self._end_reason()))
             return
-        refusal = why_not(service, bodies, self._limits)
+        refusal = refusal_of(service, bodies, self._limits)
         if refusal is not None:
-            out.news.append(CallFailed(tag, refusal.code, refusal.message))
+            effects.notifications.append(CallFailed(tag, refusal.code, refusal.message))
             return
         self._next += 1
         call = PendingCall(f"{self._prefix}{self._next:x}", service, bodies, timeout, retry, tag)
-        self._open(call, self._calls, now, out)
-        if self._live:
-            self._send(call, now, out)
+        self._add(call, self._calls, now, effects)
+        if self._is_live:
+            self._send(call, now, effects)
 
-    def ride(self, do: Callable[[Now], None], now: Now, out: SessionEffects) -> None:
-        """Let the rider's owner ask it for something, and send what comes of it."""
-        rider = self._rider
-        if rider is None:
-            raise AssertionError("nobody rides on this line")
+    def run_sub_protocol(self, operation: Callable[[Now], None], now: Now, effects: SessionEffects) -> None:
+        """Run an operation of the sub-protocol, and send its messages."""
+        sub_protocol = self._sub_protocol
+        if sub_protocol is None:
+            raise AssertionError("this session has no sub-protocol")
         was_waiting = self.waiting
-        do(now)
-        if self.line.state == ENDED:
-            rider.fail(*self._why_ended(), out)
+        operation(now)
+        if self.connection.state == ENDED:
+            sub_protocol.fail(*self._end_reason(), effects)
             return
         if not was_waiting:
-            self._expect(now, out)
-        if self._live:
-            rider.flush(now, out)
+            self._start_waiting(now, effects)
+        if self._is_live:
+            sub_protocol.flush(now, effects)
 
     def manage(
-        self, said: dict[str, Any], body: bytes, timeout: float, tag: Any, now: Now, out: SessionEffects
+        self, options: dict[str, Any], body: bytes, timeout: float, tag: Any, now: Now, effects: SessionEffects
     ) -> None:
-        """A management command; it is sent once, and at once: a broker that serves nobody still takes it."""
-        if self.line.state == ENDED:
-            out.news.append(CallFailed(tag, *self._why_ended()))
+        """Send a management command, once: a broker that is not serving still answers it."""
+        if self.connection.state == ENDED:
+            effects.notifications.append(CallFailed(tag, *self._end_reason()))
             return
         self._next += 1
         call = PendingCall(f"{self._prefix}{self._next:x}", "", (body,) if body else (), timeout, False, tag)
-        call.said = {**said, "id": call.id}
-        self._open(call, self._commands, now, out)
-        if self._live and self.line.book.was_given:
-            self._send(call, now, out)
+        call.options = {**options, "id": call.id}
+        self._add(call, self._commands, now, effects)
+        if self._is_live and self.connection.addresses.was_given:
+            self._send(call, now, effects)
 
-    def closed(self, reason: str, now: Now, out: SessionEffects) -> None:
-        """The socket says that the connection is gone."""
-        self.line.closed(reason, now, out)
+    def closed(self, reason: str, now: Now, effects: SessionEffects) -> None:
+        self.connection.closed(reason, now, effects)
 
     def unsent(self, messages: Sequence[Any]) -> None:
-        """These never left: the connection was gone. They go with the next one."""
+        """These messages never left; they are sent on the next connection."""
         for message in messages:
             if isinstance(message, list):
-                if self._rider is not None:
-                    self._rider.unsent(message[0])
+                if self._sub_protocol is not None:
+                    self._sub_protocol.unsent(message[0])
                 continue
-            command, said = message[0], message[1]
+            command, options = message[0], message[1]
             if command in ("REQUEST", "MANAGEMENTREQ"):
                 table = self._calls if command == "REQUEST" else self._commands
-                call = table.get(said["id"])
+                call = table.get(options["id"])
                 if call is not None:
                     call.sent = 0
 
     def never_connected(self) -> None:
-        """The last connection never came to be: nothing that was sent on it has left."""
+        """The last connection was never established: nothing that was sent on it has left."""
         if not self._resumed:
             return
         for table in (self._commands, self._calls):
             for call in table.values():
-                if call.sent == self._connection:
+                if call.sent == self._connection_number:
                     call.sent = 0
-        if self._rider is not None:
-            self._rider.never_connected()
+        if self._sub_protocol is not None:
+            self._sub_protocol.never_connected()
 
-    def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None:
-        """One message from the broker."""
-        line = self.line
-        line.heard = now.mono
-        if not frames or line.state in (DOWN, ENDED):
-            self._hear_late(frames)
+    def receive(self, frames: list[bytes], now: Now, effects: SessionEffects) -> None:
+        connection = self.connection
+        connection.last_received = now.mono
+        if not frames or connection.state in (DOWN, ENDED):
+            self._receive_late(frames)
             return
-        self._heard_here = True
-        was_live = self._live
-        self._take(frames, now, out)
-        if not was_live and self._live:
-            self._resume(now, out)
+        self._received_here = True
+        was_live = self._is_live
+        self._receive_frames(frames, now, effects)
+        if not was_live and self._is_live:
+            self._resume(now, effects)
 
-    def _hear_late(self, frames: list[bytes]) -> None:
-        """A broker that does not serve refuses all of us, and then each call: those go with the next connection."""
-        for command, said, _ in self._codec.messages(frames) if frames[:1] == [codec.MAGIC] else ():
-            if command == "ERROR" and said.unrun and (call := self._calls.get(said.id)) and not call.spoke:
+    def _receive_late(self, frames: list[bytes]) -> None:
+        """After the end of a connection: requests that the broker rejected unrun are sent on the next one."""
+        for command, options, _ in self._codec.messages(frames) if frames[:1] == [codec.MAGIC] else ():
+            if command == "ERROR" and options.unrun and (call := self._calls.get(options.id)) and not call.has_parts:
                 call.sent = 0
 
-    def _take(self, frames: list[bytes], now: Now, out: SessionEffects) -> None:
+    def _receive_frames(self, frames: list[bytes], now: Now, effects: SessionEffects) -> None:
         if frames[0] != codec.MAGIC:
-            if self._rider is not None and len(frames) == 1 and frames[0][:1] in (b"{", b"["):
-                self._rider.receive(frames[0], now, out)
-                self._rider.flush(now, out)
+            if self._sub_protocol is not None and len(frames) == 1 and frames[0][:1] in (b"{", b"["):
+                self._sub_protocol.receive(frames[0], now, effects)
+                self._sub_protocol.flush(now, effects)
             return
-        for command, said, bodies in self._codec.messages(frames):
-            self._heed(command, said, bodies, now, out)
+        for command, options, bodies in self._codec.messages(frames):
+            self._handle(command, options, bodies, now, effects)
 
-    def _heed(self, command: str, said: Any, bodies: Sequence[bytes], now: Now, out: SessionEffects) -> None:
+    def _handle(self, command: str, options: Any, bodies: Sequence[bytes], now: Now, effects: SessionEffects) -> None:
         if command == "REPLY":
-            call = self._close(self._calls, said.id)
+            call = self._remove(self._calls, options.id)
             if call is not None:
-                out.news.append(CallAnswered(call.tag, bodies))
-            elif said.id == PING_ID:
-                self._met(bodies, now, out)
+                effects.notifications.append(CallAnswered(call.tag, bodies))
+            elif options.id == PING_ID:
+                self._receive_ping_reply(bodies, now, effects)
         elif command == "PARTIAL":
-            call = self._calls.get(said.id)
+            call = self._calls.get(options.id)
             if call is not None:
-                call.spoke = True
-                out.news.append(PartialReply(call.tag, bodies))
+                call.has_parts = True
+                effects.notifications.append(PartialReply(call.tag, bodies))
         elif command == "ERROR":
-            call = self._calls.get(said.id)
-            if call is not None and said.unrun and not call.spoke and self.line.is_moving:
-                call.sent = 0  # it was not taken; we are about to go where it is
+            call = self._calls.get(options.id)
+            if call is not None and options.unrun and not call.has_parts and self.connection.is_moving:
+                call.sent = 0  # not accepted here; we are about to move to another broker
             elif call is not None:
-                self._close(self._calls, said.id)
-                out.news.append(CallFailed(call.tag, said.code, said.message))
+                self._remove(self._calls, options.id)
+                effects.notifications.append(CallFailed(call.tag, options.code, options.message))
         elif command == "MANAGEMENTREP":
-            call = self._close(self._commands, said.id)
+            call = self._remove(self._commands, options.id)
             if call is not None:
-                out.news.append(ManagementAnswered(call.tag, said.code, said.message, bodies[0] if bodies else b""))
-        elif command == "DISCONNECTERROR" and said.code == codes.NOT_SERVING and self._commands:
-            # It serves nobody, but answers its administrators: stay until it has.
-            self.line.refusal = f"{said.code} {said.message}"
+                effects.notifications.append(
+                    ManagementAnswered(call.tag, options.code, options.message, bodies[0] if bodies else b"")
+                )
+        elif command == "DISCONNECTERROR" and options.code == codes.NOT_SERVING and self._commands:
+            # The broker serves nobody, but answers administrators: keep the connection until it has.
+            self.connection.refusal = f"{options.code} {options.message}"
         else:
-            self.line.receive(command, said, bodies, now, out)
-            if self.line.state == UP:
+            self.connection.receive(command, options, bodies, now, effects)
+            if self.connection.state == UP:
                 self._bound_since = None
-            elif self.line.state == ENDED:
-                self._fail_all(*self._why_ended(), now, out)
+            elif self.connection.state == ENDED:
+                self._fail_all(*self._end_reason(), now, effects)
 
-    def tick(self, now: Now, out: SessionEffects) -> None:
-        """Give up what is over; look after the line."""
+    def tick(self, now: Now, effects: SessionEffects) -> None:
+        """Time out calls, and check the connection."""
         for call in self._timers.expire(now.mono):
-            table = self._calls if call.said is None else self._commands
+            table = self._calls if call.options is None else self._commands
             if table.pop(call.id, None) is not None:
-                out.news.append(CallFailed(call.tag, *self._why_unanswered()))
-        if self._rider is not None:
-            self._rider.tick(self._why_unanswered, now, out)
-            if self._live:
-                self._rider.flush(now, out)
-        self._lose_patience(now, out)
-        line = self.line
-        if line.state == UP and self._pinged <= line.heard:
-            # Silence counts from the question: a caller may start calls, and look for the answers much later.
-            line.heard = max(line.heard, now.mono - line.interval)
-        was_live, was_moving = self._live, line.is_moving
-        line.tick(self.waiting, now, out)
-        if out.open is not None:
-            self._resumed = self._heard_here = False
-        if not was_live and self._live:
-            self._resume(now, out)
-        elif was_moving and self._live and not line.is_moving:
-            self._send_held(now, out)  # we stay after all
-        elif self.waiting and line.state == UP and now.mono >= self._probe_at():
-            self._ping(now, out)
+                effects.notifications.append(CallFailed(call.tag, *self._timeout_reason()))
+        if self._sub_protocol is not None:
+            self._sub_protocol.tick(self._timeout_reason, now, effects)
+            if self._is_live:
+                self._sub_protocol.flush(now, effects)
+        self._check_patience(now, effects)
+        connection = self.connection
+        if connection.state == UP and self._pinged <= connection.last_received:
+            # Silence counts from the first expected answer: a caller may start calls, and wait for them much later.
+            connection.last_received = max(connection.last_received, now.mono - connection.interval)
+        was_live, was_moving = self._is_live, connection.is_moving
+        connection.tick(self.waiting, now, effects)
+        if effects.open is not None:
+            self._resumed = self._received_here = False
+        if not was_live and self._is_live:
+            self._resume(now, effects)
+        elif was_moving and self._is_live and not connection.is_moving:
+            self._send_unsent(now, effects)  # the move was cancelled
+        elif self.waiting and connection.state == UP and now.mono >= self._ping_at():
+            self._ping(now, effects)
 
     def deadline(self) -> float | None:
-        """When `tick` has something to do."""
         waiting = self.waiting
-        times = [self._timers.deadline(), self.line.deadline(waiting)]
-        if self._rider is not None:
-            times.append(self._rider.deadline(self._live))
-        if waiting and self.line.state == UP:
-            times.append(self._probe_at())
+        times = [self._timers.deadline(), self.connection.deadline(waiting)]
+        if self._sub_protocol is not None:
+            times.append(self._sub_protocol.deadline(self._is_live))
+        if waiting and self.connection.state == UP:
+            times.append(self._ping_at())
         elif waiting and self._patience is not None and self._down_since is not None:
             times.append(self._down_since + self._patience)
         return min((when for when in times if when is not None), default=None)
 
-    def _lose_patience(self, now: Now, out: SessionEffects) -> None:
-        if self.line.state == UP or not self.waiting:
+    def _check_patience(self, now: Now, effects: SessionEffects) -> None:
+        if self.connection.state == UP or not self.waiting:
             self._down_since = None
         elif self._down_since is None:
             self._down_since = now.mono
         elif self._patience is not None and now.mono >= self._down_since + self._patience:
-            self._fail_all(codes.UNREACHABLE, self._why_silent(), now, out)
+            self._fail_all(codes.UNREACHABLE, self._silence_reason(), now, effects)
 
-    def _probe_at(self) -> float:
-        return max(self.line.heard, self._pinged) + self.line.interval
+    def _ping_at(self) -> float:
+        return max(self.connection.last_received, self._pinged) + self.connection.interval
 
-    def _expect(self, now: Now, out: SessionEffects) -> None:
-        """Silence counts from now: nothing was expected before."""
-        line = self.line
-        quiet = now.mono - line.heard
-        line.heard = now.mono
+    def _start_waiting(self, now: Now, effects: SessionEffects) -> None:
+        """Start measuring silence now: nothing was expected before."""
+        connection = self.connection
+        silent_seconds = now.mono - connection.last_received
+        connection.last_received = now.mono
         self._pinged = now.mono
-        if line.state == UP and quiet > STALE_SECONDS:
-            line.negotiate(now, out)
-        self._down_since = None if line.state == UP else now.mono
+        if connection.state == UP and silent_seconds > STALE_SECONDS:
+            connection.negotiate(now, effects)
+        self._down_since = None if connection.state == UP else now.mono
 
-    def _open(self, call: PendingCall, table: dict[str, PendingCall], now: Now, out: SessionEffects) -> None:
+    def _add(self, call: PendingCall, table: dict[str, PendingCall], now: Now, effects: SessionEffects) -> None:
         if not self.waiting:
-            self._expect(now, out)
+            self._start_waiting(now, effects)
         call.deadline += now.mono
         self._timers.add(call, now.mono)
         table[call.id] = call
 
-    def _send(self, call: PendingCall, now: Now, out: SessionEffects) -> None:
-        call.sent = self._connection
-        if call.said is not None:
-            out.sends.append(("MANAGEMENTREQ", call.said, *call.bodies))
+    def _send(self, call: PendingCall, now: Now, effects: SessionEffects) -> None:
+        call.sent = self._connection_number
+        if call.options is not None:
+            effects.sends.append(("MANAGEMENTREQ", call.options, *call.bodies))
             return
-        said: dict[str, Any] = {
+        options: dict[str, Any] = {
             "service": call.service,
             "id": call.id,
             "timeout": max(call.deadline - GRACE_SECONDS - now.mono, MIN_TIMEOUT_SECONDS),
         }
         if call.retry:
-            said["retry"] = True
-        out.sends.append(("REQUEST", said, *call.bodies))
-        self.line.sent = now.mono
+            options["retry"] = True
+        effects.sends.append(("REQUEST", options, *call.bodies))
+        self.connection.last_sent = now.mono
 
-    def _close(self, table: dict[str, PendingCall], id_: Any) -> PendingCall | None:
+    def _remove(self, table: dict[str, PendingCall], id_: Any) -> PendingCall | None:
         call = table.pop(id_, None)
         if call is not None:
             call.ended = True
             self._timers.remove(call)
         return call
 
-    def _ping(self, now: Now, out: SessionEffects) -> None:
-        """Is it alive, and is it the one that we asked?"""
+    def _ping(self, now: Now, effects: SessionEffects) -> None:
+        """Check that the broker is alive, and that it is the same one."""
         self._pinged = now.mono
-        out.sends.append(("REQUEST", {"service": "scale0.ping", "id": PING_ID}))
+        effects.sends.append(("REQUEST", {"service": "scale0.ping", "id": PING_ID}))
 
-    def _met(self, bodies: Sequence[bytes], now: Now, out: SessionEffects) -> None:
-        """The broker told who it is, and since when: another than before has never heard of our requests."""
+    def _receive_ping_reply(self, bodies: Sequence[bytes], now: Now, effects: SessionEffects) -> None:
+        """Handle the answer to a ping; a broker with another boot id does not know our requests."""
         try:
-            pong = msgspec.json.decode(bodies[0], type=PingReply) if bodies else PingReply()
+            reply = msgspec.json.decode(bodies[0], type=PingReply) if bodies else PingReply()
         except (msgspec.DecodeError, RecursionError, ValueError):
             return
-        known, self._boot = self._boot, pong
-        book = self.line.book
-        book.met(pong.broker)
-        book.told_owner(pong.owner)
-        if self._rider is not None:
-            self._rider.meet(book.owner, book.is_shared)
-        if known is None or known == pong:
+        known, self._last_ping_reply = self._last_ping_reply, reply
+        addresses = self.connection.addresses
+        addresses.set_name(reply.broker)
+        addresses.set_owner(reply.owner)
+        if self._sub_protocol is not None:
+            self._sub_protocol.set_owner(addresses.owner, addresses.is_shared)
+        if known is None or known == reply:
             return
-        message = "the broker died or was restarted: it may or may not have been done"
+        message = "the broker was restarted; the request may or may not have run"
         for table in (self._calls, self._commands):
             for call in list(table.values()):
-                if 0 < call.sent < self._connection and (not call.retry or call.spoke):
-                    self._close(table, call.id)
-                    out.news.append(CallFailed(call.tag, codes.BACKEND_DIED, message))
+                if 0 < call.sent < self._connection_number and (not call.retry or call.has_parts):
+                    self._remove(table, call.id)
+                    effects.notifications.append(CallFailed(call.tag, codes.BACKEND_DIED, message))
 
-    def _send_held(self, now: Now, out: SessionEffects) -> None:
+    def _send_unsent(self, now: Now, effects: SessionEffects) -> None:
         for call in self._calls.values():
             if not call.sent:
-                self._send(call, now, out)
+                self._send(call, now, effects)
 
-    def _resume(self, now: Now, out: SessionEffects) -> None:
-        """A new connection: ask who is there, send what never left, and again what may run twice."""
-        self._connection += 1
+    def _resume(self, now: Now, effects: SessionEffects) -> None:
+        """Use a new connection: ping, send what was never sent, and send `retry` requests again."""
+        self._connection_number += 1
         self._resumed = True
-        self._ping(now, out)
-        # What an administrator says is for the broker that they named.
-        for table in (self._commands, self._calls) if self.line.book.was_given else (self._calls,):
+        self._ping(now, effects)
+        # A management command is for the broker that the administrator named.
+        for table in (self._commands, self._calls) if self.connection.addresses.was_given else (self._calls,):
             for call in table.values():
-                if not call.sent or (call.retry and not call.spoke):
-                    self._send(call, now, out)
-        if self._rider is not None:
-            book = self.line.book
-            self._rider.resume(book.owner or book.at, now, out)
+                if not call.sent or (call.retry and not call.has_parts):
+                    self._send(call, now, effects)
+        if self._sub_protocol is not None:
+            addresses = self.connection.addresses
+            self._sub_protocol.resume(addresses.owner or addresses.current, now, effects)
 
-    def _why_ended(self) -> tuple[int, str]:
-        ended = self.line.ended
+    def _end_reason(self) -> tuple[int, str]:
+        ended = self.connection.ended
         return (ended.code, ended.message) if ended is not None else (codes.NOT_SERVING, "the client was closed")
 
-    def _why_unanswered(self) -> tuple[int, str]:
-        return codes.NO_ANSWER if self.line.state == UP else codes.UNREACHABLE, self._why_silent()
+    def _timeout_reason(self) -> tuple[int, str]:
+        return codes.NO_ANSWER if self.connection.state == UP else codes.UNREACHABLE, self._silence_reason()
 
-    def _why_silent(self) -> str:
-        line = self.line
-        if line.state == UP:
+    def _silence_reason(self) -> str:
+        connection = self.connection
+        if connection.state == UP:
             return "no answer in time"
-        return f"{line.endpoint} cannot be reached{f' ({line.refusal})' if line.refusal else ''}"
+        why = f" ({connection.refusal})" if connection.refusal else ""
+        return f"{connection.endpoint} cannot be reached{why}"
 
-    def _fail_all(self, code: int, message: str, now: Now, out: SessionEffects) -> None:
+    def _fail_all(self, code: int, message: str, now: Now, effects: SessionEffects) -> None:
         for table in (self._calls, self._commands):
             for call in list(table.values()):
-                self._close(table, call.id)
-                out.news.append(CallFailed(call.tag, code, message))
-        if self._rider is not None:
-            self._rider.fail(code, message, out)
+                self._remove(table, call.id)
+                effects.notifications.append(CallFailed(call.tag, code, message))
+        if self._sub_protocol is not None:
+            self._sub_protocol.fail(code, message, effects)

@@ -1,7 +1,7 @@
-"""The options of every Scale0 command, as types: the one schema that JSON frames and BATCH share.
+"""The options of every Scale0 command as types, shared by JSON frames and BATCH (PROTOCOL sections 2 to 5).
 
-Lives here: names, types and defaults of PROTOCOL sections 2 to 5. Never here: what to do with them.
-Invariant: unknown options are ignored, wrong types are refused by the decoder.
+Unknown options are ignored; the decoder rejects wrong types. "Extension" marks an option that other implementations may
+omit.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Annotated, Any, Final
 import msgspec
 
 MAX_ID_CHARS: Final = 128
-"""Length of a frontend's own id."""
+"""Length of a frontend's own request id."""
 
 RequestId = (
     Annotated[str, msgspec.Meta(max_length=MAX_ID_CHARS)] | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 )
-"""A frontend's own id is given back as it came: in JSON or MessagePack, so it must fit both."""
+"""The id is returned unchanged, in JSON or MessagePack, so it must fit both."""
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""Of a configuration: what a store can keep."""
+"""A configuration version, within the range of the stores."""
 Code = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-"""Of an error: what a segment can keep."""
+"""An error code, within the range of the event segments."""
 
 
 class CheckConfig(msgspec.Struct, frozen=True):
-    """CHECKCONFIG: is my configuration right?"""
+    """CHECKCONFIG: negotiate, with the version of the client's configuration."""
 
     config_type: str = "json"
     identity: str | None = None
@@ -47,11 +47,11 @@ class ConfigAck(msgspec.Struct, frozen=True):
     config_version: int
     config_hash: str = ""
     owner: str | msgspec.UnsetType = msgspec.UNSET
-    """Whose tasks are told here, where that is not the broker alone: the group that shares a store."""
+    """The owner of the tasks here, if that is a group that shares a store."""
 
 
 class Config(msgspec.Struct, frozen=True):
-    """CONFIG: take this document."""
+    """CONFIG: a newer configuration document."""
 
     identity: str
     config_type: str
@@ -61,22 +61,22 @@ class Config(msgspec.Struct, frozen=True):
 
 
 class Enrol(msgspec.Struct, frozen=True):
-    """ENROL: let this key in, for a token."""
+    """ENROL: register this public key with a join token."""
 
     name: str
     public_key: str
 
 
 class Enrolled(msgspec.Struct, frozen=True):
-    """ENROLLED: it is let in."""
+    """ENROLLED: the key is registered."""
 
     name: str
     identity: str = ""
-    """The broker's; ours to add."""
+    """The broker's identity. Extension."""
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """READY: I take work."""
+    """READY: a backend offers services."""
 
     services: list[str]
     identity: str | None = None
@@ -87,11 +87,11 @@ class Ready(msgspec.Struct, frozen=True):
     prefetch: int = 0
     holds: list[tuple[str, int]] = []
     returns: bool = False
-    """It answers a recall: what it gives back it has not begun, and never will."""
+    """The backend answers a recall: a returned task has not started, and never will."""
 
 
 class ReadyOk(msgspec.Struct, frozen=True):
-    """READYOK: in the queue; use this interval."""
+    """READYOK: the offer is accepted; use this heartbeat interval."""
 
     identity: str
     heartbeat_interval: float
@@ -100,14 +100,14 @@ class ReadyOk(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """HEARTBEAT: alive."""
+    """HEARTBEAT."""
 
     time: float | None = None
     config_version: Version | None = None
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """HELLO: who another broker is."""
+    """HELLO: the identity and state of another broker."""
 
     identity: str
     group: str = ""
@@ -118,13 +118,13 @@ class Hello(msgspec.Struct, frozen=True):
     config_hash: str = ""
     time: float | None = None
     batch: bool = False
-    """It takes BATCH; ours to add: others may leave it out."""
+    """It accepts BATCH. Extension."""
     standby_for: str = ""
-    """The broker whose clients it would take over; ours to add, too."""
+    """The broker whose clients it would take over. Extension."""
 
 
 class PeerHeartbeat(msgspec.Struct, frozen=True):
-    """HEARTBEAT between brokers: alive, and how it is. `config_hash` is ours to add: others may leave it out."""
+    """HEARTBEAT between brokers, with state and load. `config_hash` is an extension."""
 
     time: float | None = None
     state: str = ""
@@ -134,8 +134,9 @@ class PeerHeartbeat(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """TABLE: clients of another broker, all of them or what changed. `version` is ours to add: what came before it is
-    older than all that is in it."""
+    """TABLE: clients of another broker, all of them or the changes. `version` is an extension: entries with a lower
+    version are outdated.
+    """
 
     seq: Version
     full: bool = False
@@ -143,15 +144,15 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class TableReq(msgspec.Struct, frozen=True):
-    """TABLEREQ: tell me all of your clients, or those who offer these."""
+    """TABLEREQ: request all clients, or those that offer these services."""
 
     services: list[str] = []
     keys: bool = False
-    """Ours to add: tell me all of your keys, too."""
+    """Request all keys as well. Extension."""
 
 
 class Forward(msgspec.Struct, frozen=True):
-    """FORWARD: have this done by one of your backends."""
+    """FORWARD: run this request on one of the peer's backends."""
 
     service: str
     id: RequestId
@@ -160,7 +161,7 @@ class Forward(msgspec.Struct, frozen=True):
 
 
 class PeerCheckConfig(CheckConfig, frozen=True):
-    """CHECKCONFIG of another broker: the whole document is wanted."""
+    """CHECKCONFIG of another broker, which wants the whole document."""
 
     role: str | None = None
 
@@ -169,7 +170,7 @@ class PeerConfig(Config, frozen=True):
     """CONFIG to another broker: the whole document."""
 
     conflict: bool = False
-    """It does not descend from what the other has; ours to add: others may leave it out."""
+    """The document does not descend from the receiver's. Extension."""
 
 
 class ForceNegotiate(msgspec.Struct, frozen=True):
@@ -179,7 +180,7 @@ class ForceNegotiate(msgspec.Struct, frozen=True):
 
 
 class NeedBroker(msgspec.Struct, frozen=True):
-    """NEEDBROKER: my broker does not answer: whom shall I use?"""
+    """NEEDBROKER: the client's broker does not answer; request another one."""
 
     identity: str | None = None
     services: list[str] = []
@@ -187,7 +188,7 @@ class NeedBroker(msgspec.Struct, frozen=True):
 
 
 class ChangeBroker(msgspec.Struct, frozen=True):
-    """CHANGEBROKER: use that one."""
+    """CHANGEBROKER: use this broker."""
 
     broker: str
     group: str = ""
@@ -197,18 +198,18 @@ class ChangeBroker(msgspec.Struct, frozen=True):
 
 
 class Disconnect(msgspec.Struct, frozen=True):
-    """DISCONNECT: leaving in order."""
+    """DISCONNECT: an orderly end."""
 
 
 class DisconnectError(msgspec.Struct, frozen=True):
-    """DISCONNECTERROR: you are disconnected."""
+    """DISCONNECTERROR: the broker ends the connection."""
 
     code: int
     message: str = ""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """REQUEST: have this done."""
+    """REQUEST: call a service."""
 
     service: str
     id: RequestId
@@ -217,35 +218,35 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """PARTIAL and REPLY: a part of the answer, or the last of it."""
+    """PARTIAL and REPLY: a part of the answer, or its end."""
 
     id: RequestId
     service: str | None = None
 
 
 class Error(msgspec.Struct, frozen=True):
-    """ERROR: it will not be done."""
+    """ERROR: the request failed."""
 
     id: RequestId
     code: Code = 500
     message: str = ""
     unrun: bool = False
-    """From one broker to another: no backend has seen it, so it may be done elsewhere."""
+    """Between brokers: no backend has received the request, so it may run elsewhere."""
 
 
 class Tasks(msgspec.Struct, frozen=True):
-    """TASKS, TASKSTATUS, TASKSDONE, TASKSOK: all that they say is in the body."""
+    """TASKS, TASKSTATUS, TASKSDONE, TASKSOK: everything is in the body."""
 
 
 class TasksCancel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """TASKSCANCEL: nobody wants these any more."""
+    """TASKSCANCEL: the results of these tasks are not wanted any more."""
 
     recall: bool = False
-    """Only those that are not begun: they are given back by TASKSTATUS, the others go on."""
+    """Only tasks that have not started: they are returned by TASKSTATUS, the others go on."""
 
 
 class ManagementReq(msgspec.Struct, frozen=True):
-    """MANAGEMENTREQ: a command of an administrator, with the arguments of all of them."""
+    """MANAGEMENTREQ: an administrative command, with the arguments of all commands."""
 
     command: str
     id: RequestId = ""
@@ -272,13 +273,13 @@ class ManagementReq(msgspec.Struct, frozen=True):
     timeout: float | None = None
     recheck: bool | None = None
     origin: str = ""
-    """For whom the sender asks: an HTTP server says its own client's address. It is recorded, never believed."""
+    """On whose behalf the sender asks, such as the address of an HTTP client. It is recorded, and never trusted."""
     limit: int = 100
     after: str | None = None
 
 
 class ManagementRep(msgspec.Struct, frozen=True):
-    """MANAGEMENTREP: what came of it."""
+    """MANAGEMENTREP: the answer to a management command."""
 
     id: RequestId
     code: int

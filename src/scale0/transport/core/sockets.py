@@ -1,4 +1,4 @@
-"""The sockets of a broker and the states that it can be in, by the names that the protocol and the logs use."""
+"""The sockets of a broker and its states, by their names in the protocol and the logs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ FRONTEND: Final = "frontend"
 BACKEND: Final = "backend"
 PEER: Final = "peer"
 DIALED: Final = "dialed"
-"""Where this broker's own connections to peers end; `peer` is where theirs do."""
+"""This broker's own connections to peers; `peer` is the socket that accepts theirs."""
 CONFIG_PUB: Final = "config_pub"
 CONFIG_SUB: Final = "config_sub"
-"""Where this broker hears what others publish as `config_pub`."""
+"""Subscribes to the `config_pub` sockets of other brokers."""
 TASK_PUB: Final = "task_pub"
 CLIENT_SOCKETS: Final = (FRONTEND, BACKEND)
 PEER_SOCKETS: Final = (PEER, DIALED)
@@ -21,7 +21,7 @@ ACTIVE: Final = "active"
 DISABLED: Final = "disabled"
 DRAINING: Final = "draining"
 STANDBY: Final = "standby"
-"""Both are shown of a broker that is active, as far as its own state goes: it serves nobody new."""
+"""Draining and standby are shown for a broker whose own state is active: it accepts no new clients."""
 
 ROLES: Final = (FRONTEND, BACKEND, PEER)
 """The roles of a key: the socket that it may connect to."""

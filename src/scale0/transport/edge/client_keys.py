@@ -1,9 +1,8 @@
-"""A client's keys: its own certificate, and the key that it expects of the broker.
+"""The keys of a client: its own certificate, and the public key that it expects of the broker.
 
-Lives here: where both come from. Never here: a socket's life. In this order: what the program was given; SCALE0_KEY and
-SCALE0_SERVER_KEY; the certificate in the user's folders that says it is for this endpoint. Without any of these a
-client connects in the clear, and a broker that wants keys does not let it in. Invariant: a certificate that others can
-read is not used.
+They come, in this order, from the arguments, from SCALE0_KEY and SCALE0_SERVER_KEY, or from a certificate in the user's
+key folders that names the endpoint. Without keys a client connects unencrypted, and a broker that requires keys rejects
+it. Invariant: a certificate that other users can read is not used.
 """
 
 from __future__ import annotations
@@ -34,15 +33,13 @@ log = logging.getLogger("scale0.keys")
 KEY: Final = "SCALE0_KEY"
 """A file with the client's own certificate."""
 SERVER_KEY: Final = "SCALE0_SERVER_KEY"
-"""The broker's public key, or a file that has it."""
+"""The broker's public key, or a file that holds it."""
 DATA_DIR: Final = "SCALE0_DATA_DIR"
 LOCAL_FOLDER: Final = ".scale0"
 """Where `scale0 up` keeps its data."""
 
 
 class ClientKeys:
-    """With what a client connects."""
-
     __slots__ = ("_given", "_server_key", "learned", "own")
 
     def __init__(self, own: CurveCertificate, server_key: str, given: Sequence[str]) -> None:
@@ -50,18 +47,18 @@ class ClientKeys:
         self._server_key = server_key
         self._given = frozenset(given)
         self.learned: Callable[[str], str] = lambda _: ""
-        """What brokers said of the keys of others."""
+        """The public keys of brokers that other brokers announced, by endpoint."""
 
-    def suit(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
-        """Let a socket that is about to connect there prove who we are, and ask who they are."""
-        told = "" if endpoint in self._given else self.learned(endpoint)
-        set_client(socket, self.own, told or self._server_key)
+    def apply(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
+        """Set the keys of a socket that is about to connect to `endpoint`."""
+        announced = "" if endpoint in self._given else self.learned(endpoint)
+        set_client(socket, self.own, announced or self._server_key)
 
 
 def find_keys(
     endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None
 ) -> ClientKeys | None:
-    """The keys for these endpoints; None: there are none, and the connection is in the clear."""
+    """The keys for these endpoints; None for an unencrypted connection."""
     given = key or os.environ.get(KEY, "")
     expected = server_key or os.environ.get(SERVER_KEY, "")
     if given:
@@ -69,7 +66,7 @@ def find_keys(
     else:
         if server_key:
             raise ConfigError(["server_key needs a key of one's own beside it: give key, or set SCALE0_KEY"])
-        found = _stored(endpoints)
+        found = _find_certificate(endpoints)
         if found is None:
             return None
         own = found
@@ -80,36 +77,35 @@ def find_keys(
 
 
 def keys_for(
-    book: AddressBook, endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None
+    addresses: AddressBook, endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None
 ) -> ClientKeys | None:
-    """The same, for a client that learns of other brokers by its address book."""
+    """The same, with the server keys that the client's address book learns."""
     found = find_keys(endpoints, key, server_key)
     if found is not None:
-        found.learned = book.server_key
+        found.learned = addresses.server_key
     return found
 
 
-def called(identity: str, keys: ClientKeys | None) -> str:
-    """The identity as a broker takes it from these keys: it begins with the name that the key is stored as."""
+def identity_with(identity: str, keys: ClientKeys | None) -> str:
+    """The identity that the broker assigns to a client with these keys: the name of the key is its prefix."""
     name = keys.own.name if keys is not None else ""
     return identity if not name or f"{identity}.".startswith(f"{name}.") else f"{name}.{identity}"
 
 
 def config_folder(environment: dict[str, str]) -> Path:
-    """Where this user's certificates are kept."""
     given = environment.get("XDG_CONFIG_HOME", "")
     base = Path(given) if given.startswith("/") else Path(environment.get("HOME", "~")).expanduser() / ".config"
     return base / "scale0" / KEYS_FOLDER
 
 
 def folders() -> list[Path]:
-    """Where certificates are looked for: the user's, and those of a broker on this machine."""
+    """Folders with certificates: the user's, and those of a broker on this machine."""
     environment = dict(os.environ)
     data_dir = Path(environment.get(DATA_DIR) or LOCAL_FOLDER)
     return [config_folder(environment), data_dir / KEYS_FOLDER / LOCAL]
 
 
-def _stored(endpoints: Sequence[str]) -> CurveCertificate | None:
+def _find_certificate(endpoints: Sequence[str]) -> CurveCertificate | None:
     for folder in folders():
         try:
             paths = sorted(folder.glob(f"*{SECRET_ENDING}"))

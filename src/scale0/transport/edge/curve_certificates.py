@@ -1,7 +1,7 @@
-"""CURVE certificates: the files that ZeroMQ's own tools write and read.
+"""CURVE certificates in the file format of ZeroMQ's own tools.
 
-Lives here: one key pair, or the public half of one, as a file. Never here: who may do what with it. Invariants: a file
-with a secret is readable by its owner alone from its first byte on; a secret is in no `repr` and in no error.
+Invariants: a file with a secret key is readable by its owner only, from the first byte on; a secret key appears in no
+`repr` and in no error.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError
 
 KEYS_FOLDER: Final = "keys"
-"""In `data_dir` of a broker, and among the configuration of a user."""
+"""In the `data_dir` of a broker, and in a user's configuration folder."""
 LOCAL: Final = "local"
-"""In it: keys for what runs on the broker's own machine."""
+"""A subfolder with keys for processes on the broker's own machine."""
 PUBLIC_ENDING: Final = ".key"
 SECRET_ENDING: Final = ".key_secret"
 MAX_FILE_BYTES: Final = 16_384
-"""More than any certificate has."""
+"""Larger than any certificate."""
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -43,18 +43,18 @@ SECRET_ADVICE: Final = "DO NOT PROVIDE THIS FILE TO OTHER USERS nor change its p
 
 
 class CurveCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, in Z85, and what is written beside it."""
+    """A key in Z85, with its metadata."""
 
     public: str
     secret: str = ""
     metadata: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"Certificate({self.public})"  # a secret must not get into a log by chance
+        return f"Certificate({self.public})"  # keeps the secret out of logs
 
     @property
     def name(self) -> str:
-        """What it is stored as, if it says so."""
+        """The name that the key is stored under, if known."""
         return self.metadata.get("name", "")
 
 
@@ -70,18 +70,15 @@ def is_key(text: str) -> bool:
 
 
 def new_certificate(**metadata: str) -> CurveCertificate:
-    """A pair that nobody else has."""
     public, secret = zmq.curve_keypair()
     return CurveCertificate(public=public.decode(), secret=secret.decode(), metadata=metadata)
 
 
 def public_of(secret: str) -> str:
-    """The public half of a secret key."""
     return zmq.curve_public(secret.encode()).decode()
 
 
 def text_of(certificate: CurveCertificate, *, with_secret: bool) -> str:
-    """As a file holds it."""
     kind, advice = ("Secret", SECRET_ADVICE) if with_secret else ("Public", PUBLIC_ADVICE)
     lines = [HEADER.format(kind=kind, advice=advice), "metadata"]
     for key, value in certificate.metadata.items():
@@ -95,17 +92,16 @@ def text_of(certificate: CurveCertificate, *, with_secret: bool) -> str:
 
 
 def write_public(path: Path, certificate: CurveCertificate) -> None:
-    """The public half. Only its owner may change it: whoever can lets somebody in."""
+    """Write the public half. The file is private: a user who can change it can grant access."""
     write_secret(path, text_of(certificate, with_secret=False))
 
 
 def write_pair(path: Path, certificate: CurveCertificate) -> None:
-    """Both halves in one file."""
     write_secret(path, text_of(certificate, with_secret=True))
 
 
 def read_certificate(path: Path) -> CurveCertificate:
-    """A certificate; ConfigError, which names the file and no secret, if it is none."""
+    """Read a certificate; ConfigError names the file, and never a secret."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -118,7 +114,7 @@ def read_certificate(path: Path) -> CurveCertificate:
 
 
 def parse_certificate(text: str) -> CurveCertificate:
-    """From a file's text; ValueError, without the text, if it is none."""
+    """Parse a certificate; ValueError does not repeat the text."""
     if len(text) > MAX_FILE_BYTES:
         raise ValueError("it is too long for a certificate")
     section, values = "", dict[tuple[str, str], str]()
@@ -142,7 +138,7 @@ def parse_certificate(text: str) -> CurveCertificate:
 
 
 def read_pair(path: Path) -> CurveCertificate:
-    """A certificate with its secret, from a file that nobody else can read."""
+    """Read a certificate with its secret key, from a file that only its owner can read."""
     check_private(path)
     certificate = read_certificate(path)
     if not certificate.secret:
@@ -151,21 +147,21 @@ def read_pair(path: Path) -> CurveCertificate:
 
 
 def read_public(given: str) -> str:
-    """A public key as people give it: the key itself, or a file that has it."""
+    """A public key: `given` is the key itself, or a file that holds it."""
     if is_key(given):
         return given
     return read_certificate(Path(given)).public
 
 
 def check_private(path: Path) -> None:
-    """ConfigError, with what mends it, if others can read or change this file or folder."""
+    """ConfigError, with the chmod to run, if other users can access this file or folder."""
     faults = private_faults(path)
     if faults:
         raise ConfigError(faults)
 
 
 def private_faults(path: Path, forbidden: int = OTHERS) -> list[str]:
-    """What is wrong with a file's or folder's permissions; nothing if it is not there."""
+    """What is wrong with the permissions of a file or folder; nothing if it does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -179,7 +175,7 @@ def private_faults(path: Path, forbidden: int = OTHERS) -> list[str]:
 
 
 def set_client(socket: zmq.Socket[bytes], own: CurveCertificate, server_key: str) -> None:
-    """This socket goes to whoever has this key, and to nobody else."""
+    """Let a socket connect only to a server with this key."""
     socket.set(zmq.CURVE_SECRETKEY, own.secret.encode())
     socket.set(zmq.CURVE_PUBLICKEY, own.public.encode())
     socket.set(zmq.CURVE_SERVERKEY, server_key.encode())

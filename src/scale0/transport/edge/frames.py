@@ -1,8 +1,7 @@
-"""Frames in and out of a ZeroMQ socket, without waiting and at the least cost.
+"""Send and receive the frames of a ZeroMQ message without blocking, at the least cost.
 
-Lives here: the loops over one message's frames. Never here: what a frame means. pyzmq's own `send_multipart` and
-`recv_multipart` combine enumerations and ask for options by name for every frame: measured at 7 and 6 microseconds for
-five frames, against 1 and 4 here. Invariant: nothing here waits.
+pyzmq's own `send_multipart` and `recv_multipart` combine enumerations and look up options by name for every frame:
+measured at 7 and 6 microseconds for five frames, against 1 and 4 here.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ NOBLOCK: Final = int(zmq.NOBLOCK)
 MORE: Final = int(zmq.SNDMORE) | NOBLOCK
 
 EVENT: Final = struct.Struct("=Hi")
-"""How libzmq writes what a monitor tells: the event, and a value."""
+"""A monitor event in libzmq's encoding: the event, and a value."""
 
 _send: Final = Plain.send
 _receive: Final = Plain.recv
@@ -30,7 +29,7 @@ Socket = zmq.Socket[bytes]
 
 
 def send_frames(socket: Socket, frames: list[bytes]) -> None:
-    """One message; raises `zmq.Again` when it would wait, and then nothing of it has left."""
+    """Send one message; `zmq.Again` if it would block, and then no frame has left."""
     last = len(frames) - 1
     for frame in frames[:last]:
         _send(socket, frame, MORE)
@@ -38,13 +37,13 @@ def send_frames(socket: Socket, frames: list[bytes]) -> None:
 
 
 def receive_event(monitor: Socket) -> int:
-    """What a monitor tells, else `zmq.Again` is raised. With pyzmq's own reader every client would import asyncio."""
+    """The next monitor event; `zmq.Again` if there is none. pyzmq's own reader imports asyncio."""
     event, _value = EVENT.unpack(receive_frames(monitor)[0])
     return int(event)
 
 
 def receive_frames(socket: Socket) -> list[bytes]:
-    """One message; raises `zmq.Again` when there is none."""
+    """The next message; `zmq.Again` if there is none."""
     frame = _receive(socket, NOBLOCK, False)
     frames = [frame.bytes]
     while frame.more:
@@ -54,33 +53,33 @@ def receive_frames(socket: Socket) -> list[bytes]:
 
 
 class Admits(Protocol):
-    """Whether the sender of a message may speak; asked once for each, with its first frame."""
+    """Whether a message is accepted; called once for each, with its first frame."""
 
     def __call__(self, frame: zmq.Frame) -> bool: ...
 
 
 def drain_admitted(socket: Socket, most: int, admits: Admits) -> Iterator[list[bytes]]:
-    """As `drain`, without the messages of those who may not speak; these count, too."""
+    """As `drain`, without rejected messages; these count towards `most`, too."""
     try:
         for _ in range(most):
             frame = _receive(socket, NOBLOCK, False)
-            heard = admits(frame)
+            is_admitted = admits(frame)
             frames = [frame.bytes]
             while frame.more:
                 frame = _receive(socket, NOBLOCK, False)
-                if heard:
+                if is_admitted:
                     frames.append(frame.bytes)
-            if heard:
+            if is_admitted:
                 yield frames
     except zmq.Again:
         return
 
 
 def drain(socket: Socket, most: int) -> Iterator[list[bytes]]:
-    """What waits, at most `most` messages.
+    """The waiting messages, at most `most`.
 
-    A message alone, the usual case of a quiet network, is followed by a question, which costs a third of the exception
-    that a vain try does; with several, one such exception at the end costs less than asking after each.
+    After the first message it polls, which costs a third of the exception of a failed receive; with several messages,
+    one such exception at the end costs less than polling after each.
     """
     try:
         yield receive_frames(socket)
@@ -92,5 +91,5 @@ def drain(socket: Socket, most: int) -> Iterator[list[bytes]]:
 
 
 def readable(socket: Socket) -> bool:
-    """True if there is something to read. Asking also lets libzmq do its own work."""
+    """True if a message can be read. Polling also lets libzmq do its own work."""
     return bool(zmq_poll([(socket, POLLIN)], 0))

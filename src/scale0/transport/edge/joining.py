@@ -1,8 +1,7 @@
-"""Joining a network by token: what a token says, and ENROL from the newcomer's side (PROTOCOL 11).
+"""Join a network with a token: the text form of a token, and ENROL from the client's side (PROTOCOL 11).
 
-Lives here: the token as text, one conversation, and the certificate that comes of it. Never here: who may have a token
-(`key_folder`). Invariants: the token's secret is told to nobody but the broker whose key the token names; the
-newcomer's own secret never leaves this machine; an error repeats neither.
+Invariants: the token's secret goes only to the broker whose key the token names; the client's own secret key never
+leaves this machine; an error repeats neither.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ from scale0.transport.edge.curve_certificates import (
 PREFIX: Final = "s0join."
 ANSWER_SECONDS: Final = 10.0
 """How long a broker may take to answer."""
-SEEN_SECONDS: Final = 2.0
-"""Within this time a broker knows of a new token."""
-AGAIN_SECONDS: Final = 0.25
+TOKEN_VISIBLE_SECONDS: Final = 2.0
+"""A broker knows a new token within this time."""
+RETRY_SECONDS: Final = 0.25
 _PACKED: Final = struct.Struct(">B32s32sQ")
 _TOKEN: Final = re.compile(r"s0join\.([A-Za-z0-9_-]{98})", re.ASCII)
-SHAKES: Final = (
+MONITORED: Final = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -52,7 +51,7 @@ SHAKES: Final = (
 
 
 class JoinError(Scale0Error):
-    """It did not work; `code` is one of `kernel.codes`."""
+    """Joining failed; `code` is one of `kernel.codes`."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -60,7 +59,7 @@ class JoinError(Scale0Error):
 
 
 class UnknownTokenError(JoinError):
-    """The broker does not let its key in."""
+    """The broker rejects the token's key."""
 
     def __init__(self) -> None:
         message = "the broker does not take this token here: it was used, its time is over, or its role is another"
@@ -68,8 +67,6 @@ class UnknownTokenError(JoinError):
 
 
 class JoinToken(msgspec.Struct, frozen=True):
-    """A token as it is given to a newcomer."""
-
     role: str
     server_key: str
     secret: str
@@ -77,31 +74,30 @@ class JoinToken(msgspec.Struct, frozen=True):
     """Wall clock."""
 
     def __repr__(self) -> str:
-        return "JoinToken(…)"  # a secret must not get into a log by chance
+        return "JoinToken(…)"  # keeps the secret out of logs
 
     def text(self) -> str:
-        """One word."""
         keys = (zmq.utils.z85.decode(self.server_key), zmq.utils.z85.decode(self.secret))
         packed = _PACKED.pack(ROLES.index(self.role), *keys, self.expires)
         return PREFIX + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 def read_join_token(text: str) -> JoinToken | None:
-    """A token from its word; None: it is none."""
+    """Parse a token; None if the text is not a token."""
     found = _TOKEN.fullmatch(text.strip())
     if found is None:
         return None
     role, server_key, secret, expires = _PACKED.unpack(base64.urlsafe_b64decode(found[1] + "=="))
     if role >= len(ROLES):
         return None
-    shown, hidden = (zmq.utils.z85.encode(key).decode() for key in (server_key, secret))
-    return JoinToken(ROLES[role], shown, hidden, expires)
+    public, secret_key = (zmq.utils.z85.encode(key).decode() for key in (server_key, secret))
+    return JoinToken(ROLES[role], public, secret_key, expires)
 
 
 def join_client(endpoint: str, token: JoinToken, name: str) -> tuple[Path, bool]:
-    """A certificate of our own for a broker's socket: its file, and whether it is new. A token is not needed twice."""
-    place = endpoint.removeprefix("tcp://").strip("[]").replace(":", "-").replace("]", "")
-    path = config_folder(dict(os.environ)) / f"{token.role}-{place}{SECRET_ENDING}"
+    """Obtain a certificate for a broker's socket: the file, and whether it is new. A token is needed only once."""
+    host = endpoint.removeprefix("tcp://").strip("[]").replace(":", "-").replace("]", "")
+    path = config_folder(dict(os.environ)) / f"{token.role}-{host}{SECRET_ENDING}"
     if path.exists() and read_pair(path).metadata.get("server-key") == token.server_key:
         return path, False
     metadata = {"name": name, "role": token.role, "endpoint": endpoint, "server-key": token.server_key}
@@ -110,25 +106,25 @@ def join_client(endpoint: str, token: JoinToken, name: str) -> tuple[Path, bool]
     try:
         enrol(endpoint, token, name, pair.public)
     except JoinError as error:
-        if error.code != codes.NO_ANSWER:  # it may be stored, for all we know
+        if error.code != codes.NO_ANSWER:  # the broker may have stored it
             path.unlink(missing_ok=True)
         raise
     return path, True
 
 
 def enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messages.Enrolled:
-    """ENROL, and its answer; JoinError if it is refused."""
+    """Send ENROL, and return the answer; JoinError if it is rejected."""
     if token.expires <= time.time():
         raise JoinError(codes.NOT_ALLOWED, "the token's time is over")
-    end = time.monotonic() + SEEN_SECONDS
+    end = time.monotonic() + TOKEN_VISIBLE_SECONDS
     while True:
         try:
             return _enrol(endpoint, token, name, public_key)
         except UnknownTokenError:
-            # It may have been made a moment ago: a broker looks at its folder now and then.
+            # The token may be new: a broker reads its token folder periodically.
             if time.monotonic() >= end:
                 raise
-        time.sleep(AGAIN_SECONDS)
+        time.sleep(RETRY_SECONDS)
 
 
 def _enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messages.Enrolled:
@@ -137,11 +133,11 @@ def _enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messa
         socket.set(zmq.IPV6, 1)
         socket.set(zmq.RECONNECT_IVL, -1)
         set_client(socket, CurveCertificate(public=public_of(token.secret), secret=token.secret), token.server_key)
-        monitor = socket.get_monitor_socket(SHAKES)
+        monitor = socket.get_monitor_socket(MONITORED)
         try:
             socket.connect(endpoint)
             socket.send_multipart(codec.encode(("ENROL", {"name": name, "public_key": public_key})))
-            return _answer(socket, monitor)
+            return _wait_for_answer(socket, monitor)
         except zmq.ZMQError as error:
             raise JoinError(codes.UNREACHABLE, f"{endpoint}: {error.strerror}") from error
         finally:
@@ -149,7 +145,7 @@ def _enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messa
             monitor.close(linger=0)
 
 
-def _answer(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> messages.Enrolled:
+def _wait_for_answer(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> messages.Enrolled:
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
     poller.register(monitor, zmq.POLLIN)
@@ -157,16 +153,16 @@ def _answer(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> messages.E
     while (left := end - time.monotonic()) > 0:
         ready = dict(poller.poll(round(left * 1_000)))
         if socket in ready:
-            return _read(socket.recv_multipart())
+            return _read_answer(socket.recv_multipart())
         if monitor in ready:
             event = zmq.utils.monitor.recv_monitor_message(monitor)["event"]
             if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 raise UnknownTokenError
-            raise JoinError(*_why(event))
+            raise JoinError(*_monitor_reason(event))
     raise JoinError(codes.NO_ANSWER, "the broker does not answer")
 
 
-def _why(event: int) -> tuple[int, str]:
+def _monitor_reason(event: int) -> tuple[int, str]:
     if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
         return codes.NOT_ALLOWED, "the broker there uses no keys"
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
@@ -174,11 +170,11 @@ def _why(event: int) -> tuple[int, str]:
     return codes.UNREACHABLE, "no broker is there"
 
 
-def _read(frames: list[bytes]) -> messages.Enrolled:
+def _read_answer(frames: list[bytes]) -> messages.Enrolled:
     try:
         if frames[1] == b"ENROLLED":
             return msgspec.json.decode(frames[2], type=messages.Enrolled)
-        said = msgspec.json.decode(frames[2], type=messages.DisconnectError)
+        error = msgspec.json.decode(frames[2], type=messages.DisconnectError)
     except (IndexError, msgspec.DecodeError):
         raise JoinError(codes.MALFORMED, "the broker said something that is no answer") from None
-    raise JoinError(said.code, said.message)
+    raise JoinError(error.code, error.message)

@@ -31,7 +31,7 @@ from scale0.tasks.node.assigned_tasks import (
     TasksStopped,
 )
 from scale0.transport.core.backend_session import BackendSession, RequestReceived, fit_message
-from scale0.transport.core.session_effects import Connected, ConnectionLost, SessionEffects, SessionEnded
+from scale0.transport.core.session import Connected, ConnectionLost, SessionEffects, SessionEnded
 from scale0.transport.edge.asyncio_socket import AsyncioSocket
 from scale0.transport.edge.client_keys import keys_for
 
@@ -107,12 +107,12 @@ class NetworkBackend:
         self._session = BackendSession(
             (endpoint,), identity, (*services, *self._performed), SLOTS, random.SystemRandom(), tasks=self._tasks
         )
-        keys = keys_for(self._session.line.book, (endpoint,))
+        keys = keys_for(self._session.connection.addresses, (endpoint,))
         self._tether = AsyncioSocket(self._session, self._hear, self._look_at_config, keys)
 
     def start(self) -> None:
         """Connect."""
-        self._tether.say(self._session.start)
+        self._tether.run(self._session.start)
 
     @property
     def is_up(self) -> bool:
@@ -122,7 +122,7 @@ class NetworkBackend:
     @property
     def endpoint(self) -> str:
         """Of the broker that we are with."""
-        return self._session.line.endpoint
+        return self._session.connection.endpoint
 
     # What the runner asks for.
 
@@ -166,10 +166,10 @@ class NetworkBackend:
         session = self._session
         match frames:
             case [b"reply", body]:
-                self._tether.say(lambda now, out: session.reply(id_, (body,), now, out))
+                self._tether.run(lambda now, out: session.reply(id_, (body,), now, out))
             case [_, code, message]:
                 words = message.decode()
-                self._tether.say(lambda now, out: session.error(id_, int(code), words, now, out))
+                self._tether.run(lambda now, out: session.error(id_, int(code), words, now, out))
 
     # What the network says.
 
@@ -180,11 +180,11 @@ class NetworkBackend:
                     [news.id.encode(), b"request", news.service.encode(), b"%.3f" % news.timeout, first(news.bodies)]
                 )
             case TasksAssigned():
-                for job in news.jobs:
+                for job in news.tasks:
                     self._lane_of(job).waiting.append(job)
                 self._begin()
             case TasksStopped():
-                for job in news.jobs:
+                for job in news.tasks:
                     self._pop(routing_id_of(job))
                 self._begin()
             case CapacityAvailable():
@@ -206,7 +206,7 @@ class NetworkBackend:
 
     def _look_at_config(self) -> None:
         """A newer one comes without news of its own."""
-        config = self._session.line.config
+        config = self._session.connection.config
         if config is not self.config and config:
             self.config = config
             self._take([b"", b"config", config])
@@ -236,10 +236,10 @@ class NetworkBackend:
         picked = [*self._lane.pick(), *self._performed_lane.pick()]
         if picked:
             self._jobs.update((routing_id_of(job), job) for job in picked)
-            self._tether.say(lambda now, out: self._announce(picked, now, out))
+            self._tether.run(lambda now, out: self._announce(picked, now, out))
 
     def _announce(self, jobs: list[AssignedTask], now: Now, out: SessionEffects) -> None:
-        begun = self._tasks.begin(jobs)
+        begun = self._tasks.start(jobs)
         for job in jobs:
             if job not in begun:
                 self._pop(routing_id_of(job))  # it was cancelled just now
@@ -249,7 +249,7 @@ class NetworkBackend:
             else:
                 frames = [job.id.encode(), b"%d" % job.attempt, job.method.encode(), job.params]
                 self._take([routing_id_of(job), b"task", *frames])
-        self._session.say_tasks(now, out)
+        self._session.send_tasks(now, out)
 
     def _told(self, job: AssignedTask) -> Callable[[bytes | Exception, bool], None]:
         """What a performer calls at the end."""
@@ -268,9 +268,9 @@ class NetworkBackend:
     def _finish(self, job: AssignedTask, result: bytes) -> None:
         def say(now: Now, out: SessionEffects) -> None:
             self._tasks.finish(job, result)
-            self._session.say_tasks(now, out)
+            self._session.send_tasks(now, out)
 
-        self._tether.say(say)
+        self._tether.run(say)
 
     def _fail(self, job: AssignedTask, code: int, message: str) -> None:
         final = FINAL_CODES.get(code)
@@ -281,9 +281,9 @@ class NetworkBackend:
 
         def say(now: Now, out: SessionEffects) -> None:
             self._tasks.fail(job, error)
-            self._session.say_tasks(now, out)
+            self._session.send_tasks(now, out)
 
-        self._tether.say(say)
+        self._tether.run(say)
 
 
 def routing_id_of(job: AssignedTask) -> bytes:

@@ -23,9 +23,9 @@ from scale0.tasks.client.futures import FutureChanged, SubmissionReceipt, TaskFu
 from scale0.tasks.client.task_client import TaskClientSession
 from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session_effects import SessionEffects, SessionEnded
+from scale0.transport.core.session import SessionEffects, SessionEnded
 from scale0.transport.edge.asyncio_socket import AsyncioSocket
-from scale0.transport.edge.client_keys import called, find_keys
+from scale0.transport.edge.client_keys import find_keys, identity_with
 
 log = logging.getLogger("scale0.helen")
 
@@ -73,23 +73,23 @@ class NetworkClient:
         # As a caller she needs a key for that role: one of her own, or a broker's for programs on its machine. That one
         # has another name than she has, and one identity that does not fit would cost its key its good name.
         keys = find_keys(self.endpoints)
-        self.identity = called(identity, keys)
+        self.identity = identity_with(identity, keys)
         self._loop = asyncio.get_running_loop()
         self._asker = TaskClientSession(self.identity, chance)
-        self._session = FrontendSession(endpoints, self.identity, chance, rider=self._asker)
+        self._session = FrontendSession(endpoints, self.identity, chance, sub_protocol=self._asker)
         self.ended = False
         """The network will not hear this one any more: there must be another."""
         if keys is not None:
-            keys.learned = self._session.line.book.server_key
+            keys.learned = self._session.connection.addresses.server_key
         self._tether = AsyncioSocket(self._session, self._hear, keys=keys)
-        self._tether.say(self._session.start)
+        self._tether.run(self._session.start)
 
     async def request(self, service: str, body: bytes, timeout: float) -> bytes | Refusal:
         """Have a service done."""
         future: asyncio.Future[bytes | Refusal] = self._loop.create_future()
         bodies = (body,) if body else ()
         session = self._session
-        self._tether.say(lambda now, out: session.request(service, bodies, timeout, False, future, now, out))
+        self._tether.run(lambda now, out: session.request(service, bodies, timeout, False, future, now, out))
         return await future
 
     async def submit(self, method: str, params: bytes, options: Mapping[str, Any]) -> str | Refusal:
@@ -98,14 +98,14 @@ class NetworkClient:
         asker = self._asker
 
         def ask(now: Now) -> None:
-            order = asker.order(method, options)
+            order = asker.template(method, options)
             made = asker.submit(order, (params,), SUBMIT_SECONDS, submission, now)
             submission.receipt, submission.tickets = made
 
         def say(now: Now, out: SessionEffects) -> None:
-            self._session.ride(ask, now, out)
+            self._session.run_sub_protocol(ask, now, out)
 
-        self._tether.say(say)
+        self._tether.run(say)
         return await submission.future
 
     async def services(self) -> list[str]:
@@ -159,9 +159,9 @@ def settle(future: asyncio.Future[Any], value: Any) -> None:
 
 def outcome_of(ticket: TaskFuture) -> str | Refusal:
     """What became of a submission."""
-    ticket = ticket.twin or ticket
+    ticket = ticket.original or ticket
     if ticket.status == futures.REFUSED or ticket.status == futures.UNKNOWN:
-        trouble = ticket.trouble
+        trouble = ticket.fault
         words = "the queue did not take it" if trouble is None else f"{trouble.code} {trouble.message}"
         return Refusal(codes.NOT_SERVING, words)
     return ticket.id
