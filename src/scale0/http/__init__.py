@@ -1,5 +1,4 @@
-"""The HTTP API, exports, and the console's built pages.
+"""The HTTP server: the API, the event stream, the metrics and exports, and the console's built pages.
 
-Lives here: views of a broker's state, and messages that change it. Never here: state of its own.
-Invariant: there is one way to change anything, and it is a message to the broker.
+The server has no state of its own: it reads from a broker, and every change is a command to that broker.
 """

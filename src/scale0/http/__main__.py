@@ -1,6 +1,6 @@
-"""`python -P -m scale0.http`: the HTTP server as a process, told by one JSON line on standard input.
+"""`python -P -m scale0.http`: the HTTP server as a process.
 
-Lives here: reading that line. Never here: an option of the command line: what is said there, everybody can read.
+The settings are one JSON line on standard input, because other users can read a command line.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ MAX_LINE_BYTES: Final = 256 * 1024
 
 
 def main() -> int:
-    """Read what to do, and do it; the exit status."""
+    """Read the settings and serve; the exit status."""
     line = bytearray()
     while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
-        piece = os.read(sys.stdin.fileno(), 1)
-        if not piece:
+        chunk = os.read(sys.stdin.fileno(), 1)
+        if not chunk:
             break
-        line += piece
+        line += chunk
     try:
         settings = msgspec.json.decode(bytes(line), type=HttpSettings)
     except msgspec.DecodeError as error:
-        sys.stderr.write(f"the settings are not as they should be: {error}\n")
+        sys.stderr.write(f"invalid settings on standard input: {error}\n")
         return 2
     return serve(settings)
 

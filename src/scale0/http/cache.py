@@ -1,7 +1,6 @@
-"""Answers that are shared for a moment: ten readers cost the broker what one does.
+"""A cache of answers for a moment, so that ten readers cost the broker as much as one.
 
-Lives here: what was read a moment ago, and what is being read now. Never here: who may read it; that was asked before.
-Invariants: nothing is older than it may be; there are never more than MAX_SNAPSHOTS; a refusal is never shared.
+Authorization comes before the cache. An authorization error is never shared between users.
 """
 
 from __future__ import annotations
@@ -12,24 +11,23 @@ from typing import Any, Final, NamedTuple
 
 from scale0.http.problem import ApiProblem
 
-MAX_SNAPSHOTS: Final = 500
-"""Different questions that are remembered at once."""
-REFUSALS: Final = (401, 403)
-"""Problems of whoever asked, not of what was asked."""
+MAX_ENTRIES: Final = 500
+UNSHARED: Final = (401, 403)
+"""Errors that depend on the user and not on the question."""
 
 Make = Callable[[], Awaitable[Any]]
 
 
 class CacheEntry(NamedTuple):
-    """One answer, or the wait for it."""
+    """One answer, or the task that computes it."""
 
     task: asyncio.Task[Any]
     until: float
-    """Loop time; an answer that is still awaited holds until it is there."""
+    """Loop time; an entry whose task still runs is valid until it has ended."""
 
 
 class ResponseCache:
-    """What was read lately, by what was asked."""
+    """Answers by key."""
 
     __slots__ = ("_entries",)
 
@@ -40,21 +38,20 @@ class ResponseCache:
         return len(self._entries)
 
     async def get(self, key: str, seconds: float, make: Make) -> Any:
-        """What `make` gave at most `seconds` ago, or gives now."""
+        """The cached answer if it is at most `seconds` old, otherwise a new one by `make`."""
         entry = self._entries.get(key)
         now = asyncio.get_running_loop().time()
         if entry is not None and (not entry.task.done() or entry.until > now):
             try:
                 return await asyncio.shield(entry.task)
             except ApiProblem as problem:
-                if problem.status not in REFUSALS:
+                if problem.status not in UNSHARED:
                     raise
         task = asyncio.ensure_future(self._made(key, seconds, make))
         self._put(key, CacheEntry(task, now + seconds))
         return await asyncio.shield(task)
 
     def clear(self) -> None:
-        """Something has changed: whoever asks from now on is told what is there now."""
         self._entries.clear()
 
     async def _made(self, key: str, seconds: float, make: Make) -> Any:
@@ -73,10 +70,10 @@ class ResponseCache:
 
     def _put(self, key: str, entry: CacheEntry) -> None:
         self._entries.pop(key, None)
-        if len(self._entries) >= MAX_SNAPSHOTS:
+        if len(self._entries) >= MAX_ENTRIES:
             now = asyncio.get_running_loop().time()
             for old in [name for name, one in self._entries.items() if one.task.done() and one.until <= now]:
                 del self._entries[old]
-        while len(self._entries) >= MAX_SNAPSHOTS:
+        while len(self._entries) >= MAX_ENTRIES:
             del self._entries[next(iter(self._entries))]
         self._entries[key] = entry

@@ -1,7 +1,7 @@
-"""The console's built pages, read once.
+"""The console's built pages, read into memory once.
 
-Lives here: files into memory, each with what a browser must be told of it. Never here: a path from a request joined to
-one of ours: what is served is what was found at the start, by its exact name.
+A request selects one of these files by its exact name: no path of a request is ever joined to a path of the file
+system.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ TYPES: Final = {
     ".txt": "text/plain; charset=utf-8",
 }
 PACKED: Final = frozenset({".html", ".js", ".css", ".svg", ".json", ".webmanifest", ".txt", ".map"})
-"""Endings of what gets smaller."""
+"""Suffixes of files that are worth compressing."""
 ABSENT: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Scale0</title></head>
 <body><h1>Scale0</h1>
-<p>The management server runs, but the console's pages are not built here.</p>
-<p>In a checkout, <code>make setup</code> builds them; a wheel has them.</p>
-<p>The API is at <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
+<p>The management server is running, but the console is not built.</p>
+<p>In a checkout, run <code>make setup</code> to build it; a wheel contains it.</p>
+<p>The API is described at <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
 </body></html>
 """
 
 
 class Asset(msgspec.Struct, frozen=True):
-    """One file, as it is sent."""
+    """One file, ready to be sent."""
 
     body: bytes
     packed: bytes | None
-    kind: str
+    media_type: str
     etag: str
     is_final: bool
-    """Its name has a hash of what is in it: it never changes."""
+    """Its name contains a hash of its content, so it never changes."""
 
 
 def read_pages(folder: Path = FOLDER) -> dict[str, Asset]:
-    """Every file below `folder` by its path; where nothing is built, one page that says so."""
+    """Every file below `folder` by its path; if nothing is built, one page that says so."""
     found: dict[str, Asset] = {}
     total = 0
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
@@ -69,13 +69,12 @@ def read_pages(folder: Path = FOLDER) -> dict[str, Asset]:
 
 
 def asset(name: str, body: bytes) -> Asset:
-    """A file with its headers."""
     ending = Path(name).suffix.lower()
     packed = gzip.compress(body, 9, mtime=0) if ending in PACKED and len(body) >= MIN_GZIP_BYTES else None
     return Asset(
         body=body,
         packed=packed,
-        kind=TYPES.get(ending) or mimetypes.guess_type(name)[0] or "application/octet-stream",
+        media_type=TYPES.get(ending) or mimetypes.guess_type(name)[0] or "application/octet-stream",
         etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
         is_final=name.startswith("assets/"),
     )

@@ -1,8 +1,5 @@
-"""The door: connections, with a limit on how many and on how slow.
-
-Lives here: what uvicorn leaves open: a head that never ends, an answer that nobody reads, connections without number.
-Never here: a request. Invariant: a connection that does nothing for us is closed by us.
-"""
+"""HTTP connections with the limits that uvicorn lacks: on the time and size of a request's head, on the time that a
+client may leave a response unread, and on the number of connections."""
 
 from __future__ import annotations
 
@@ -12,19 +9,19 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_SECONDS: Final = 10.0
-"""How long a request's head may take, from the connection or the answer before it."""
+"""How long a request's head may take, from the connection or the previous response."""
 MAX_HEAD_BYTES: Final = 32 * 1024
-"""Of a request line with its headers."""
+"""Of the request line and the headers."""
 SEND_SECONDS: Final = 20.0
-"""How long a client may read nothing of what waits for it."""
+"""How long a client may leave a response unread."""
 MAX_CONNECTIONS: Final = 512
 MAX_ADDRESS_CONNECTIONS: Final = 384
-"""Of one address: others still find a place."""
+"""Of one address, so that others can still connect."""
 TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-type: application/json\r\n"
 )
 TOO_LARGE_BODY: Final = (
-    b'{"status":431,"code":431,"message":"the head of the request is too long","next":"send fewer or shorter headers"}'
+    b'{"status":431,"code":431,"message":"the request headers are too long","next":"send fewer or shorter headers"}'
 )
 
 
@@ -35,12 +32,11 @@ class HttpListener(HttpToolsProtocol):
     _send_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _in_head = False
-    _answering: RequestResponseCycle | None = None
+    _current_cycle: RequestResponseCycle | None = None
     _begun = 0
-    """Requests that have begun here."""
+    """Number of requests that have begun on this connection."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take it in, if there is room."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
         others: Any = self.connections
@@ -51,34 +47,30 @@ class HttpListener(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone, for requests that came before the last one, too."""
-        self._cancel()
+        self._cancel_timers()
         self.pipeline.clear()
-        if self._answering is not None:
-            self._answering.disconnected = True
+        if self._current_cycle is not None:
+            self._current_cycle.disconnected = True
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes; those of a head are counted."""
         before = self._begun
         super().data_received(data)
         if not self._in_head or self.transport.is_closing():
             return
         if self._head_timer is None:
             self._expect_head()
-        # Of a head that began within these bytes we do not know how many are its own; the next ones all are.
+        # The head may have begun in the middle of these bytes: count from the next ones on.
         self._head_bytes = self._head_bytes + len(data) if self._begun == before else 0
         if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse()
 
     def on_message_begin(self) -> None:
-        """A head begins."""
         self._in_head = True
         self._begun += 1
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """A head has ended."""
         self._in_head = False
         if self._head_timer is not None:
             self._head_timer.cancel()
@@ -90,27 +82,23 @@ class HttpListener(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of a body; one whose head was refused has nobody to go to."""
-        if self.cycle is not None:
+        if self.cycle is not None:  # None: the head was refused
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request is whole."""
         if self.cycle is not None:
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answering = cycle
+        self._current_cycle = cycle
         super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:
-        """The client does not read: it has so long."""
         super().pause_writing()
         if self._send_timer is None:
             self._send_timer = self.loop.call_later(SEND_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It reads again."""
         super().resume_writing()
         if self._send_timer is not None:
             self._send_timer.cancel()
@@ -124,7 +112,7 @@ class HttpListener(HttpToolsProtocol):
         self.transport.write(TOO_LARGE + length + TOO_LARGE_BODY)
         self.transport.close()
 
-    def _cancel(self) -> None:
+    def _cancel_timers(self) -> None:
         for timer in (self._head_timer, self._send_timer):
             if timer is not None:
                 timer.cancel()

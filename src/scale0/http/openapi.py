@@ -1,7 +1,4 @@
-"""The API as a document (OpenAPI 3.1), made of the routes themselves.
-
-Lives here: what Litestar finds in the handlers, with roles, errors and ways to log in added. Never here: a route.
-"""
+"""The OpenAPI 3.1 document, generated from the routes, with roles, errors and authentication added."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from scale0 import __version__
 from scale0.http.auth.authentication import COOKIE
 from scale0.http.auth.authorization import CSRF_HEADER, ROLE
-from scale0.http.request_context import provide_desk
+from scale0.http.request_context import provide_context
 
 TITLE: Final = "Scale0 management"
 PROBLEM: Final = {
@@ -24,25 +21,28 @@ PROBLEM: Final = {
     "required": ["status", "code", "message", "next"],
     "properties": {
         "status": {"type": "integer", "description": "The HTTP status."},
-        "code": {"type": "integer", "description": "The network's own code, PROTOCOL 5; else the status."},
+        "code": {
+            "type": "integer",
+            "description": "The code of the Scale0 protocol (PROTOCOL 5) if there is one, otherwise the status.",
+        },
         "message": {"type": "string", "description": "What happened."},
         "next": {"type": "string", "description": "What to do next."},
         "reasons": {"type": "array", "items": {"type": "string"}},
     },
 }
-WORDS: Final = (
-    "Every list is {items, next}: give `next` as `after` for the page behind it. "
-    "Log in with POST /api/v1/session, and send X-CSRF-Token with all that is not GET; "
-    "or give `Authorization: Bearer s0_…`, a token of POST /api/v1/tokens. "
-    "`x-role` names the least role that a route needs: viewer, operator or admin; null: everybody."
+DESCRIPTION: Final = (
+    "Every list is {items, next}: pass `next` as `after` to get the following page. "
+    "Log in with POST /api/v1/session and send X-CSRF-Token with every method but GET; "
+    "or send `Authorization: Bearer s0_…` with a token of POST /api/v1/tokens. "
+    "`x-role` is the least role that a route needs: viewer, operator or admin; null: public."
 )
 
 
 def document(routes: Sequence[Sequence[HTTPRouteHandler]]) -> dict[str, Any]:
-    """The whole document."""
-    config = OpenAPIConfig(title=TITLE, version=__version__, description=WORDS)
+    config = OpenAPIConfig(title=TITLE, version=__version__, description=DESCRIPTION)
     handlers = [handler for group in routes for handler in group]
-    app = Litestar(handlers, openapi_config=config, dependencies={"desk": Provide(provide_desk)}, logging_config=None)
+    dependencies = {"context": Provide(provide_context)}
+    app = Litestar(handlers, openapi_config=config, dependencies=dependencies, logging_config=None)
     found: dict[str, Any] = app.openapi_schema.to_schema()
     components = found.setdefault("components", {})
     components.setdefault("schemas", {})["Problem"] = PROBLEM
@@ -58,7 +58,7 @@ def document(routes: Sequence[Sequence[HTTPRouteHandler]]) -> dict[str, Any]:
 
 
 def _complete(found: dict[str, Any], path: str, handler: Any) -> None:
-    """Who may use an operation, and how it says no."""
+    """Add the role of an operation, and its errors."""
     for method in handler.http_methods:
         operation = found["paths"].get(path, {}).get(method.lower())
         if operation is None:
@@ -69,5 +69,5 @@ def _complete(found: dict[str, Any], path: str, handler: Any) -> None:
         operation["security"] = [{"token": []}, cookie] if role is not None else [{}]
         responses = operation["responses"]
         responses.pop("400", None)
-        answer = {"schema": {"$ref": "#/components/schemas/Problem"}}
-        responses["default"] = {"description": "What is wrong.", "content": {"application/json": answer}}
+        content = {"schema": {"$ref": "#/components/schemas/Problem"}}
+        responses["default"] = {"description": "An error.", "content": {"application/json": content}}

@@ -1,7 +1,4 @@
-"""What went wrong, as every answer of the API says it: a status, what happened, and what to do next.
-
-Lives here: one error, and how the network's codes become it. Never here: a secret, or a line of our own code.
-"""
+"""The error of the API: a status, a message, and the next step. Codes of the Scale0 protocol become HTTP statuses."""
 
 from __future__ import annotations
 
@@ -20,32 +17,32 @@ STATUS_OF: Final = {
     codes.FAILED: 502,
     codes.UNREACHABLE: 503,
 }
-"""Codes whose HTTP status is another number."""
+"""Codes whose HTTP status is a different number."""
 
 NEXT: Final = {
-    400: "see /api/v1/openapi.json for what it takes",
-    401: "log in again, or give another token",
-    403: "ask somebody with that role; GET /api/v1/session says who you are",
-    404: "list what is there, and take a name from that list",
-    405: "see /api/v1/openapi.json for what it takes",
-    408: "send it faster, or in one piece",
-    409: "read it again, and repeat the change on what is there now",
-    413: "send less at once",
+    400: "see /api/v1/openapi.json for the parameters of this route",
+    401: "log in again, or send another token",
+    403: "ask a user with that role; GET /api/v1/session shows your own",
+    404: "list the existing names, and use one of them",
+    405: "see /api/v1/openapi.json for the methods of this route",
+    408: "send the body faster, or in one piece",
+    409: "read the current version, and repeat the change on it",
+    413: "send a smaller body",
     415: "send JSON, with Content-Type: application/json",
-    421: "add the name to `management.hosts` in the broker's file, or use one that is there",
+    421: "add the name to `management.hosts` in the broker's file, or use a name that is listed there",
     429: "try again later",
     431: "send fewer or shorter headers",
-    500: "this is our mistake: the server's log says more",
-    501: "the broker is older than this server: give both the same version",
-    502: "look at the service's own log",
-    503: "see whether the broker runs: `scale0 status`",
-    504: "try again; `scale0 status` shows whether the broker is well",
+    500: "please report this with the traceback in the server's log",
+    501: "the broker is older than this server: install the same version of both",
+    502: "see the log of the service",
+    503: "check that the broker is running: `scale0 status`",
+    504: "try again; `scale0 status` shows the state of the broker",
 }
-"""What to do, where nobody knows better."""
+"""The default next step of each status."""
 
 
 class ApiProblem(Scale0Error):
-    """An answer that is not what was hoped for."""
+    """An error response."""
 
     def __init__(
         self,
@@ -65,20 +62,18 @@ class ApiProblem(Scale0Error):
         self.reasons = list(reasons)
         self.retry_after = retry_after
 
-    def shown(self) -> dict[str, Any]:
-        """The answer's body."""
-        said: dict[str, Any] = {
+    def as_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
             "status": self.status,
             "code": self.code,
             "message": self.message,
             "next": self.next,
         }
         if self.reasons:
-            said["reasons"] = self.reasons
-        return said
+            body["reasons"] = self.reasons
+        return body
 
     def headers(self) -> dict[str, str]:
-        """What belongs beside the body."""
         out: dict[str, str] = {}
         if self.retry_after is not None:
             out["Retry-After"] = str(max(1, round(self.retry_after + 0.5)))
@@ -88,7 +83,7 @@ class ApiProblem(Scale0Error):
 
 
 def problem_of(error: CallError, next_: str = "") -> ApiProblem:
-    """What a refusal of the network is in HTTP."""
+    """The HTTP form of an error of the network."""
     status = STATUS_OF.get(error.code, error.code)
     if not 400 <= status < 600:
         status = 502

@@ -1,119 +1,139 @@
-"""The desk: what a handler needs for one request.
+"""The context of one request: its user, and the broker on behalf of that user.
 
-Lives here: who asks, and whom to ask for them. Never here: an answer. Invariant: whatever is changed is changed with
-the caller's own token, so the broker decides and records.
+Every change is sent with the user's own token, so that the broker decides and records it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
+import msgspec
 from litestar import Request
 from litestar.di import NamedDependency
 from litestar.params import QueryParameter
 from typing_extensions import TypedDict
 
 from scale0.broker.main.http_settings import HttpSettings
-from scale0.http import helens
+from scale0.client.admin.helens import HelenRows, joined
+from scale0.client.admin.rows import Row, helens_of
 from scale0.http.auth.authentication import AuthenticatedUser, Authentication
 from scale0.http.auth.authorization import caller_of
-from scale0.http.network import SNAPSHOT_SECONDS, BrokerClient
+from scale0.http.broker_client import CACHE_SECONDS, BrokerClient
+from scale0.http.data_sources import DataSources
 from scale0.http.sampler import Sampler
 
 DEFAULT_ROWS: Final = 100
 MAX_ROWS: Final = 1_000
 """Of one page."""
 MAX_TEXT_CHARS: Final = 256
-"""Of a filter, and of a place in a list."""
+"""Of a filter, and of a position in a list."""
+HELEN_SECONDS: Final = 1.0
+"""How old a cached answer of the Helens may be."""
+MAX_VIEW_ROWS: Final = 100_000
+"""Of one view of one Helen."""
 
-Row = dict[str, Any]
-
-Limit = Annotated[int, QueryParameter(ge=1, le=MAX_ROWS, description="At most so many rows.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=MAX_ROWS, description="The largest number of rows.")]
 After = Annotated[
-    str | None, QueryParameter(min_length=1, max_length=MAX_TEXT_CHARS, description="`next` of the page before.")
+    str | None, QueryParameter(min_length=1, max_length=MAX_TEXT_CHARS, description="`next` of the previous page.")
 ]
 Text = Annotated[str | None, QueryParameter(min_length=1, max_length=MAX_TEXT_CHARS)]
 
 
 class ListPage(TypedDict):
-    """A list: some rows, and where the next ones begin."""
+    """One page of a list; `next` is the position of the following one."""
 
     items: list[dict[str, Any]]
     next: str | None
 
 
 class RequestContext:
-    """One request's view of the network."""
+    """What a handler needs for one request."""
 
-    __slots__ = ("_caller", "network", "sampler", "settings", "who")
+    __slots__ = ("_caller", "authentication", "broker", "sampler", "settings", "sources")
 
     def __init__(
         self,
         caller: AuthenticatedUser | None,
-        network: BrokerClient,
+        broker: BrokerClient,
         sampler: Sampler,
+        sources: DataSources,
         settings: HttpSettings,
-        who: Authentication,
+        authentication: Authentication,
     ) -> None:
         self._caller = caller
-        self.network = network
+        self.broker = broker
         self.sampler = sampler
+        self.sources = sources
         self.settings = settings
-        self.who = who
+        self.authentication = authentication
 
     @property
     def caller(self) -> AuthenticatedUser:
-        """Who asks. Only public routes have nobody."""
+        """The user of the request. A public route has none."""
         if self._caller is None:
-            raise AssertionError("a public route does nothing in somebody's name")
+            raise AssertionError("a public route has no user")
         return self._caller
 
     async def manage(self, command: str, **arguments: Any) -> Any:
-        """A command in the caller's name."""
-        return await self.network.manage(self.caller.token, command, origin=self.caller.origin, **arguments)
+        """Send a command with the user's token."""
+        return await self.broker.manage(self.caller.token, command, origin=self.caller.origin, **arguments)
 
     async def change(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """The same for one that changes something: from then on nobody is shown what was before."""
+        """Send a command that changes something, and drop every cached answer."""
         try:
             found: dict[str, Any] = await self.manage(command, **arguments)
         finally:
-            self.network.snapshots.clear()
+            self.broker.cache.clear()
         return found
 
-    async def read(self, command: str, *, seconds: float = SNAPSHOT_SECONDS, **arguments: Any) -> Any:
-        """A command that changes nothing; its answer is shared for a moment."""
-        return await self.network.read(self.caller.token, command, seconds=seconds, **arguments)
+    async def read(self, command: str, *, seconds: float = CACHE_SECONDS, **arguments: Any) -> Any:
+        """Send a command that changes nothing; its answer is cached for a moment."""
+        return await self.broker.read(self.caller.token, command, seconds=seconds, **arguments)
 
     async def rows(self, command: str) -> list[Row]:
         """Every row of a list."""
-        return await self.network.rows(self.caller.token, command)
-
-    async def helens(self, view: str, asked: Row, limit: int = helens.MAX_VIEW_ROWS) -> helens.HelenAnswer:
-        """What every Helen says."""
-        return await helens.ask(self.network, self.caller.token, view, asked, limit)
+        return await self.broker.rows(self.caller.token, command)
 
     async def page(self, command: str, limit: int, after: str | None, **arguments: Any) -> ListPage:
         """One page of a list."""
         found: ListPage = await self.read(command, limit=limit, after=after, **arguments)
         return found
 
+    async def helen_names(self) -> list[str]:
+        """The Helens that are connected."""
+        return helens_of(await self.broker.rows(self.caller.token, "list_services", seconds=HELEN_SECONDS))
 
-At = NamedDependency[RequestContext]
-"""What a handler declares: `desk: At`."""
+    async def helens(self, view: str, arguments: Row, limit: int = MAX_VIEW_ROWS) -> HelenRows:
+        """Every row of a view (`agents`, `checks`, `incidents`), at most `limit` of each Helen."""
+        key = f"helens {view} {limit} {msgspec.json.encode(sorted(arguments.items())).decode()}"
+
+        async def ask() -> HelenRows:
+            names = await self.helen_names()
+            found = await asyncio.gather(*(self.broker.helen_rows(name, view, arguments, limit) for name in names))
+            return joined(dict(zip(names, found, strict=True)))
+
+        rows: HelenRows = await self.broker.cache.get(key, HELEN_SECONDS, ask)
+        return rows
 
 
-async def provide_desk(request: Request[Any, Any, Any]) -> RequestContext:
-    """The desk for a request."""
+Context = NamedDependency[RequestContext]
+"""What a handler declares: `context: Context`."""
+
+
+async def provide_context(request: Request[Any, Any, Any]) -> RequestContext:
     state = request.app.state
-    return RequestContext(caller_of(request), state.network, state.sampler, state.settings, state.who)
+    return RequestContext(
+        caller_of(request), state.broker, state.sampler, state.sources, state.settings, state.authentication
+    )
 
 
 def paged(rows: list[Row], limit: int, after: str | None, key: Callable[[Row], str]) -> ListPage:
-    """A page of rows that are all at hand; `key` orders and names them, so that the next page starts where this one
-    ends, whatever came and went meanwhile."""
+    """One page of complete rows. `key` orders and names them, so that the next page starts after this one even if rows
+    were added or removed in between."""
     named = sorted(((key(row), row) for row in rows), key=lambda one: one[0])
     start = 0 if after is None else bisect_right(named, after, key=lambda one: one[0])
     found = named[start : start + limit]
@@ -122,7 +142,7 @@ def paged(rows: list[Row], limit: int, after: str | None, key: Callable[[Row], s
 
 
 def matching(rows: list[Row], match: str | None, *keys: str) -> list[Row]:
-    """Rows of which a value matches: a glob if it has `*`, `?` or `[`, else a part of it."""
+    """Rows with a matching value: by a glob if `match` has `*`, `?` or `[`, otherwise by a substring."""
     if match is None:
         return rows
     glob = match.lower() if any(sign in match for sign in "*?[") else f"*{match.lower()}*"

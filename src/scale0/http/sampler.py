@@ -1,8 +1,4 @@
-"""The sampler: how the broker does, second by second.
-
-Lives here: a loop that looks once per SAMPLE_SECONDS, and what it saw last. Never here: anything on a disk, or a look
-that a reader causes: readers cost the broker nothing here.
-"""
+"""Samples the broker once per second. Readers get the stored samples, so they cost the broker nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from scale0.http.network import PAGE_ROWS, BrokerClient
+from scale0.client.admin.helens import PAGE_ROWS
+from scale0.http.broker_client import BrokerClient
 from scale0.http.problem import ApiProblem
 from scale0.http.ring_buffers import RingBuffers
 from scale0.kernel.edge.clocks import read_now
@@ -26,30 +23,18 @@ _LOG: Final = logging.getLogger("scale0.http")
 Row = dict[str, Any]
 
 
-class RateSample(NamedTuple):
-    """One look."""
-
-    wall: float
-    status: Row
-    rates: list[Row]
-    """Of `list_rates`: since the broker's start."""
-    services: list[Row]
-
-
 class Sampler:
-    """The last five minutes."""
+    """The last five minutes of one broker."""
 
-    def __init__(self, network: BrokerClient) -> None:
-        self._network = network
+    def __init__(self, broker: BrokerClient) -> None:
+        self._broker = broker
         self._rings = RingBuffers()
-        self.seen: RateSample | None = None
-        """The last look that succeeded."""
-        self.trouble: ApiProblem | None = None
-        """Why the last look failed; None: it did not."""
+        self._is_named = False
+        self._is_failing = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """While this is open, it looks."""
+        """Take samples while the block runs."""
         task = asyncio.create_task(self._run())
         try:
             yield
@@ -59,7 +44,7 @@ class Sampler:
                 await task
 
     def rates(self, service: str | None = None) -> Row:
-        """Per second, over the last ten; of all together without a name."""
+        """Per second, over the last ten seconds; without a name, of all services together."""
         return self._rings.rates(service)
 
     def series(self, service: str | None = None) -> Row:
@@ -71,28 +56,28 @@ class Sampler:
         due = loop.time()
         while True:
             try:
-                await self._look()
-            except Exception:  # a mistake of ours in one look must not end all others
-                _LOG.exception("a look at the broker failed", extra=about())
+                await self._sample()
+            except Exception:
+                _LOG.exception("internal error while sampling the broker; please report this traceback", extra=about())
             due = max(due + SAMPLE_SECONDS, loop.time())
             await asyncio.sleep(due - loop.time())
 
-    async def _look(self) -> None:
+    async def _sample(self) -> None:
         try:
-            status = await self._network.local("status")
-            rates = await self._network.local("list_rates", limit=PAGE_ROWS)
-            services = await self._network.local("list_services", limit=PAGE_ROWS)
+            status = await self._broker.local("status")
+            rates = await self._broker.local("list_rates", limit=PAGE_ROWS)
+            services = await self._broker.local("list_services", limit=PAGE_ROWS)
         except ApiProblem as problem:
-            if self.trouble is None:
-                _LOG.warning("the broker cannot be looked at: %s", problem.message, extra=about())
-            self.trouble = problem
+            if not self._is_failing:
+                _LOG.warning("the broker does not answer: %s", problem.message, extra=about())
+            self._is_failing = True
             self._rings.gap(read_now().wall)
             return
-        if self.trouble is not None:
+        if self._is_failing:
             _LOG.info("the broker answers again", extra=about())
-        self.trouble = None
-        if self.seen is None:
+        self._is_failing = False
+        if not self._is_named:
             now_called(f"{status['broker']}/management")
+            self._is_named = True
         now = read_now()
-        self.seen = RateSample(now.wall, status, rates["items"], services["items"])
         self._rings.add(now.wall, now.mono, status, rates["items"], services["items"])

@@ -1,7 +1,6 @@
-"""The server's process: a socket, uvicorn, and an end.
+"""The server's process: its socket, uvicorn, and its end.
 
-Lives here: starting and stopping. Never here: a route. Invariants: it says `ready` when it serves and not before; it
-ends when it is told to, and when whoever started it is gone.
+It prints `ready` once it serves. It ends on a signal, and when the process that started it has ended.
 """
 
 from __future__ import annotations
@@ -23,38 +22,34 @@ import uvloop
 
 from scale0.broker.main.http_settings import HttpReady, HttpSettings
 from scale0.http.app import create_app
+from scale0.http.broker_client import BrokerClient
 from scale0.http.listener import MAX_CONNECTIONS, HttpListener
-from scale0.http.network import BrokerClient
-from scale0.http.one_time_links import first_link
 from scale0.http.problem import ApiProblem
+from scale0.http.routes.access import login_link
 from scale0.kernel.edge.log_setup import log_to_stderr
 from scale0.kernel.log_context import about
 
 KEEP_ALIVE_SECONDS: Final = 15
 STOP_SECONDS: Final = 3
-"""How long requests may take that are under way when it is told to stop."""
+"""How long requests in flight may take when the server is asked to stop."""
 MAX_REQUESTS: Final = MAX_CONNECTIONS
-"""At once; more are answered with 503."""
+"""At once; a request beyond that is answered with 503."""
 BACKLOG: Final = 256
 SWITCH_SECONDS: Final = 0.0005
-"""How long the loop may wait for the thread that writes metrics to let it go on."""
+"""The longest time that the thread which formats metrics may hold the interpreter lock."""
 
 _LOG: Final = logging.getLogger("scale0.http")
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own way with signals: the loop has ours."""
-
-    def install_signal_handlers(self) -> None:
-        """None."""
+    """uvicorn without its signal handlers: `serve` installs its own."""
 
     def capture_signals(self) -> Any:
-        """None here either."""
         return contextlib.nullcontext()
 
 
 def listening(settings: HttpSettings) -> socket.socket:
-    """The socket that is served. OSError: the port is taken, or the address is not ours."""
+    """The listening socket. OSError: the port is in use, or the address is not of this machine."""
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -68,27 +63,26 @@ def listening(settings: HttpSettings) -> socket.socket:
 
 
 def url_of(settings: HttpSettings, port: int) -> str:
-    """Where a browser finds it."""
     host = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
     return f"{'https' if settings.has_tls else 'http'}://{host}:{port}"
 
 
-async def serve(settings: HttpSettings, said: TextIO, gone: Callable[[asyncio.Event], None]) -> None:
-    """Serve until a signal comes, or `gone` sets the event that it is given."""
+async def serve(settings: HttpSettings, output: TextIO, watch_parent: Callable[[asyncio.Event], None]) -> None:
+    """Serve until a signal arrives, or `watch_parent` sets its event."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     listener = listening(settings)
-    network = BrokerClient(settings.endpoint, settings.token_file)
+    broker = BrokerClient(settings.endpoint, settings.token_file)
     config = uvicorn.Config(
-        create_app(settings, network),
+        create_app(settings, broker),
         http=HttpListener,
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
-        log_level="error",  # what strangers send is no news of ours
+        log_level="error",  # invalid requests are not worth a log line
         proxy_headers=False,
         server_header=False,
         date_header=True,
@@ -104,8 +98,8 @@ async def serve(settings: HttpSettings, said: TextIO, gone: Callable[[asyncio.Ev
     server = Server(config)
     serving = asyncio.create_task(server.serve([listener]))
     stopping = asyncio.create_task(stop.wait())
-    ready = asyncio.create_task(_tell(server, settings, network, listener.getsockname()[1], said))
-    gone(stop)
+    ready = asyncio.create_task(_announce(server, settings, broker, listener.getsockname()[1], output))
+    watch_parent(stop)
     try:
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -116,22 +110,22 @@ async def serve(settings: HttpSettings, said: TextIO, gone: Callable[[asyncio.Ev
         listener.close()
 
 
-async def _tell(server: Server, settings: HttpSettings, network: BrokerClient, port: int, said: TextIO) -> None:
+async def _announce(server: Server, settings: HttpSettings, broker: BrokerClient, port: int, output: TextIO) -> None:
     while not server.started:  # noqa: ASYNC110  # uvicorn's own flag, which sets no event
         await asyncio.sleep(0.01)
     url = url_of(settings, port)
     link = ""
     if settings.wants_link:
         try:
-            link = await first_link(network, url)
+            link = await login_link(broker, url)
         except ApiProblem as problem:
-            _LOG.warning("there is no link for a first login: %s", problem, extra=about())
-    said.write(f"ready {msgspec.json.encode(HttpReady(url=url, link=link)).decode()}\n")
-    said.flush()
+            _LOG.warning("cannot create a one-time login link: %s", problem, extra=about())
+    output.write(f"ready {msgspec.json.encode(HttpReady(url=url, link=link)).decode()}\n")
+    output.flush()
 
 
 def when_closed(stop: asyncio.Event) -> None:
-    """Stop when standard input ends: whoever started us is gone."""
+    """Stop when standard input ends: the process that started the server has ended."""
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
 
@@ -143,23 +137,23 @@ def when_closed(stop: asyncio.Event) -> None:
     try:
         loop.add_reader(descriptor, readable)
     except (PermissionError, OSError):
-        stop.set()  # a file has been read to its end
+        stop.set()  # a file, which is at its end
 
 
 def for_ever(_stop: asyncio.Event) -> None:
-    """Stop by a signal only: a person started us."""
+    """Stop by a signal only: a person started the server."""
 
 
-def main(settings: HttpSettings, gone: Callable[[asyncio.Event], None] = when_closed) -> int:
-    """The whole life of the process; its exit status."""
+def main(settings: HttpSettings, watch_parent: Callable[[asyncio.Event], None] = when_closed) -> int:
+    """Run the server; the exit status of the process."""
     log_to_stderr("management", form="json" if settings.log_format == "json" else None)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops is told by us
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop messages repeat ours
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        uvloop.run(serve(settings, sys.stdout, gone))
+        uvloop.run(serve(settings, sys.stdout, watch_parent))
     except OSError as error:
         _LOG.error(
-            "cannot serve at %s port %d: %s", settings.bind, settings.port, error.strerror or error, extra=about()
+            "cannot listen on %s port %d: %s", settings.bind, settings.port, error.strerror or error, extra=about()
         )
         return 1
     return 0

@@ -1,8 +1,7 @@
-"""Work that would block the loop: in a few threads, with a deadline, and with a limit on who waits.
+"""Blocking work in a few threads, with a deadline and a limit on how many calls wait.
 
-Lives here: `BlockingThreads`. Never here: what the work is. Invariants: never more than `threads` pieces of work at
-once; who finds too many waiting is refused at once; who waited too long is told so, though the work itself goes on to
-its end (a thread cannot be ended) and keeps its place until then.
+A call that finds too many waiting is refused at once. A call that exceeds its deadline fails, but its work goes on to
+the end, because a thread cannot be stopped, and occupies its thread until then.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ Result = TypeVar("Result")
 
 
 class ThreadPoolBusy(Scale0Error):
-    """Too many wait already."""
+    """Too many calls wait already."""
 
 
 class ThreadPoolTimeout(Scale0Error):
-    """It was not done in time."""
+    """The work exceeded its deadline."""
 
 
 class BlockingThreads:
-    """Some threads for one sort of work."""
+    """The threads for one kind of work."""
 
     def __init__(self, name: str, threads: int, waiting: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._most = threads + waiting
+        self._max_open = threads + waiting
         self._open = 0
 
     async def run(self, work: Callable[[], Result], seconds: float | None) -> Result:
-        """What the work gives. Busy or TooLate if that is not to be had."""
-        if self._open >= self._most:
-            raise ThreadPoolBusy("too many ask for this at once; try again in a moment")
+        """The result of `work`. Raises `ThreadPoolBusy` or `ThreadPoolTimeout`."""
+        if self._open >= self._max_open:
+            raise ThreadPoolBusy("too many requests of this kind are in progress; try again in a moment")
         self._open += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(self._done)
@@ -45,13 +44,13 @@ class BlockingThreads:
         except TimeoutError:
             if future.done():
                 raise  # the work's own
-            raise ThreadPoolTimeout(f"it took longer than {seconds:g} s; ask for less") from None
+            raise ThreadPoolTimeout(f"the request took longer than {seconds:g} s; ask for less") from None
 
     def close(self) -> None:
-        """Take no more; what has not begun does not begin."""
+        """Accept no more work; work that has not begun is cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _done(self, future: asyncio.Future[Result]) -> None:
         self._open -= 1
         if not future.cancelled():
-            future.exception()  # nobody may be left to hear it
+            future.exception()  # retrieve it: its caller may have stopped waiting

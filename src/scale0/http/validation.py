@@ -1,7 +1,7 @@
-"""Bodies and queries, read strictly: what a route does not know is refused, and nothing is guessed.
+"""Strict validation of bodies and queries, before any handler.
 
-Lives here: one check for all routes, before any handler. Never here: what a value means. Litestar converts what it
-reads as kindly as it can (a text may be a number, a key may be there twice): this looks first.
+Litestar converts leniently (a text to a number, the last of two equal keys), so this module checks first and refuses
+unknown keys, repeated keys and values of another type.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from litestar.typing import FieldDefinition
 
 from scale0.config import json_format
 from scale0.http.problem import ApiProblem
+from scale0.kernel import time_text
 from scale0.kernel.errors import ConfigError
 
 JSON: Final = "application/json"
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_DURATION: Final = re.compile(r"[1-9][0-9]{0,5}[smhdw]", re.ASCII)
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]{5,15}(?:Z|[+-][0-9]{2}:[0-9]{2})?)?", re.ASCII)
 
 Query = dict[str, bool]
-"""What a route takes in its query, and whether that is a whole number."""
+"""The query parameters of a route, and whether each is an integer."""
 
 
 def known_queries(app: Litestar) -> dict[int, Query]:
-    """What each handler takes in its query."""
+    """The query parameters of each handler."""
     found: dict[int, Query] = {}
     for route in app.routes:
         if isinstance(route, HTTPRoute):
@@ -41,12 +44,12 @@ def known_queries(app: Litestar) -> dict[int, Query]:
 
 
 def is_integer(field: FieldDefinition | None) -> bool:
-    """True for a parameter that is a whole number, or nothing."""
+    """True for a parameter of type `int` or `int | None`."""
     return field is not None and (field.annotation is int or any(one.annotation is int for one in field.inner_types))
 
 
 async def check(request: Request[Any, Any, Any]) -> None:
-    """The query's keys and the body of a request. Raises `ApiProblem`."""
+    """Check the query and the body of a request. Raises `ApiProblem`."""
     handler: Any = request.route_handler
     check_query(request.query_params.multi_items(), request.app.state.queries.get(id(handler), {}))
     field = handler.parsed_data_field
@@ -56,41 +59,56 @@ async def check(request: Request[Any, Any, Any]) -> None:
         return
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
-        raise ApiProblem(415, f"the body is {kind[:60] or 'of no kind'}, not {JSON}")
+        raise ApiProblem(415, f"the body must be {JSON}, but its Content-Type is {kind[:60] or 'missing'}")
     body_of(await request.body(), field.annotation)
 
 
 def is_chunked(request: Request[Any, Any, Any]) -> bool:
-    """True if a body may come whose length nobody said."""
+    """True if a body of unknown length may follow."""
     return "transfer-encoding" in request.headers
 
 
 def check_query(given: Iterable[tuple[str, Any]], known: Query) -> None:
-    """Every key is known, and there once, and a number is one."""
     seen: set[str] = set()
     for key, value in given:
         if key not in known:
-            words = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
-            raise ApiProblem(400, f"unknown parameter {key[:60]!r}", words)
+            next_ = f"the parameters are {', '.join(sorted(known))}" if known else "this route has no parameters"
+            raise ApiProblem(400, f"unknown parameter {key[:60]!r}", next_)
         if key in seen:
-            raise ApiProblem(400, f"the parameter {key} is given twice")
+            raise ApiProblem(400, f"the parameter {key} is given more than once")
         if known[key] and not _INTEGER.fullmatch(value):
-            raise ApiProblem(400, f"the parameter {key} is a whole number")
+            raise ApiProblem(400, f"the parameter {key} must be an integer")
         seen.add(key)
 
 
 def body_of(data: bytes, kind: Any) -> Any:
-    """A body as its type. Raises `ApiProblem`, which says where it is wrong."""
+    """A body as its type. Raises `ApiProblem`, which names the invalid part."""
     try:
         text = data.decode("utf-8")
         value, twice = json_format.load(text)
         if twice:
             [(path, _), *_] = json_format.places(text)[1]
-            raise ApiProblem(400, f"{'.'.join(map(str, path))[:100]} is there twice")
+            raise ApiProblem(400, f"{'.'.join(map(str, path))[:100]} is given more than once")
         return msgspec.convert(value, kind, strict=True)
     except UnicodeDecodeError:
         raise ApiProblem(400, "the body is not UTF-8") from None
-    except ConfigError as error:
-        raise ApiProblem(400, f"the body is not as it should be: {error}"[:500]) from None
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise ApiProblem(400, f"the body is not as it should be: {error}"[:500]) from None
+    except (ConfigError, msgspec.ValidationError, RecursionError) as error:
+        raise ApiProblem(400, f"invalid body: {error}"[:500]) from None
+
+
+def duration_us(text: str) -> int:
+    """Microseconds of 12h, 30d or 4w. Raises `ApiProblem`."""
+    seconds = time_text.duration_seconds(text) if _DURATION.fullmatch(text) else None
+    if seconds is None:
+        raise ApiProblem(400, f"{text[:60]!r} is not a duration", "for example 90s, 30m, 12h, 7d or 4w")
+    return seconds * time_text.MICROSECONDS
+
+
+def time_us(text: str, now_us: int) -> int:
+    """Microseconds since the epoch of 2026-11-01, 2026-11-01T12:30 (UTC unless it names a zone), or of a duration ago
+    such as 2h. Raises `ApiProblem`."""
+    is_valid = _DURATION.fullmatch(text) or _TIME.fullmatch(text)
+    found = time_text.time_us(text, now_us) if is_valid else None
+    if found is None:
+        raise ApiProblem(400, f"{text[:60]!r} is not a time", "for example 2026-11-01, 2026-11-01T12:30 (UTC), or 2h")
+    return found

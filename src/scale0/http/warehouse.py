@@ -1,8 +1,6 @@
-"""Reports and tables of the warehouse, for the management server: read by DuckDB, off the loop, and remembered.
+"""Reports and tables of the warehouse: read by DuckDB in threads, and cached until there is a newer manifest.
 
-Lives here: `WarehouseReader`. Never here: HTTP, Spark, or a number that is made. Invariants: at most two questions are
-asked at once, each with a deadline; an answer is remembered until there is a newer manifest; what cannot be answered is
-an `Unavailable` that says what to type next. The pipeline's extra may be absent.
+At most two queries run at once, each with a deadline. The packages of the extra `pipeline` may be absent.
 """
 
 from __future__ import annotations
@@ -33,24 +31,24 @@ if TYPE_CHECKING:
 
 THREADS: Final = 2
 MAX_WAITING: Final = 8
-ASK_SECONDS: Final = 20.0
-"""How long a question may take; a table's rows are then let go of, a report goes on and keeps its place."""
+QUERY_SECONDS: Final = 20.0
+"""Deadline of a query. The query of a table's rows is interrupted then; a report goes on and occupies its thread."""
 MAX_REPORT_ROWS: Final = 1_000
-"""Of each table of a report; `scale0 report` has all."""
+"""Of each table of a report; `scale0 report` prints all."""
 MAX_OFFSET: Final = 1_000_000
-"""How far into a table one may page; narrow it with a period instead."""
-MAX_REMEMBERED: Final = 64
-MAX_REMEMBERED_BYTES: Final = 32 * 1024 * 1024
-MAX_NAMED: Final = 5
-"""Names that are suggested where one is not known."""
-INSTALL: Final = "pip install 'scale0[pipeline]' where this server runs"
+"""How far into a table a reader may page; a period narrows the table."""
+MAX_CACHED: Final = 64
+MAX_CACHED_BYTES: Final = 32 * 1024 * 1024
+MAX_SUGGESTIONS: Final = 5
+"""Names that are suggested in place of an unknown one."""
+INSTALL: Final = "run pip install 'scale0[pipeline]' in the environment of this server"
 
 Sort = Literal["not_installed", "absent", "unknown", "stale", "broken"]
 Result = TypeVar("Result")
 
 
 class Unavailable(Scale0Error):
-    """What cannot be told; `next` is what to type."""
+    """A query that cannot be answered; `next` is the next step."""
 
     def __init__(self, sort: Sort, message: str, next_: str) -> None:
         super().__init__(message)
@@ -59,14 +57,14 @@ class Unavailable(Scale0Error):
 
 
 class WarehouseQuery(NamedTuple):
-    """A period, as far as it was said."""
+    """A period, as far as the request names one."""
 
     from_us: int | None = None
     to_us: int | None = None
     last_us: int | None = None
 
     def in_hours(self) -> WarehouseQuery:
-        """The whole hours that it touches: what a moment later is asked again is then the same question."""
+        """The period in whole hours, so that the same request a moment later finds the cached answer."""
         starts, ends, last = self
         return WarehouseQuery(
             None if starts is None else starts // HOUR_US * HOUR_US,
@@ -76,116 +74,114 @@ class WarehouseQuery(NamedTuple):
 
 
 class WarehouseReader:
-    """One warehouse; None: nobody said where it is."""
+    """One warehouse; without a root, no warehouse is configured."""
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
-        self._desk = BlockingThreads("warehouse", THREADS, MAX_WAITING)
+        self._threads = BlockingThreads("warehouse", THREADS, MAX_WAITING)
         self._answers: OrderedDict[Hashable, bytes] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
-    async def report(self, name: str, asked: WarehouseQuery, filters: dict[str, str]) -> bytes:
-        """A report as JSON. Unavailable, Busy or TooLate if it cannot be made."""
+    async def report(self, name: str, period: WarehouseQuery, filters: dict[str, str]) -> bytes:
+        """A report as JSON. Raises `Unavailable`, `ThreadPoolBusy` or `ThreadPoolTimeout`."""
         if name not in TAKES:
             raise _unknown("report", name, list(TAKES))
-        if strange := [each for each in filters if each not in TAKES[name]]:
+        if unknown := [each for each in filters if each not in TAKES[name]]:
             takes = ", ".join(TAKES[name])
-            raise Unavailable("unknown", f"the report {name} is not chosen by {strange[0]}", f"it takes {takes}")
-        asked = asked.in_hours()
-        question = ReportQuery(asked.from_us, asked.to_us, filters=Filters(**filters))
-        if asked.last_us is not None:
-            question = msgspec.structs.replace(question, last_us=asked.last_us)
-        return await self._told(("report", name, question), lambda root: _report(root, name, question))
+            raise Unavailable("unknown", f"the report {name} has no filter {unknown[0]}", f"its filters are {takes}")
+        period = period.in_hours()
+        query = ReportQuery(period.from_us, period.to_us, filters=Filters(**filters))
+        if period.last_us is not None:
+            query = msgspec.structs.replace(query, last_us=period.last_us)
+        return await self._answer(("report", name, query), lambda root: _report(root, name, query))
 
     async def tables(self) -> bytes:
-        """Which tables there are, as JSON."""
-        return await self._told(("tables",), _tables)
+        """The list of tables, as JSON."""
+        return await self._answer(("tables",), _tables)
 
-    async def rows(self, table: str, limit: int, after: str | None, asked: WarehouseQuery) -> bytes:
-        """A page of a table's rows, as JSON."""
-        asked = asked.in_hours()
-        return await self._told(
-            ("rows", table, limit, after, asked), lambda root: _rows(root, table, limit, after, asked)
+    async def rows(self, table: str, limit: int, after: str | None, period: WarehouseQuery) -> bytes:
+        period = period.in_hours()
+        return await self._answer(
+            ("rows", table, limit, after, period), lambda root: _rows(root, table, limit, after, period)
         )
 
     def close(self) -> None:
-        """Ask nothing more."""
-        self._desk.close()
+        self._threads.close()
 
-    async def _told(self, key: Hashable, make_it: Callable[[Path], Any]) -> bytes:
-        return await self._desk.run(lambda: self._remembered(key, make_it), ASK_SECONDS)
+    async def _answer(self, key: Hashable, make: Callable[[Path], Any]) -> bytes:
+        return await self._threads.run(lambda: self._cached(key, make), QUERY_SECONDS)
 
-    def _remembered(self, key: Hashable, make_it: Callable[[Path], Any]) -> bytes:
-        root = self._checked()
-        number = _asked_of(root, lambda: Warehouse(root).numbers())[-1:]
-        whole = (tuple(number), key)
+    def _cached(self, key: Hashable, make: Callable[[Path], Any]) -> bytes:
+        root = self._usable_root()
+        number = _translated(root, lambda: Warehouse(root).numbers())[-1:]
+        versioned = (tuple(number), key)
         with self._lock:
-            if whole in self._answers:
-                self._answers.move_to_end(whole)
-                return self._answers[whole]
-        answer = msgspec.json.encode(_asked_of(root, lambda: make_it(root)))
+            if versioned in self._answers:
+                self._answers.move_to_end(versioned)
+                return self._answers[versioned]
+        answer = msgspec.json.encode(_translated(root, lambda: make(root)))
         with self._lock:
-            if whole not in self._answers:
-                self._answers[whole] = answer
+            if versioned not in self._answers:
+                self._answers[versioned] = answer
                 self._bytes += len(answer)
-            while len(self._answers) > MAX_REMEMBERED or (
-                self._bytes > MAX_REMEMBERED_BYTES and len(self._answers) > 1
-            ):
+            while len(self._answers) > MAX_CACHED or (self._bytes > MAX_CACHED_BYTES and len(self._answers) > 1):
                 self._bytes -= len(self._answers.popitem(last=False)[1])
         return answer
 
-    def _checked(self) -> Path:
+    def _usable_root(self) -> Path:
         try:
-            import duckdb  # noqa: F401, PLC0415  # an extra: said in words if it is absent
+            import duckdb  # noqa: F401, PLC0415  # an extra, which may be absent
         except ImportError:
             raise Unavailable("not_installed", "reports and tables need DuckDB", INSTALL) from None
         if self._root is None:
             raise Unavailable(
                 "absent",
-                "nobody said where the warehouse is",
-                "start this server on the broker's machine, with --data-dir",
+                "no warehouse is configured",
+                "start this server on the broker's machine, with --data-dir FOLDER",
             )
         return self._root
 
 
 def reports() -> list[dict[str, Any]]:
-    """Which reports there are, and what each is chosen by."""
+    """The reports, with the filters of each."""
     return [{"name": name, "about": ABOUT[name], "takes": list(takes)} for name, takes in TAKES.items()]
 
 
-def _asked_of(root: Path, work: Callable[[], Result]) -> Result:
-    """What can go wrong with a warehouse, said."""
-    import duckdb  # noqa: PLC0415  # it is there: somebody looked
+def _translated(root: Path, work: Callable[[], Result]) -> Result:
+    """Run `work`, with the errors of a warehouse as `Unavailable`."""
+    import duckdb  # noqa: PLC0415  # an extra; the caller has checked that it is installed
 
     try:
         return work()
     except NoTables:
-        raise Unavailable("absent", "there are no tables yet", "make them with `scale0 pipeline run`") from None
+        raise Unavailable("absent", "the warehouse has no tables yet", "run `scale0 pipeline run`") from None
     except NothingThen as error:
-        step = "choose another period, or bring the tables up to date: scale0 pipeline run"
-        raise Unavailable("absent", str(error), step) from None
+        next_ = "choose another period, or update the tables: scale0 pipeline run"
+        raise Unavailable("absent", str(error), next_) from None
     except WarehouseError as error:
-        raise Unavailable("broken", str(error), "scale0 pipeline status") from None
+        raise Unavailable("broken", str(error), "run `scale0 pipeline status`") from None
     except (duckdb.Error, OSError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise Unavailable("broken", f"the tables in {root} cannot be read: {why}", "scale0 pipeline status") from None
+        raise Unavailable(
+            "broken", f"the tables in {root} cannot be read: {why}", "run `scale0 pipeline status`"
+        ) from None
 
 
-def _report(root: Path, name: str, question: ReportQuery) -> dict[str, Any]:
-    (report,) = make((name,), root, question)
+def _report(root: Path, name: str, query: ReportQuery) -> dict[str, Any]:
+    (report,) = make((name,), root, query)
     if not report.matched:
-        raise _unmatched(report, question.filters)
+        raise _unmatched(report, query.filters)
     return as_data(report, MAX_REPORT_ROWS)
 
 
 def _unmatched(report: ReportDocument, filters: Filters) -> Unavailable:
-    said = {name: value for name, value in msgspec.structs.asdict(filters).items() if value}
-    wanted = next(iter(said.values()), "")
-    near = difflib.get_close_matches(wanted, report.known, MAX_NAMED, 0.4) or list(report.known[:MAX_NAMED])
-    words = ", ".join(f"{name}={value}" for name, value in said.items())
-    step = f"there is {', '.join(near)}" if near else f"see the whole report {report.name}"
-    return Unavailable("unknown", f"nothing in this period matches {words}", step)
+    given = {name: value for name, value in msgspec.structs.asdict(filters).items() if value}
+    wanted = next(iter(given.values()), "")
+    near = difflib.get_close_matches(wanted, report.known, MAX_SUGGESTIONS, 0.4) or list(report.known[:MAX_SUGGESTIONS])
+    text = ", ".join(f"{name}={value}" for name, value in given.items())
+    next_ = f"known names: {', '.join(near)}" if near else f"see the report {report.name} without a filter"
+    return Unavailable("unknown", f"nothing in this period matches {text}", next_)
 
 
 def _tables(root: Path) -> dict[str, Any]:
@@ -203,7 +199,7 @@ def _tables(root: Path) -> dict[str, Any]:
     }
 
 
-def _rows(root: Path, table: str, limit: int, after: str | None, asked: WarehouseQuery) -> dict[str, Any]:
+def _rows(root: Path, table: str, limit: int, after: str | None, period: WarehouseQuery) -> dict[str, Any]:
     from scale0.pipeline import reading  # noqa: PLC0415
 
     warehouse = Warehouse(root)
@@ -213,9 +209,9 @@ def _rows(root: Path, table: str, limit: int, after: str | None, asked: Warehous
     if table not in manifest.tables:
         raise _unknown("table", table, sorted(manifest.tables))
     offset = _offset(after, manifest.number)
-    since, until = (None if us is None else to_time(us) for us in (asked.from_us, asked.to_us))
+    since, until = (None if us is None else to_time(us) for us in (period.from_us, period.to_us))
     connection = reading.open_duckdb(warehouse, tables=(table,), since=since, until=until)
-    timer = threading.Timer(ASK_SECONDS, connection.interrupt)
+    timer = threading.Timer(QUERY_SECONDS, connection.interrupt)
     timer.daemon = True
     timer.start()
     try:
@@ -228,7 +224,7 @@ def _rows(root: Path, table: str, limit: int, after: str | None, asked: Warehous
         timer.cancel()
         connection.close()
     if warehouse.numbers()[-1] != manifest.number:
-        raise Unavailable("stale", "the tables were made anew meanwhile", "ask again, from the first page")
+        raise Unavailable("stale", "the tables have changed since the first page", "start again from the first page")
     more = len(rows) > limit and offset + limit <= MAX_OFFSET
     return {
         "items": [dict(zip(columns, map(_plain, row), strict=True)) for row in rows[:limit]],
@@ -242,16 +238,18 @@ def _offset(after: str | None, number: int) -> int:
         return 0
     version, dot, offset = after.partition(".")
     if not (dot and version.isascii() and offset.isascii() and version.isdigit() and offset.isdigit()):
-        raise Unavailable("unknown", f"{after[:60]!r} is no place in a table", "take `next` of the page before")
+        raise Unavailable(
+            "unknown", f"{after[:60]!r} is no position in a table", "pass the `next` of the previous page"
+        )
     if version != str(number):
-        raise Unavailable("stale", "the tables were made anew meanwhile", "ask again, from the first page")
+        raise Unavailable("stale", "the tables have changed since the first page", "start again from the first page")
     if len(offset) > len(str(MAX_OFFSET)) or int(offset) > MAX_OFFSET:
-        raise Unavailable("unknown", f"one can page through {MAX_OFFSET:,} rows", "choose a period with from and to")
+        raise Unavailable("unknown", f"paging ends after {MAX_OFFSET:,} rows", "choose a period with from and to")
     return int(offset)
 
 
 def _plain(value: Any) -> Any:
-    """A cell as JSON has it."""
+    """A cell as a JSON value."""
     match value:
         case datetime.datetime():
             return value.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")
@@ -268,4 +266,4 @@ def _plain(value: Any) -> Any:
 
 
 def _unknown(what: str, name: str, known: list[str]) -> Unavailable:
-    return Unavailable("unknown", f"there is no {what} {name[:100]!r}", f"there is {', '.join(known)}")
+    return Unavailable("unknown", f"there is no {what} {name[:100]!r}", f"known names: {', '.join(known)}")

@@ -64,7 +64,7 @@ def test_a_port_that_is_taken_is_said_in_a_line(broker, tmp_path):
             server.start()
         assert server.process.wait(PATIENCE_SECONDS) == 1
         server.close()
-    assert "cannot serve" in server.said()
+    assert "cannot listen" in server.said()
     assert "Traceback" not in server.said()
 
 
@@ -122,7 +122,7 @@ def test_files_are_read_once_with_what_a_browser_must_know(tmp_path):
     found = read_pages(tmp_path)
     assert set(found) == {"index.html", "assets/app-1f2e.js"}
     script = found["assets/app-1f2e.js"]
-    assert script.kind.startswith("text/javascript")
+    assert script.media_type.startswith("text/javascript")
     assert script.is_final
     assert script.packed is not None
     assert len(script.packed) < 200

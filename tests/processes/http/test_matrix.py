@@ -12,7 +12,7 @@ from litestar.exceptions import ImproperlyConfiguredException
 from scale0.broker.admin.access import RANKS
 from scale0.broker.main.http_settings import HttpSettings
 from scale0.http.app import Route, create_core, table
-from scale0.http.network import BrokerClient
+from scale0.http.broker_client import BrokerClient
 from scale0.http.routes import ROUTES
 from tests.processes.http.site import ROLES, Site
 

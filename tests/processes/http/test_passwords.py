@@ -12,8 +12,7 @@ from typing import NamedTuple
 import pytest
 
 import scale0
-from scale0.http.auth.login_limits import ADDRESS_BURST, ADDRESS_SECONDS, NAME_BURST, LoginLimits
-from scale0.http.auth.token_buckets import MAX_KEYS, TokenBuckets
+from scale0.http.auth.rate_limits import ADDRESS_BURST, ADDRESS_SECONDS, MAX_KEYS, NAME_BURST, LoginLimits, TokenBuckets
 from scale0.http.problem import ApiProblem
 from tests.fakes.waiting import until
 from tests.processes.client.net import working

@@ -1,4 +1,4 @@
-"""Data folders that a test writes to, and what a listener makes of them.
+"""Data folders that a test writes to, and what a subscriber makes of them.
 
 Lives here: exporting, and taking until there is enough. Never here: a promise.
 """
@@ -12,8 +12,7 @@ from typing import Any
 
 from scale0.history.segments.reader import EventFilter
 from scale0.history.segments.writer import SegmentWriter
-from scale0.http.events.stream import EventStream
-from scale0.http.events.subscriber import StreamItem, StreamSubscriber
+from scale0.http.events.stream import StreamItem, StreamSubscriber
 from tests.fakes.waiting import PATIENCE_SECONDS
 from tests.processes.segments.folders import Folder
 
@@ -33,27 +32,29 @@ def export(folder: Folder, trim: bool = True, events: int = 40) -> None:
     writer.close()
 
 
-async def taken(listener: StreamSubscriber, count: int) -> list[StreamItem]:
+async def taken(subscriber: StreamSubscriber, count: int) -> list[StreamItem]:
     """So many items, as they come."""
     found: list[StreamItem] = []
     until = time.monotonic() + PATIENCE_SECONDS
-    while len(found) < count and not listener.is_over:
+    while len(found) < count and not subscriber.is_over:
         assert time.monotonic() < until, f"{len(found)} of {count} came"
-        found += await listener.take(1.0)
+        found += await subscriber.take(1.0)
     return found
 
 
-async def rest_of(feed: EventStream, listener: StreamSubscriber, folders: list[Folder]) -> list[StreamItem]:
+async def rest_of(subscriber: StreamSubscriber, folders: list[Folder]) -> list[StreamItem]:
     """Everything up to the newest event of all folders."""
     found: list[StreamItem] = []
     until = time.monotonic() + PATIENCE_SECONDS
-    while any(listener.ahead.get(one.source, 0) < one.last_seq for one in folders) or not listener.is_live:
-        assert time.monotonic() < until, listener.id
-        found += await listener.take(0.1)
-    return found + await listener.take(0.0)
+    while (
+        any(subscriber.queued_position.get(one.source, 0) < one.last_seq for one in folders) or not subscriber.is_live
+    ):
+        assert time.monotonic() < until, subscriber.id
+        found += await subscriber.take(0.1)
+    return found + await subscriber.take(0.0)
 
 
 def seqs(told: list[StreamItem], source: str | None = None) -> list[int]:
     """The numbers of the events."""
-    found: list[dict[str, Any]] = [json.loads(one.data) for one in told if one.sort == "event"]
+    found: list[dict[str, Any]] = [json.loads(one.data) for one in told if one.kind == "event"]
     return [event["seq"] for event in found if source is None or event["source"] == source]

@@ -1,4 +1,4 @@
-"""A journal in PostgreSQL is live, too: for the feed, for pages, and for `scale0 events`."""
+"""A journal in PostgreSQL is live, too: for the events, for pages, and for `scale0 events`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 pytestmark = pytest.mark.slow  # its server has to start
 
 
-class Desk:
+class Database:
     """A broker's store in a database, and its writer of segments."""
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -61,42 +61,42 @@ class Desk:
 
 
 @pytest.fixture
-def desk(postgres_url, tmp_path):
-    made = Desk(postgres_url, tmp_path / "data")
+def database(postgres_url, tmp_path):
+    made = Database(postgres_url, tmp_path / "data")
     yield made
     made.close()
 
 
 # Promise: FEED-1
-def test_who_comes_back_reads_on_from_the_database_and_goes_on_live(desk):
+def test_who_comes_back_reads_on_from_the_database_and_goes_on_live(database):
     async def story() -> None:
-        desk.fill(15)
-        desk.export()
-        desk.fill(5)
-        feed = EventStream([desk.folder], poll_seconds=0.02)
+        database.fill(15)
+        database.export()
+        database.fill(5)
+        events = EventStream([database.folder], poll_seconds=0.02)
         try:
-            one = await feed.listen(ALL, {"ann": 7})
+            one = await events.subscribe(ALL, {"ann": 7})
             assert seqs(await taken(one, 33)) == list(range(8, 41))
-            desk.fill(2)
+            database.fill(2)
             assert seqs(await taken(one, 4)) == [41, 42, 43, 44]
         finally:
-            await feed.close()
+            await events.close()
 
     asyncio.run(story())
 
 
 # Promise: FEED-4
-def test_pages_and_the_command_line_read_the_database_while_its_writer_exports(desk):
-    desk.fill(15)
-    desk.export()
-    desk.fill(5)
-    with Shown(desk.folder) as shown:
+def test_pages_and_the_command_line_read_the_database_while_its_writer_exports(database):
+    database.fill(15)
+    database.export()
+    database.fill(5)
+    with Shown(database.folder) as shown:
         assert keys(shown.pages(ALL, 7)) == [("ann", seq) for seq in range(40, 0, -1)]
     troubles: list[str] = []
-    history = open_history(desk.folder, None, troubles.append)
+    history = open_history(database.folder, None, troubles.append)
     assert history.live
     assert [event["seq"] for event in history.last(15, ALL)] == list(range(26, 41))
-    desk.fill(1)
+    database.fill(1)
     found = [event["seq"] for table in history.read_journal(ALL) for event in events_of(table)]
     history.close()
     assert found == [41, 42]
@@ -104,10 +104,10 @@ def test_pages_and_the_command_line_read_the_database_while_its_writer_exports(d
 
 
 # Promise: FEED-2
-def test_where_the_database_is_stands_in_a_file_for_its_owner_and_one_that_is_away_is_told(desk, tmp_path):
-    desk.fill(5)
-    desk.export()
-    note = desk.folder / EXPORT_STATE_FILE
+def test_where_the_database_is_stands_in_a_file_for_its_owner_and_one_that_is_away_is_told(database, tmp_path):
+    database.fill(5)
+    database.export()
+    note = database.folder / EXPORT_STATE_FILE
     assert stat.S_IMODE(note.stat().st_mode) == 0o600
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -203,7 +203,7 @@ def test_there_are_so_many_streams_and_no_more(site, broker):
             if answer.status_code == 429:
                 refused += 1
                 assert answer.headers["retry-after"]
-                assert "streams of events are open" in json.loads(answer.read())["message"]
+                assert "event streams are open" in json.loads(answer.read())["message"]
         assert refused == 2
     until(lambda: is_open(viewer), "who left made room", PATIENCE_SECONDS)
 

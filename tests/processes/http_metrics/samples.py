@@ -71,7 +71,7 @@ def whole(time: float = 1_000.0, **status: Any) -> NetworkSample:
         rates=[rates("thumbs.make", 0.002, 0.02, 0.02, 0.2), rates("hello", 0.001, failed=1), rates("", failed=2)],
         queues=[queue("thumbs.make", 3, 1.5), queue("hello")],
         peers=[{"broker": "east-2", "state": "active"}, {"broker": "west-1", "state": "lost"}, {"broker": ""}],
-        watched=MonitoringCounts(
+        monitoring=MonitoringCounts(
             helens=1, agents={"connected": 2}, checks={"ok": 5, "critical": 1}, incidents={"critical": 1}
         ),
         seconds=0.01,

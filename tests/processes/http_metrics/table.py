@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scale0.http.metrics.catalog import CATALOGUE
+from scale0.http.metrics.catalog import CATALOG
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "exports.md"
 BEGIN = "<!-- metrics: made by tests/processes/http_metrics/table.py -->\n"
@@ -18,7 +18,7 @@ def table() -> str:
     """All metrics, as Markdown."""
     rows = [
         f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.help} |"
-        for one in CATALOGUE
+        for one in CATALOG
     ]
     return "\n".join(["| metric | kind | labels | what it says |", "| --- | --- | --- | --- |", *rows]) + "\n"
 

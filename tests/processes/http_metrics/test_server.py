@@ -200,7 +200,7 @@ def test_a_server_pushes_to_whom_its_settings_name_and_counts_what_it_dropped(br
                 return found.get(("scale0_export_dropped_total", *labels), 0) >= 1
 
             until(counted, "what was dropped")
-            assert f"graphite at 127.0.0.1:{away} takes no metrics" in site.server.said()
+            assert f"graphite at 127.0.0.1:{away} does not accept metrics" in site.server.said()
     udp.close()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scale0.broker.main.http_settings import HttpSettings
 from scale0.http.app import create_core, table
-from scale0.http.network import BrokerClient
+from scale0.http.broker_client import BrokerClient
 from tests.docs import pages
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "http.md"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scale0.history.events.histogram import bucket_of
-from scale0.http.cache import MAX_SNAPSHOTS, ResponseCache
+from scale0.http.cache import MAX_ENTRIES, ResponseCache
 from scale0.http.problem import ApiProblem
 from scale0.http.request_context import matching, paged
 from scale0.http.ring_buffers import MAX_SERVICES, NO_RATES, RATE_SAMPLES, RING_SAMPLES, RingBuffers
@@ -145,9 +145,9 @@ def test_shared_answers_are_bounded():
         async def make() -> int:
             return 1
 
-        for number in range(MAX_SNAPSHOTS * 2):
+        for number in range(MAX_ENTRIES * 2):
             await shared.get(str(number), 60, make)
-        assert len(shared) <= MAX_SNAPSHOTS
+        assert len(shared) <= MAX_ENTRIES
 
     asyncio.run(story())
 

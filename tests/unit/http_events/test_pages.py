@@ -13,8 +13,8 @@ import pytest
 from scale0.history.events.changes import ConfigChanged, ManagementCommanded
 from scale0.history.segments.catalog import SegmentCatalog
 from scale0.history.segments.reader import EventFilter
-from scale0.http.events import cursor, pages
-from scale0.http.events.event_index import EventIndex
+from scale0.http.events import pages
+from scale0.http.events.event_index import EventIndex, parse_cursor
 from scale0.http.events.pages import AUDIT_KINDS, page_of
 from tests.fakes.examples import seeds
 from tests.processes.http_events.folders import ALL, export, folder_at
@@ -22,27 +22,27 @@ from tests.processes.segments.folders import Folder, segment_files
 
 
 class Shown:
-    """A library for a test."""
+    """An index for a test."""
 
     def __init__(self, *folders: Path) -> None:
-        self.library = EventIndex(folders, [SegmentCatalog(folder) for folder in folders])
+        self.index = EventIndex(folders, [SegmentCatalog(folder) for folder in folders])
 
     def __enter__(self) -> Shown:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.library.close()
+        self.index.close()
 
     def pages(self, choice: EventFilter, limit: int) -> list[list[dict[str, Any]]]:
         """All pages, to the last."""
         found, at = [], None
         while True:
-            page = page_of(self.library, choice, at, limit)
+            page = page_of(self.index, choice, at, limit)
             assert len(page.lines) <= limit
             found.append([json.loads(line.text) for line in page.lines])
             if page.next is None:
                 return found
-            at = cursor.read(page.next)
+            at = parse_cursor(page.next)
 
 
 def keys(found: list[list[dict[str, Any]]]) -> list[tuple[str, int]]:
@@ -82,8 +82,8 @@ def test_two_sources_are_merged_by_time_and_what_comes_meanwhile_disturbs_nothin
         if dice.random() < 0.3:
             export(folder, trim=dice.random() < 0.7, events=dice.choice([5, 40]))
     wanted = {(one.source, seq) for one in folders for seq in range(1, one.last_seq + 1)}
-    with Shown(*(one.path for one in folders)) as shown, patch.object(pages, "MAX_LOOKED_AT", dice.choice([3, 10**6])):
-        first = page_of(shown.library, ALL, None, 5)
+    with Shown(*(one.path for one in folders)) as shown, patch.object(pages, "MAX_SCANNED", dice.choice([3, 10**6])):
+        first = page_of(shown.index, ALL, None, 5)
         found = [[json.loads(line.text) for line in first.lines]]
         at = first.next
         while at is not None:
@@ -91,7 +91,7 @@ def test_two_sources_are_merged_by_time_and_what_comes_meanwhile_disturbs_nothin
                 export(dice.choice(folders))
             if dice.random() < 0.3:
                 dice.choice(folders).fill(1)
-            page = page_of(shown.library, ALL, cursor.read(at), 5)
+            page = page_of(shown.index, ALL, parse_cursor(at), 5)
             found.append([json.loads(line.text) for line in page.lines])
             at = page.next
     got = keys(found)
@@ -124,7 +124,7 @@ def test_filters_choose_and_a_page_that_looked_enough_goes_on_later(folder):
     folder.fill(100)
     with Shown(folder.path) as shown:
         assert keys(shown.pages(EventFilter(kind="config.*"), 10)) == [("east-1", 102)]
-        with patch.object(pages, "MAX_LOOKED_AT", 30):
+        with patch.object(pages, "MAX_SCANNED", 30):
             found = shown.pages(EventFilter(kinds=AUDIT_KINDS), 10)
             assert keys(found) == [("east-1", 102), ("east-1", 1)]
             assert len(found) > 3, "short pages, each with a next one"
@@ -140,11 +140,11 @@ def test_what_cannot_be_read_is_told_beside_the_page(folder):
     _, middle, _ = segment_files(folder.path / "segments")
     middle.write_bytes(b"PAR1 and nothing else")
     with Shown(folder.path) as shown:
-        page = page_of(shown.library, ALL, None, 100)
+        page = page_of(shown.index, ALL, None, 100)
         assert [line.seq for line in page.lines] == [*range(30, 20, -1), *range(10, 0, -1)]
         assert [(one.first_seq, one.last_seq, one.reason) for one in page.gaps] == [(11, 20, "damaged")]
         middle.unlink()
-        page = page_of(shown.library, ALL, None, 100)
+        page = page_of(shown.index, ALL, None, 100)
         assert [(one.first_seq, one.last_seq, one.reason) for one in page.gaps] == [(11, 20, "retention")]
 
 
@@ -165,4 +165,4 @@ def test_a_journal_that_is_no_journal_does_not_hide_the_others(tmp_path, folder,
     folder.fill(3)
     with Shown(tmp_path / "bad", folder.path) as shown:
         assert keys(shown.pages(ALL, 10)) == [("east-1", 3), ("east-1", 2), ("east-1", 1)]
-    assert "events cannot be told" in caplog.text
+    assert "cannot read events" in caplog.text

@@ -108,15 +108,15 @@ def test_the_tables_are_listed_with_their_columns(root):
 
 REFUSED: list[tuple[Callable[[WarehouseReader], Awaitable[bytes]], str, str]] = [
     (lambda stock: stock.report("weather", EVER, {}), "unknown", "there is no report 'weather'"),
-    (lambda stock: stock.report("tasks", EVER, {"check": "x"}), "unknown", "not chosen by check"),
+    (lambda stock: stock.report("tasks", EVER, {"check": "x"}), "unknown", "no filter check"),
     (lambda stock: stock.report("tasks", EVER, {"method": "thumb"}), "unknown", "nothing in this period matches"),
     (lambda stock: stock.report("tasks", WarehouseQuery(from_us=2**51), {}), "absent", "the tables end at"),
     (lambda stock: stock.report("tasks", WarehouseQuery(to_us=1), {}), "absent", "the tables begin at"),
     (lambda stock: stock.rows("x; DROP", 10, None, EVER), "unknown", "there is no table"),
     (lambda stock: stock.rows("events", 10, None, EVER), "unknown", "there is no table"),
-    (lambda stock: stock.rows("tasks", 10, "7", EVER), "unknown", "no place in a table"),
-    (lambda stock: stock.rows("incidents", 10, "1.x", EVER), "unknown", "no place in a table"),
-    (lambda stock: stock.rows("incidents", 10, "99999.10", EVER), "stale", "made anew"),
+    (lambda stock: stock.rows("tasks", 10, "7", EVER), "unknown", "no position in a table"),
+    (lambda stock: stock.rows("incidents", 10, "1.x", EVER), "unknown", "no position in a table"),
+    (lambda stock: stock.rows("incidents", 10, "99999.10", EVER), "stale", "have changed"),
 ]
 
 
@@ -139,8 +139,8 @@ def test_without_a_warehouse_it_is_said_how_to_make_one(tmp_path):
     ):
         with pytest.raises(Unavailable) as caught:
             told(tmp_path / "warehouse", ask)
-        assert (caught.value.sort, caught.value.next) == ("absent", "make them with `scale0 pipeline run`")
-        with pytest.raises(Unavailable, match="nobody said where"):
+        assert (caught.value.sort, caught.value.next) == ("absent", "run `scale0 pipeline run`")
+        with pytest.raises(Unavailable, match="no warehouse is configured"):
             told(None, ask)
 
 
@@ -163,20 +163,20 @@ def test_without_duckdb_it_is_said_how_to_install_it(root):
 def test_few_work_at_once_few_wait_and_nobody_waits_for_ever():
     async def story() -> None:
         go = threading.Event()
-        desk = BlockingThreads("test", 1, 1)
-        slow = asyncio.create_task(desk.run(go.wait, 0.05))
+        threads = BlockingThreads("test", 1, 1)
+        slow = asyncio.create_task(threads.run(go.wait, 0.05))
         await asyncio.sleep(0)
-        waiting = asyncio.create_task(desk.run(lambda: 7, 30))
+        waiting = asyncio.create_task(threads.run(lambda: 7, 30))
         await asyncio.sleep(0)
         with pytest.raises(ThreadPoolBusy):
-            await desk.run(lambda: 8, 30)
+            await threads.run(lambda: 8, 30)
         with pytest.raises(ThreadPoolTimeout):
             await slow
         with pytest.raises(ThreadPoolBusy):
-            await desk.run(lambda: 8, 30)  # what took too long keeps its place
+            await threads.run(lambda: 8, 30)  # what took too long keeps its place
         go.set()
         assert await waiting == 7
-        assert await desk.run(lambda: 8, 30) == 8
-        desk.close()
+        assert await threads.run(lambda: 8, 30) == 8
+        threads.close()
 
     asyncio.run(story())

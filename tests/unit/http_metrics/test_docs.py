@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from scale0.config import BrokerConfig, ExportConfig, parse
-from scale0.http.metrics.catalog import CATALOGUE
+from scale0.http.metrics.catalog import CATALOG
 from tests.processes.http_metrics import table
 from tests.processes.http_metrics.dashboard import DASHBOARD, queries, variables
 
@@ -17,8 +17,8 @@ NAME = re.compile(r"\bscale0_[a-z_]+")
 
 def known() -> set[str]:
     """Every name that a series can have."""
-    names = {one.name for one in CATALOGUE}
-    parts = {f"{one.name}_{end}" for one in CATALOGUE if one.kind == "histogram" for end in ("bucket", "sum", "count")}
+    names = {one.name for one in CATALOG}
+    parts = {f"{one.name}_{end}" for one in CATALOG if one.kind == "histogram" for end in ("bucket", "sum", "count")}
     return names | parts
 
 
@@ -38,7 +38,7 @@ def test_every_query_of_the_page_and_the_dashboard_is_about_metrics_that_there_a
 
 # Promise: EXP-7
 def test_labels_in_queries_are_labels_of_their_metrics():
-    labels = {one.name: set(one.labels) for one in CATALOGUE}
+    labels = {one.name: set(one.labels) for one in CATALOG}
     for query in queries():
         for name, braces in re.findall(r"(scale0_[a-z_]+)\{([^}]*)\}", query):
             base = re.sub(r"_(bucket|sum|count)$", "", name) if name not in labels else name

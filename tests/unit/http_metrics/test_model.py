@@ -10,17 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.history.events.histogram import Histogram, bucket_of, from_counts, merge
-from scale0.http.metrics.buckets import BOUNDS, since, spread
-from scale0.http.metrics.cardinality import MAX_SERVICES, OTHER, LabelLimit
-from scale0.http.metrics.catalog import CATALOGUE
-from scale0.http.metrics.model import Metric, metrics_of
+from scale0.http.metrics.catalog import CATALOG
+from scale0.http.metrics.model import (
+    BOUNDS,
+    MAX_SERVICES,
+    OTHER,
+    LabelLimit,
+    Metric,
+    added_to,
+    bucket_counts,
+    metrics_of,
+)
 from scale0.http.metrics.sample import NetworkSample, counted, sample_of
 from tests.processes.http_metrics.samples import STATUS, big, queue, rates, whole
 
 
-def values(sample: NetworkSample, fold: LabelLimit | None = None) -> dict[tuple[str, ...], float]:
+def values(sample: NetworkSample, limit: LabelLimit | None = None) -> dict[tuple[str, ...], float]:
     """Every point by its metric's name and its labels."""
-    metrics = metrics_of(sample, fold or LabelLimit())
+    metrics = metrics_of(sample, limit or LabelLimit())
     return {(metric.name, *point.labels): point.value for metric in metrics for point in metric.points}
 
 
@@ -29,7 +36,7 @@ def duration(sample: NetworkSample) -> Metric:
 
 
 # Promise: EXP-1
-@pytest.mark.parametrize("definition", CATALOGUE, ids=lambda one: one.name)
+@pytest.mark.parametrize("definition", CATALOG, ids=lambda one: one.name)
 def test_a_name_follows_the_conventions(definition):
     assert re.fullmatch(r"scale0_[a-z][a-z_]*[a-z]", definition.name)
     assert definition.name.endswith("_total") == (definition.kind == "counter")
@@ -45,7 +52,7 @@ def test_a_name_follows_the_conventions(definition):
 
 def test_every_metric_of_the_catalogue_is_made_and_named_once():
     made = [metric.name for metric in metrics_of(whole(), LabelLimit())]
-    assert sorted(made) == sorted(definition.name for definition in CATALOGUE)
+    assert sorted(made) == sorted(definition.name for definition in CATALOG)
 
 
 # Promise: EXP-1
@@ -95,7 +102,7 @@ def test_services_beyond_the_limit_are_folded_and_counted_and_nothing_is_lost():
     assert len(answered) == MAX_SERVICES + 1
     assert sum(point.value for point in answered) == sum(row.answered for row in sample.rates)
     assert metrics["scale0_services_folded"].points[0].value == 50
-    assert len(metrics["scale0_request_duration_seconds"].spreads) == MAX_SERVICES + 1
+    assert len(metrics["scale0_request_duration_seconds"].distributions) == MAX_SERVICES + 1
     assert len(metrics["scale0_service_backends"].points) == MAX_SERVICES + 1
 
 
@@ -108,7 +115,7 @@ def test_ten_thousand_clients_are_no_labels():
 # Promise: EXP-2
 @given(st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=8))
 def test_neither_a_service_nor_the_rest_ever_counts_back_because_another_came(steps):
-    fold = LabelLimit(most=3)
+    limit = LabelLimit(max_labels=3)
     counts: dict[str, int] = {}
     before: dict[str, float] = {}
     for names in steps:
@@ -116,7 +123,7 @@ def test_neither_a_service_nor_the_rest_ever_counts_back_because_another_came(st
             counts[name] = counts.get(name, 0) + 10
         sample = sample_of(1.0, status=STATUS, rates=[{**rates(name), "answered": n} for name, n in counts.items()])
         now = {
-            key[1]: value for key, value in values(sample, fold).items() if key[0] == "scale0_requests_answered_total"
+            key[1]: value for key, value in values(sample, limit).items() if key[0] == "scale0_requests_answered_total"
         }
         assert all(now[name] >= value for name, value in before.items())
         assert sum(now.values()) == sum(counts.values())
@@ -139,10 +146,10 @@ def test_words_that_others_choose_are_bounded():
 def test_bounds_hold_what_is_below_them_within_one_percent(seconds):
     counts = from_counts({}) if not seconds else merge([[(bucket_of(each), 1)] for each in seconds])
     seen = 0
-    for bound, count in zip(BOUNDS, spread(counts), strict=False):
+    for bound, count in zip(BOUNDS, bucket_counts(counts), strict=False):
         seen += count
         assert sum(each <= bound * 0.98 for each in seconds) <= seen <= sum(each <= bound * 1.02 for each in seconds)
-    assert sum(spread(counts)) == len(seconds)
+    assert sum(bucket_counts(counts)) == len(seconds)
 
 
 @given(
@@ -150,11 +157,11 @@ def test_bounds_hold_what_is_below_them_within_one_percent(seconds):
 )
 def test_what_was_added_to_a_histogram_is_found_again(before, added):
     old: Histogram = from_counts(before)
-    assert since(merge([old, from_counts(added)]), old) == from_counts(added)
+    assert added_to(merge([old, from_counts(added)]), old) == from_counts(added)
 
 
 def test_a_histogram_that_began_anew_counts_from_nothing():
-    assert since([(3, 1)], [(3, 5)]) == [(3, 1)]
+    assert added_to([(3, 1)], [(3, 5)]) == [(3, 1)]
 
 
 def test_slots_are_the_brokers_own_sums_where_it_tells_them():
@@ -173,7 +180,7 @@ def test_a_sample_never_changes():
 
 
 def test_a_duration_has_its_sum_and_its_count():
-    spreads = {one.labels: one for one in duration(whole()).spreads}
+    spreads = {one.labels: one for one in duration(whole()).distributions}
     assert sum(count for _, count in spreads[("thumbs.make",)].histogram) == 4
     assert spreads[("thumbs.make",)].sum == pytest.approx(0.242)
     assert (OTHER,) not in spreads  # nothing of it was answered

@@ -11,10 +11,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from scale0.http.metrics.cardinality import LabelLimit
 from scale0.http.metrics.current import CurrentSample
-from scale0.http.metrics.model import metrics_of
-from scale0.http.metrics.prometheus import wants_openmetrics, written
+from scale0.http.metrics.model import LabelLimit, metrics_of
+from scale0.http.metrics.prometheus import encoded, wants_openmetrics
 from scale0.http.metrics.sample import sample_of
 from tests.processes.http_metrics.samples import STATUS, big, rates, whole
 
@@ -30,7 +29,7 @@ def found_in(families: Iterable[Any]) -> dict[tuple[Any, ...], float]:
 # Promise: EXP-1
 @pytest.mark.parametrize("as_openmetrics", [False, True])
 def test_their_parser_reads_our_values(as_openmetrics):
-    text = written(metrics_of(whole(), LabelLimit()), as_openmetrics).decode()
+    text = encoded(metrics_of(whole(), LabelLimit()), as_openmetrics).decode()
     families = list((parse_openmetrics if as_openmetrics else parse_plain)(text))
     found = found_in(families)
     assert found["scale0_requests_answered_total", ("service", "thumbs.make")] == 4
@@ -49,14 +48,14 @@ def test_their_parser_reads_our_values(as_openmetrics):
 @pytest.mark.parametrize("as_openmetrics", [False, True])
 def test_any_name_of_a_service_comes_back_as_it_was(as_openmetrics):
     sample = sample_of(1.0, status=STATUS, rates=[rates(NASTY, 0.1)])
-    text = written(metrics_of(sample, LabelLimit()), as_openmetrics).decode()
+    text = encoded(metrics_of(sample, LabelLimit()), as_openmetrics).decode()
     found = found_in((parse_openmetrics if as_openmetrics else parse_plain)(text))
     assert found["scale0_requests_answered_total", ("service", NASTY)] == 1
 
 
 # Promise: EXP-1
 def test_promtool_has_nothing_to_say():
-    text = written(metrics_of(whole(), LabelLimit()), False)
+    text = encoded(metrics_of(whole(), LabelLimit()), False)
     done = subprocess.run(
         ["/usr/bin/promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False
     )

@@ -18,9 +18,9 @@ from scale0.cli.common.endpoints import joins
 from scale0.cli.common.watch_mode import json_option, shown_again, watch_option
 from scale0.cli.monitoring import helens
 from scale0.cli.monitoring.check_output import COLOURS
-from scale0.cli.monitoring.helens import HelenPages, Row
 from scale0.cli.network.listing import DISCOVERY_SECONDS
-from scale0.client.admin.rows import known_agents, known_checks, known_incidents
+from scale0.client.admin.helens import HelenRows
+from scale0.client.admin.rows import Row, known_agents, known_checks, known_incidents
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -75,7 +75,7 @@ def looking(join: str, show: Callable[[Client], bool], watch: bool, wants_json: 
         sys.exit(errors.NO)
 
 
-def missing(heard: HelenPages) -> bool:
+def missing(heard: HelenRows) -> bool:
     """Say who did not answer; True if somebody did not."""
     for helen in heard.silent:
         output.note(f"{helen} does not answer: what she watches is missing here")

@@ -18,8 +18,8 @@ from scale0.cli.common.endpoints import joins
 from scale0.cli.common.watch_mode import json_option, watched
 from scale0.cli.network import document_entries
 from scale0.client.admin.rows import is_over
+from scale0.kernel.time_text import duration_seconds, iso_seconds
 
-UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 MAX_SECONDS: Final = 366 * 86_400.0
 """The longest that anybody can mean."""
 
@@ -30,7 +30,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class DurationType(click.ParamType[float]):
-    """A length of time: `90`, `30m`, `2h`, `1d`."""
+    """A duration: `90`, `30m`, `2h`, `1d`."""
 
     name = "TIME"
 
@@ -39,10 +39,10 @@ class DurationType(click.ParamType[float]):
         if isinstance(value, int | float):
             return float(value)
         text = str(value)
-        number, unit = (text[:-1], UNITS.get(text[-1:])) if text[-1:] in UNITS else (text, 1)
-        if not (number.isascii() and number.isdigit()) or unit is None or not 0 < int(number) * unit <= MAX_SECONDS:
-            self.fail(f"{text!r} is not a time such as 90, 30m, 2h or 1d, at most a year", param, ctx)
-        return float(int(number) * unit)
+        seconds = duration_seconds(f"{text}s" if text.isdigit() else text)
+        if seconds is None or text.endswith("w") or not 0 < seconds <= MAX_SECONDS:
+            self.fail(f"{text!r} is not a duration such as 90, 30m, 2h or 1d, at most a year", param, ctx)
+        return float(seconds)
 
 
 class TimeType(click.ParamType[float]):
@@ -52,12 +52,10 @@ class TimeType(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """In seconds since the epoch."""
-        from datetime import datetime
-
-        try:
-            return datetime.fromisoformat(str(value)).astimezone().timestamp()
-        except (ValueError, OverflowError):
+        seconds = iso_seconds(str(value), zone=None)
+        if seconds is None:
             self.fail(f"{value!r} is not a time such as 2026-05-01T22:00", param, ctx)
+        return seconds
 
 
 def selecting(command: Command) -> Command:

@@ -6,8 +6,6 @@ options it is the network of this folder: what `scale0 up` keeps in .scale0/.
 
 from __future__ import annotations
 
-import datetime
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -16,17 +14,14 @@ import click
 
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.common.errors import CommandError
+from scale0.kernel.time_text import MICROSECONDS, time_us
 
 SEGMENTS: Final = "segments"
 WAREHOUSE: Final = "warehouse"
 HELEN: Final = Path("monitoring") / "helen"
 """In a broker's folder: that of the Helen of `scale0 up`."""
-MICRO: Final = 1_000_000
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_SPAN: Final = re.compile(r"([0-9]{1,6})([smhdw])", re.ASCII)
-_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def with_data_dir(command: Command) -> Command:
@@ -111,13 +106,7 @@ class TimeOption(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        span = _SPAN.fullmatch(value)
-        if span is not None:
-            return int((self._now() - int(span[1]) * _UNITS[span[2]]) * MICRO)
-        try:
-            moment = datetime.datetime.fromisoformat(value)
-        except ValueError:
+        found = time_us(value, int(self._now() * MICROSECONDS))
+        if found is None:
             self.fail(f"{value!r} is no time; for example 2026-11-01, 2026-11-01T12:30 (UTC), or 3d for three days ago")
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=datetime.UTC)
-        return round(moment.timestamp() * MICRO)
+        return found

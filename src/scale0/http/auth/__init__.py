@@ -1,5 +1,4 @@
-"""Who may do what over HTTP.
+"""Authentication, authorization and rate limits of the HTTP server.
 
-Read `gate` for what every request must be like, `who` for whom a token is, `guard` for roles, `buckets` for how often
-somebody may be wrong. Nothing here decides what a role may do at the broker: the broker does, for every command.
+The broker decides for every command what a role may do; these modules only refuse earlier.
 """

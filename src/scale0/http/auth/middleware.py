@@ -1,8 +1,8 @@
-"""The gate: what every request must be like before anything looks at it, and what every answer carries.
+"""The middleware around the application: it checks Host, Origin, method, sizes and times of every request, and adds
+the security headers to every response.
 
-Lives here: Host, Origin, method, sizes and times, and the headers that keep a browser strict. Never here: who asks.
-Invariants: nothing passes under a name that is not ours; what another site's page sends changes nothing; a body is
-bounded and has a deadline; every answer, errors included, carries the security headers.
+A request for a host name that is not configured is refused, and so is a change from the page of another site. A body
+has a maximal size and a deadline.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from scale0.config import MAX_DOCUMENT_BYTES
 from scale0.http.problem import ApiProblem
 
 MAX_BODY_BYTES: Final = MAX_DOCUMENT_BYTES + 64 * 1024
-"""Of a request: the largest configuration, and what is around it."""
+"""Of a request: the largest configuration document with its envelope."""
 MAX_SMALL_BODY_BYTES: Final = 256 * 1024
 """Of all other requests."""
 MAX_LOGIN_BYTES: Final = 16 * 1024
-"""Of what somebody sends whom nobody knows yet."""
+"""Of a login."""
 BODY_SECONDS: Final = 10.0
-"""How long a body may take to arrive, as a whole."""
+"""How long a complete body may take to arrive."""
 MAX_TARGET_BYTES: Final = 8 * 1024
 """Of a path with its query."""
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 SAFE: Final = frozenset({"GET", "HEAD"})
 API: Final = "/api/"
 OWN_SITES: Final = frozenset({"same-origin", "none"})
-"""What Sec-Fetch-Site says of our own pages, and of what a user typed."""
+"""The values of Sec-Fetch-Site for pages of this origin, and for an address that the user typed."""
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 HSTS: Final = "max-age=31536000"
 POLICY: Final = "; ".join(
@@ -51,7 +51,7 @@ POLICY: Final = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""Nothing from elsewhere, nothing inline."""
+"""No other origins, and nothing inline."""
 HEADERS: Final = (
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -64,7 +64,7 @@ HEADERS: Final = (
 
 
 class RequestChecks:
-    """Around the whole application."""
+    """The middleware."""
 
     def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
         self._app = app
@@ -74,35 +74,39 @@ class RequestChecks:
             self._headers.append((b"strict-transport-security", HSTS.encode()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the life of the server."""
-        asked: Any = scope
-        if asked["type"] != "http":
+        untyped: Any = scope
+        if untyped["type"] != "http":
             await self._app(scope, receive, send)
             return
-        passage = CheckedRequest(self._headers, asked["path"].startswith(API), dict_of(asked["headers"]), receive, send)
+        is_api = untyped["path"].startswith(API)
+        request = CheckedRequest(self._headers, is_api, dict(untyped["headers"]), receive, send)
         try:
-            self._check(asked)
+            self._check(untyped)
         except ApiProblem as problem:
-            await passage.refuse(problem)
+            await request.refuse(problem)
             return
-        if asked["method"] == "HEAD":
-            asked = {**asked, "method": "GET"}  # the server leaves the body out by itself
-        await self._app(asked, passage.receive, passage.send)
+        if untyped["method"] == "HEAD":
+            untyped = {**untyped, "method": "GET"}  # uvicorn leaves the body out
+        await self._app(untyped, request.receive, request.send)
 
     def _check(self, scope: Any) -> None:
         if scope["method"] not in METHODS:
-            raise ApiProblem(405, f"{scope['method'][:16]} is not done here", "use GET, POST, PUT, PATCH or DELETE")
+            raise ApiProblem(
+                405, f"the method {scope['method'][:16]} is not supported", "use GET, POST, PUT, PATCH or DELETE"
+            )
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
-            raise ApiProblem(414, f"a path with its query is at most {MAX_TARGET_BYTES} bytes", "ask for less at once")
+            raise ApiProblem(
+                414, f"the path with its query exceeds {MAX_TARGET_BYTES} bytes", "send fewer or shorter parameters"
+            )
         if "\0" in scope["path"] or "\\" in scope["path"]:
-            raise ApiProblem(400, "the path has characters that no path of ours has")
-        host = one_of(scope["headers"], b"host")
+            raise ApiProblem(400, "the path contains a backslash or a NUL character")
+        host = single(scope["headers"], b"host")
         if host is None:
-            raise ApiProblem(400, "say one Host")
+            raise ApiProblem(400, "the Host header is missing or given more than once")
         self._check_host(host, scope.get("server"))
-        length = one_of(scope["headers"], b"content-length") or "0"
+        length = single(scope["headers"], b"content-length") or "0"
         if length.isascii() and length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
-            raise ApiProblem(413, f"a body is at most {MAX_BODY_BYTES} bytes")
+            raise ApiProblem(413, f"the body exceeds {MAX_BODY_BYTES} bytes")
         if scope["method"] not in SAFE:
             check_origin(scope["headers"], host)
 
@@ -110,13 +114,13 @@ class RequestChecks:
         name = host_name(host)
         local = {plain(server[0])} if server and server[0] else set()
         if name is None or name not in self._hosts | local:
-            raise ApiProblem(421, f"this is not {host[:100]!r}")
+            raise ApiProblem(421, f"this server does not serve the host {host[:100]!r}")
 
 
 class CheckedRequest:
-    """One request's way in, and its answer's way out."""
+    """One request: limits its body, and adds headers to its response."""
 
-    __slots__ = ("_added", "_arrived", "_deadline", "_is_api", "_receive", "_send", "_unread")
+    __slots__ = ("_added", "_deadline", "_is_api", "_receive", "_received_bytes", "_send", "_unread")
 
     def __init__(
         self, headers: list[tuple[bytes, bytes]], is_api: bool, given: dict[bytes, bytes], receive: Receive, send: Send
@@ -125,13 +129,13 @@ class CheckedRequest:
         self._is_api = is_api
         self._receive = receive
         self._send = send
-        self._arrived = 0
+        self._received_bytes = 0
         self._deadline: float | None = None
         self._unread = b"transfer-encoding" in given or given.get(b"content-length", b"0") != b"0"
-        """Whether some of the body may still come: then the connection ends with the answer."""
+        """Whether a part of the body may still arrive: then the connection is closed after the response."""
 
     async def receive(self) -> Any:
-        """The next piece of the body, in time and within its size."""
+        """The next chunk of the body. Raises `ApiProblem` if it is late or too large."""
         if not self._unread:
             return await self._receive()
         now = asyncio.get_running_loop().time()
@@ -143,14 +147,14 @@ class CheckedRequest:
         except TimeoutError:
             raise ApiProblem(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
         if message["type"] == "http.request":
-            self._arrived += len(message.get("body", b""))
-            if self._arrived > MAX_BODY_BYTES:
-                raise ApiProblem(413, f"a body is at most {MAX_BODY_BYTES} bytes")
+            self._received_bytes += len(message.get("body", b""))
+            if self._received_bytes > MAX_BODY_BYTES:
+                raise ApiProblem(413, f"the body exceeds {MAX_BODY_BYTES} bytes")
             self._unread = bool(message.get("more_body", False))
         return message
 
     async def send(self, message: Message) -> None:
-        """A piece of the answer; the first carries our headers."""
+        """A chunk of the response; the first one gets the security headers."""
         if message["type"] == "http.response.start":
             given = list(message.get("headers", ()))
             names = {name.lower() for name, _ in given}
@@ -163,9 +167,9 @@ class CheckedRequest:
         await self._send(message)
 
     async def refuse(self, problem: ApiProblem) -> None:
-        """The answer, without anybody having looked."""
+        """Respond without calling the application."""
         self._is_api = True
-        body = msgspec.json.encode(problem.shown())
+        body = msgspec.json.encode(problem.as_json())
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers().items()]
         await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
@@ -173,21 +177,20 @@ class CheckedRequest:
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], host: str) -> None:
-    """A change comes from a page of ours, or from no page at all. Raises `ApiProblem`."""
+    """Accept a change from a page of this origin, or from no page at all. Raises `ApiProblem`."""
     pairs = list(headers)
-    site = one_of(pairs, b"sec-fetch-site")
+    site = single(pairs, b"sec-fetch-site")
     if site is not None and site.lower() not in OWN_SITES:
-        raise ApiProblem(403, "a page of another site may not change anything here", "open the console itself")
+        raise ApiProblem(403, "a change from a page of another site is refused", "use the console of this server")
     if not any(name == b"origin" for name, _ in pairs):
         return
-    origin = one_of(pairs, b"origin") or ""
-    parts = split(origin)
-    if parts is None or parts != host.lower():
-        raise ApiProblem(403, f"the origin {origin[:100]!r} is not this server", "open the console itself")
+    origin = single(pairs, b"origin") or ""
+    if authority_of(origin) != host.lower():
+        raise ApiProblem(403, f"the origin {origin[:100]!r} is not this server", "use the console of this server")
 
 
-def split(origin: str) -> str | None:
-    """The host and port of an origin; None: it is no web page's."""
+def authority_of(origin: str) -> str | None:
+    """The host and port of an origin; None: it is not the origin of a web page."""
     try:
         found = urlsplit(origin)
     except ValueError:
@@ -198,7 +201,7 @@ def split(origin: str) -> str | None:
 
 
 def host_name(host: str) -> str | None:
-    """The name in a Host header, without its port; None: it is none."""
+    """The name in a Host header, without its port; None: the header is invalid."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         name, port = host, ""
@@ -208,7 +211,7 @@ def host_name(host: str) -> str | None:
 
 
 def plain(host: str) -> str:
-    """An address in one spelling, a name in small letters."""
+    """The canonical form of an address, or a name in lower case."""
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     try:
         return str(ipaddress.ip_address(bare))
@@ -216,12 +219,7 @@ def plain(host: str) -> str:
         return bare.lower() if bare == host else ""
 
 
-def one_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
-    """The value of a header that is given once; None: it is missing, or given twice."""
+def single(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """The value of a header that is given once; None: it is missing, or given more than once."""
     values = [value for key, value in headers if key == name]
     return values[0].decode("latin-1") if len(values) == 1 else None
-
-
-def dict_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Headers by name, the last of each."""
-    return dict(headers)

@@ -1,6 +1,5 @@
-"""What the management server tells of events: live, page by page, as a task's story, as a check's series.
+"""Events for the HTTP server: the live stream, pages, the timeline of a task, and the series of a check.
 
-Reading order: `vector` (where a reader stands), `library` (what the folders of this machine hold), `feed` and
-`listener` (the live stream), `pages`, `story`, `series`. Never here: HTTP, or a write. Invariant: everything is read
-from journals and segments, off the loop, and every read has a limit.
+Reading order: `event_index` (the events of this machine, and cursors), `stream`, `pages`, `task_timeline`,
+`check_series`. Everything is read from journals and segments, in threads, and every read has a limit.
 """

@@ -1,8 +1,7 @@
-"""A check's last day: its states, and what it measured.
+"""The series of a check: its states and metrics of the last day. Reports of the warehouse have longer periods.
 
-Lives here: which results, and how many points become of them. Never here: a warehouse; trends of months are reports.
-Invariants: times increase; there are never more than MAX_POINTS, and a problem between two points is not lost: of
-several results that become one point the worst state counts, and the last numbers.
+A series has at most MAX_POINTS points. A point of several results has the worst state of them, so that no problem is
+lost, and the metrics of the last one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from scale0.http.events.pages import BackwardReader
 SPAN_SECONDS: Final = 86_400
 MAX_POINTS: Final = 500
 MAX_RESULTS: Final = 20_000
-"""That points are made of: one in four seconds."""
+"""Results that are read: one in four seconds."""
 MAX_METRICS: Final = 32
 """Of one check."""
 STATES: Final = ("ok", "warning", "unknown", "critical")
@@ -30,7 +29,7 @@ _MICRO: Final = 1_000_000
 
 
 class CheckSeries(msgspec.Struct, frozen=True):
-    """One list for each number, as plots want them."""
+    """The series, in columns."""
 
     times: list[float]
     """Seconds since the Unix epoch."""
@@ -38,23 +37,23 @@ class CheckSeries(msgspec.Struct, frozen=True):
     metrics: dict[str, list[float | None]]
     units: dict[str, str]
     since: float
-    """How far back was looked."""
+    """The start of the period that was read."""
 
 
-def series_of(library: EventIndex, agent: str, check: str, wall: float | None = None) -> CheckSeries:
-    """What journals and segments here hold of a check's last day."""
+def series_of(index: EventIndex, agent: str, check: str, wall: float | None = None) -> CheckSeries:
+    """The last day of a check, from the journals and segments of this machine."""
     now_us = int((time.time() if wall is None else wall) * _MICRO)
     since_us = now_us - SPAN_SECONDS * _MICRO
-    choice = EventFilter(
+    filter_ = EventFilter(
         kinds=("check.answered",), identity=glob.escape(agent), service=glob.escape(check), since_us=since_us
     )
-    look = BackwardReader(library, choice)
+    reader = BackwardReader(index, filter_)
     found: list[Event] = []
-    for part in look:
+    for part in reader:
         found += events_of(part.table)
         if len(found) >= MAX_RESULTS:
             break
-    reached_us = since_us if look.is_over else look.bound_us
+    reached_us = since_us if reader.is_over else reader.bound_us
     events = sorted(
         (event for event in found if event["at"] >= reached_us), key=lambda event: (event["at"], event["seq"])
     )
@@ -80,12 +79,12 @@ def _points(events: Sequence[Event], since_us: int, until_us: int) -> CheckSerie
             units[metric["name"]] = metric["unit"] or ""
     return CheckSeries(
         times=[group[-1]["at"] / _MICRO for group in groups],
-        states=[max((event["state"] or "unknown" for event in group), key=_badness) for group in groups],
+        states=[max((event["state"] or "unknown" for event in group), key=_severity) for group in groups],
         metrics=metrics,
         units=units,
         since=since_us / _MICRO,
     )
 
 
-def _badness(state: str) -> int:
+def _severity(state: str) -> int:
     return STATES.index(state) if state in STATES else STATES.index("unknown")

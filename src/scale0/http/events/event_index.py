@@ -1,20 +1,22 @@
-"""What the data folders of this machine hold: every source that recorded here, to be read by number.
+"""The event index: every source with events in the data folders of this machine, read by sequence number; and cursors.
 
-Lives here: `EventIndex`, and the bounded reads that streams and pages are made of. Never here: a loop, or who listens.
-Invariants: a library is used by one thread and closed by it (SQLite wants that); shelves may be shared. A folder, a
-journal or a source may appear at any time; one that cannot be read now does not keep the others from being told.
+An index belongs to one thread, which also closes it, because SQLite requires that; segment catalogs may be shared. A
+folder, a journal or a source may appear at any time. A source that cannot be read does not block the others.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
+from scale0.history.events.columns import MAX_BIGINT
 from scale0.history.events.journal import event_as_json
 from scale0.history.segments import arrow
 from scale0.history.segments.catalog import SegmentCatalog
@@ -22,22 +24,34 @@ from scale0.history.segments.event_reader import EventRange, EventReader, Reason
 from scale0.history.segments.journals import JournalSource, journal_identity, open_for_reading
 from scale0.history.segments.reader import EventFilter, events_of
 from scale0.history.segments.settings import ExportState, read_export_state
-from scale0.http.events.cursor import MAX_SOURCES, Vector
-from scale0.kernel.errors import StoreError
+from scale0.kernel.errors import Scale0Error, StoreError
 from scale0.kernel.log_context import about
 
 log = logging.getLogger("scale0.http.events")
 
-HELENS_FOLDER: Final = Path("monitoring", "helen")
-"""Of `scale0 up`, below the broker's folder."""
+HELEN_FOLDER: Final = Path("monitoring", "helen")
+"""The folder of the Helen of `scale0 up`, in the broker's folder."""
 MAX_RESUME_EVENTS: Final = 100_000
-"""Of one source, that a reader who comes back is told of; what is older is a gap. `/events` has it."""
+"""Of one source, that a resumed stream gets; older events become a gap. `/events` has them."""
 PAGE_EVENTS: Final = 2_000
-"""Of one source, looked at in one step, a row of the journal more or less: it takes a thread for milliseconds."""
+"""Of one source, read in one step, give or take a row of the journal: it takes a thread a few milliseconds."""
+MAX_SOURCES: Final = 64
+"""Brokers and Helens of one server: a request header must hold a cursor with all of them."""
+MAX_CURSOR_CHARS: Final = 4_096
+_UNQUOTED: Final = ":"
+"""Besides letters, digits and `_.-~`: characters of identities."""
+_CURSOR_PART: Final = re.compile(r"([A-Za-z0-9._~:%-]{1,512}):(0|[1-9][0-9]{0,18})", re.ASCII)
+
+Cursor = Mapping[str, int]
+"""By source: the sequence number of the last event that the reader has."""
+
+
+class InvalidCursor(Scale0Error):
+    """A text that is no cursor."""
 
 
 class OutgoingEvent(NamedTuple):
-    """An event on its way out."""
+    """An event as a line of JSON."""
 
     time_us: int
     source: str
@@ -46,89 +60,88 @@ class OutgoingEvent(NamedTuple):
 
 
 class LostEvents(NamedTuple):
-    """Events that cannot be told."""
+    """Events that cannot be delivered."""
 
     source: str
     first_seq: int
     last_seq: int
     reason: Reason
-    stands: int
-    """Where a reader stands who was told of it."""
+    position: int
+    """The reader's position after this gap."""
 
 
 class NextEvents(NamedTuple):
-    """What follows a position."""
+    """The events that follow a cursor."""
 
     lines: dict[EventFilter, list[OutgoingEvent]]
-    """What each choice gives."""
+    """The events of each filter."""
     lost: list[LostEvents]
-    stands: dict[str, int]
-    """Where who was told this stands, of the sources that had something."""
+    cursor: dict[str, int]
+    """The reader's position afterwards, for the sources that had events."""
 
 
-def places_of(data_dir: Path) -> list[Path]:
-    """The folder of a broker, and that of the Helen that `scale0 up` put below it."""
-    return [data_dir, data_dir / HELENS_FOLDER]
+def data_folders(data_dir: Path) -> list[Path]:
+    """The folder of a broker, and that of the Helen that `scale0 up` starts with it."""
+    return [data_dir, data_dir / HELEN_FOLDER]
 
 
 class EventIndex:
-    """The folders, opened as far as they are there."""
+    """The sources of some folders, opened as they appear."""
 
-    def __init__(self, folders: Sequence[Path], shelves: Sequence[SegmentCatalog]) -> None:
-        self._folders = list(zip(folders, shelves, strict=True))
+    def __init__(self, folders: Sequence[Path], catalogs: Sequence[SegmentCatalog]) -> None:
+        self._folders = list(zip(folders, catalogs, strict=True))
         self._open: dict[Path, tuple[EventReader, str]] = {}
-        """By folder: its own source, and which store it was."""
-        self._troubles: set[str] = set()
+        """By folder: its own source, and the mark of its store."""
+        self._logged: set[str] = set()
 
     def own(self) -> dict[str, EventReader]:
-        """The sources whose journals are here."""
+        """The sources with a journal here."""
         found: dict[str, EventReader] = {}
-        for folder, shelf in self._folders:
-            one = self._opened(folder, shelf)
+        for folder, catalog in self._folders:
+            one = self._opened(folder, catalog)
             if one is not None and len(found) < MAX_SOURCES:
                 found.setdefault(one.source, one)
         return found
 
     def all(self) -> dict[str, EventReader]:
-        """These, and those of which only segments are here."""
+        """All sources: those with a journal, and those with segments only."""
         found = self.own()
-        for _, shelf in self._folders:
-            for source in shelf.sources():
+        for _, catalog in self._folders:
+            for source in catalog.sources():
                 if len(found) < MAX_SOURCES:
-                    found.setdefault(source, EventReader(source, None, shelf))
+                    found.setdefault(source, EventReader(source, None, catalog))
         return found
 
     def ends(self) -> dict[str, int]:
-        """The newest number of every source that has a journal here."""
-        return {source: end for source, one in self.own().items() if (end := self._asked(one)) is not None}
+        """The newest sequence number of every source with a journal."""
+        return {source: end for source, one in self.own().items() if (end := self._last(one)) is not None}
 
-    def step(self, stands: Vector, choices: Iterable[EventFilter]) -> NextEvents:
-        """What each choice gives of the events that follow.
+    def read_next(self, position: Cursor, filters: Iterable[EventFilter]) -> NextEvents:
+        """The next events after a cursor, for each filter.
 
-        Sources are merged by time as far as each of them was read; a source that is not in `stands` is new, and is told
-        from its first event on.
+        Sources are merged by time as far as all of them were read. A source that is not in the cursor is new, and is
+        read from its first event on.
         """
-        stretches: dict[str, EventRange] = {}
+        ranges: dict[str, EventRange] = {}
         lost: list[LostEvents] = []
         for source, one in self.own().items():
             try:
-                stretch, gap = _next(one, stands.get(source, 0), PAGE_EVENTS)
+                found, gap = _next(one, position.get(source, 0), PAGE_EVENTS)
             except StoreError as error:
-                self._tell(str(error))
+                self._warn_once(str(error))
                 continue
             lost += [gap] if gap is not None else []
-            if stretch is not None:
-                stretches[source] = stretch
-        return _merged(stretches, lost, choices)
+            if found is not None:
+                ranges[source] = found
+        return _merged(ranges, lost, filters)
 
     def close(self) -> None:
-        """Let go of all journals."""
         for one, _ in self._open.values():
             one.close()
         self._open.clear()
 
-    def _opened(self, folder: Path, shelf: SegmentCatalog) -> EventReader | None:
-        """The folder's own source; None as long as nobody recorded there. A store that was replaced is opened anew."""
+    def _opened(self, folder: Path, catalog: SegmentCatalog) -> EventReader | None:
+        """The folder's own source; None if it has no events yet. A store that was replaced is opened again."""
         note = read_export_state(folder)
         mark = journal_identity(folder, note)
         known = self._open.get(folder)
@@ -144,31 +157,30 @@ class EventIndex:
             journal = open_for_reading(folder, note)
             source = "" if journal is None else _name(note, journal)
         except StoreError as error:
-            self._tell(str(error))
+            self._warn_once(str(error))
             source = ""
         if source:
-            self._open[folder] = EventReader(source, journal, shelf), mark
+            self._open[folder] = EventReader(source, journal, catalog), mark
             return self._open[folder][0]
         if journal is not None:
             journal.close()
         return None
 
-    def _asked(self, one: EventReader) -> int | None:
+    def _last(self, one: EventReader) -> int | None:
         try:
             return one.last()
         except StoreError as error:
-            self._tell(str(error))
+            self._warn_once(str(error))
             return None
 
-    def _tell(self, trouble: str) -> None:
-        """Once."""
-        if trouble not in self._troubles:
-            self._troubles.add(trouble)
-            log.warning("events cannot be told: %s", trouble, extra=about())
+    def _warn_once(self, reason: str) -> None:
+        if reason not in self._logged:
+            self._logged.add(reason)
+            log.warning("cannot read events: %s", reason, extra=about())
 
 
 def _name(note: ExportState | None, journal: JournalSource) -> str:
-    """Who records in a folder: as its newest event says, or its writer of segments; blank: nobody did yet."""
+    """The source of a folder, from its newest event or its segment exporter; blank: it has no events yet."""
     _, last = journal.ends()
     rows = journal.after(last - 1) if last else []
     if rows:
@@ -179,44 +191,67 @@ def _name(note: ExportState | None, journal: JournalSource) -> str:
     return "" if note is None else note.source
 
 
-def _next(one: EventReader, stands: int, most: int) -> tuple[EventRange | None, LostEvents | None]:
-    """What follows, and what of it cannot be told: nobody is told of more than the newest events."""
+def _next(one: EventReader, position: int, limit: int) -> tuple[EventRange | None, LostEvents | None]:
+    """The events after a position, and those that are lost. At most the newest MAX_RESUME_EVENTS are delivered."""
     last = one.last()
     gap: LostEvents | None = None
-    if last < stands:
-        gap, stands = LostEvents(one.source, 1, stands, "renumbered", 0), 0
-    if last - stands > MAX_RESUME_EVENTS:
-        first, stands = stands + 1, last - MAX_RESUME_EVENTS
-        gap = LostEvents(one.source, first, stands, "limit", stands) if gap is None else gap._replace(stands=stands)
-    stretch = one.after(stands, most)
-    if stretch is not None and stretch.reason:
-        first = stretch.first_seq if gap is None else gap.first_seq
-        return stretch, LostEvents(one.source, first, stretch.last_seq, stretch.reason, stretch.last_seq)
-    if stretch is None and gap is not None:
-        stretch = EventRange(stands + 1, stands, empty())
-    return stretch, gap
+    if last < position:
+        gap, position = LostEvents(one.source, 1, position, "renumbered", 0), 0
+    if last - position > MAX_RESUME_EVENTS:
+        first, position = position + 1, last - MAX_RESUME_EVENTS
+        limited = LostEvents(one.source, first, position, "limit", position)
+        gap = limited if gap is None else gap._replace(position=position)
+    found = one.after(position, limit)
+    if found is not None and found.reason:
+        first = found.first_seq if gap is None else gap.first_seq
+        return found, LostEvents(one.source, first, found.last_seq, found.reason, found.last_seq)
+    if found is None and gap is not None:
+        found = EventRange(position + 1, position, empty())
+    return found, gap
 
 
-def _merged(stretches: dict[str, EventRange], lost: list[LostEvents], choices: Iterable[EventFilter]) -> NextEvents:
-    """By time, up to where all sources were read; what lies behind that is read again in the next step."""
-    times = {source: one.table["time"].cast("int64").to_pylist() for source, one in stretches.items()}
+def _merged(ranges: dict[str, EventRange], lost: list[LostEvents], filters: Iterable[EventFilter]) -> NextEvents:
+    """All ranges by time, up to the time to which all sources were read; later events are read again next time."""
+    times = {source: one.table["time"].cast("int64").to_pylist() for source, one in ranges.items()}
     horizon = min((max(known) for known in times.values() if known), default=0)
-    stands: dict[str, int] = {}
+    position: dict[str, int] = {}
     tables: list[pa.Table] = []
-    for source, stretch in stretches.items():
-        whole = len(times[source])
-        count = next((n for n, time_us in enumerate(times[source]) if time_us > horizon), whole)
-        stands[source] = stretch.last_seq if count == whole else stretch.first_seq + count - 1
-        tables.append(stretch.table.slice(0, count))
+    for source, one in ranges.items():
+        total = len(times[source])
+        count = next((n for n, time_us in enumerate(times[source]) if time_us > horizon), total)
+        position[source] = one.last_seq if count == total else one.first_seq + count - 1
+        tables.append(one.table.slice(0, count))
     lines = {
-        choice: list(heapq.merge(*(lines_of(choice.apply(table)) for table in tables), key=lambda line: line.time_us))
-        for choice in dict.fromkeys(choices)
+        each: list(heapq.merge(*(lines_of(each.apply(table)) for table in tables), key=lambda line: line.time_us))
+        for each in dict.fromkeys(filters)
     }
-    return NextEvents(lines, lost, stands)
+    return NextEvents(lines, lost, position)
 
 
 def lines_of(table: pa.Table) -> list[OutgoingEvent]:
-    """Events, ready to be told."""
     return [
         OutgoingEvent(event["time"], event["source"], event["seq"], event_as_json(event)) for event in events_of(table)
     ]
+
+
+def format_cursor(cursor: Cursor) -> str:
+    """`source:number,source:number`, sorted by source."""
+    return ",".join(f"{quote(source, safe=_UNQUOTED)}:{cursor[source]}" for source in sorted(cursor))
+
+
+def parse_cursor(text: str) -> dict[str, int]:
+    """The cursor of a text. Raises `InvalidCursor` for every text that `format_cursor` does not write."""
+    if not text:
+        return {}
+    parts = text.split(",") if len(text) <= MAX_CURSOR_CHARS else []
+    if not 1 <= len(parts) <= MAX_SOURCES:
+        raise InvalidCursor("the position is too long, or names too many sources")
+    found: dict[str, int] = {}
+    for part in parts:
+        match = _CURSOR_PART.fullmatch(part)
+        if match is None or int(match[2]) > MAX_BIGINT:
+            raise InvalidCursor("a position has the form source:number,source:number")
+        found[unquote(match[1], errors="replace")] = int(match[2])
+    if format_cursor(found) != text:
+        raise InvalidCursor("a position names each source once, in order, in the encoding of an event's id")
+    return found

@@ -1,8 +1,8 @@
-"""The live feed: one thread looks at the journals for all who listen.
+"""The live event stream: one thread reads the journals for all subscribers, while there are any.
 
-Lives here: `EventStream`, which owns the threads and knows who listens. Never here: HTTP. Invariants: journals are
-looked at only while somebody listens, by one thread, and nobody who listens waits for another who does not read; who
-comes back reads on in steps of its own until it is where the feed is, and then goes on with the others.
+A subscriber that resumes reads on its own until it has reached the live position, and then joins the others. It gets
+each matching event once and in the order of its source either way, and every item carries its cursor. The backlog of a
+live subscriber is bounded: one that reads too slowly is dropped, and never delays the others.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from scale0.history.segments.catalog import SegmentCatalog
 from scale0.history.segments.reader import EventFilter
-from scale0.http.events.cursor import Vector
-from scale0.http.events.event_index import EventIndex, NextEvents
-from scale0.http.events.subscriber import StreamSubscriber
+from scale0.http.events.event_index import Cursor, EventIndex, LostEvents, NextEvents, OutgoingEvent, format_cursor
 from scale0.http.thread_pool import BlockingThreads
 from scale0.kernel.errors import Scale0Error
 from scale0.kernel.log_context import about
@@ -27,132 +28,285 @@ from scale0.kernel.log_context import about
 log = logging.getLogger("scale0.http.events")
 
 POLL_SECONDS: Final = 0.25
-"""How often the journals are looked at when nothing happens."""
+"""How often the journals are read when there are no new events."""
 MAX_STREAMS: Final = 50
-"""Who may listen at once; each may have megabytes waiting."""
+"""Subscribers at once; each may have a backlog of megabytes."""
 READ_THREADS: Final = 2
 MAX_READERS_WAITING: Final = 16
 READ_SECONDS: Final = 10.0
-"""How long a page, a story or a series may take."""
+"""Timeout of reading a page, a timeline or a series."""
+MAX_BACKLOG_EVENTS: Final = 20_000
+"""For one subscriber: half a minute of a busy network."""
+MAX_BACKLOG_BYTES: Final = 8 * 1024 * 1024
+TAKE_EVENTS: Final = 500
+"""Items that `take` returns at once."""
 
 Result = TypeVar("Result")
+ItemKind = Literal["event", "gap", "dropped"]
+CatchUp = Callable[["StreamSubscriber"], Awaitable[None]]
+"""Offers a subscriber its next events, and lets it join the live stream once it has reached the live position."""
 
 
 class TooManySubscribers(Scale0Error):
-    """Nobody else can listen now."""
+    """The limit of subscribers is reached."""
+
+
+class StreamItem(NamedTuple):
+    """One item of a stream."""
+
+    id: str
+    kind: ItemKind
+    data: bytes
+    """A JSON object."""
+
+
+class StreamGap(msgspec.Struct, frozen=True):
+    """Events that a subscriber does not get."""
+
+    source: str
+    first: int
+    last: int
+    reason: str
+    """retention, damaged, limit or renumbered."""
+
+
+class SubscriberDropped(msgspec.Struct, frozen=True):
+    """Why a subscriber was dropped; it may resume with its last id."""
+
+    reason: str
+    """slow, access or stopped."""
+    words: str
+
+
+DROPPED: Final = {
+    "slow": SubscriberDropped("slow", "the client reads too slowly; reconnect with the last id"),
+    "access": SubscriberDropped("access", "the token has expired or was revoked; log in again"),
+    "stopped": SubscriberDropped("stopped", "the server is stopping; reconnect with the last id"),
+}
+
+
+class StreamSubscriber:
+    """One subscriber; `EventStream.subscribe` creates it."""
+
+    def __init__(self, filter_: EventFilter, position: dict[str, int], catch_up: CatchUp | None) -> None:
+        self.filter = filter_
+        self.dropped = ""
+        """Why it gets no more events; blank: it was not dropped."""
+        self.is_over = False
+        """True once `take` has returned the item `dropped`."""
+        self._position = position
+        """After the last item that was taken."""
+        self._queued_position = dict(position)
+        """After the last item in the backlog."""
+        self._catch_up = catch_up
+        """None: it is live."""
+        self._backlog: deque[OutgoingEvent | LostEvents | dict[str, int]] = deque()
+        self._bytes = 0
+        self._events = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def is_live(self) -> bool:
+        return self._catch_up is None
+
+    @property
+    def id(self) -> str:
+        """The cursor after the last item that was taken."""
+        return format_cursor(self._position)
+
+    @property
+    def queued_position(self) -> dict[str, int]:
+        """The position after everything in the backlog."""
+        return dict(self._queued_position)
+
+    def join(self, live_position: dict[str, int]) -> None:
+        """Become live, if it has reached the live position."""
+        if all(self._queued_position.get(source, 0) >= seq for source, seq in live_position.items()):
+            self._catch_up = None
+
+    def fall_back(self, catch_up: CatchUp) -> None:
+        """Read on its own again: the live position has moved without it."""
+        self._catch_up = catch_up
+        self._changed.set()
+
+    def offer(self, found: NextEvents) -> None:
+        """Queue the events that it does not have yet."""
+        if self.dropped:
+            return
+        for lost in found.lost:
+            if lost.reason == "renumbered" or lost.position > self._queued_position.get(lost.source, 0):
+                self._put(lost, lost.source, lost.position)
+        for line in found.lines[self.filter]:
+            if line.seq > self._queued_position.get(line.source, 0):
+                self._put(line, line.source, line.seq)
+                self._events += 1
+                self._bytes += len(line.text)
+        moved = {source: seq for source, seq in found.cursor.items() if seq > self._queued_position.get(source, -1)}
+        if moved:
+            self._backlog.append(moved)
+            self._queued_position.update(moved)
+        # A subscriber that catches up reads only when its backlog is empty, so its backlog has no limit.
+        if self.is_live and (self._events > MAX_BACKLOG_EVENTS or self._bytes > MAX_BACKLOG_BYTES):
+            self.drop("slow")
+        self._changed.set()
+
+    def drop(self, reason: str) -> None:
+        """Discard the backlog; the only item left is `dropped`."""
+        self.dropped = self.dropped or reason
+        self._backlog.clear()
+        self._changed.set()
+
+    async def take(self, seconds: float) -> list[StreamItem]:
+        """The next items; none, if there are none for so long."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while not self.dropped:
+            if self._catch_up is not None and not self._backlog:
+                await self._catch_up(self)
+            items = self._take_backlog()
+            if items or loop.time() >= until:
+                return items
+            if self._catch_up is None and not self._backlog and not self.dropped:
+                self._changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await self._changed.wait()
+        if self.is_over:
+            return []
+        self.is_over = True
+        return [StreamItem(self.id, "dropped", msgspec.json.encode(DROPPED[self.dropped]))]
+
+    def _put(self, item: OutgoingEvent | LostEvents, source: str, seq: int) -> None:
+        self._backlog.append(item)
+        self._queued_position[source] = seq
+
+    def _take_backlog(self) -> list[StreamItem]:
+        items: list[StreamItem] = []
+        while self._backlog and len(items) < TAKE_EVENTS:
+            match self._backlog.popleft():
+                case OutgoingEvent(_, source, seq, text):
+                    self._position[source] = seq
+                    self._events -= 1
+                    self._bytes -= len(text)
+                    items.append(StreamItem(self.id, "event", text))
+                case LostEvents(source, first, last, reason, position):
+                    self._position[source] = position
+                    gap = StreamGap(source, first, last, reason)
+                    items.append(StreamItem(self.id, "gap", msgspec.json.encode(gap)))
+                case moved:
+                    self._position.update(moved)
+        return items
 
 
 class EventStream:
-    """Events of some data folders."""
+    """The events of some folders: the live stream, and reads in threads."""
 
     def __init__(self, folders: Sequence[Path], poll_seconds: float = POLL_SECONDS, segments: str = "") -> None:
-        """`segments` is where those of the first folder are, if its writer did not say."""
+        """`segments` is the location of the first folder's segments, for a folder without a segment exporter's note."""
         self._folders = list(dict.fromkeys(folders))
         self._poll_seconds = poll_seconds
-        self._shelves = [
+        self._catalogs = [
             SegmentCatalog(one, segments if number == 0 else "") for number, one in enumerate(self._folders)
         ]
-        self._live = EventIndex(self._folders, self._shelves)
-        """Of the live thread alone."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed-live")
-        self._followers = BlockingThreads("feed-resume", 1, MAX_STREAMS)
-        self._readers = BlockingThreads("feed-read", READ_THREADS, MAX_READERS_WAITING)
-        self._listeners: set[StreamSubscriber] = set()
-        self._cursors: dict[str, int] = {}
-        """Where the live thread stands."""
+        self._live_index = EventIndex(self._folders, self._catalogs)
+        """Only the live thread uses it."""
+        self._live_thread = ThreadPoolExecutor(1, thread_name_prefix="events-live")
+        self._resume_threads = BlockingThreads("events-resume", 1, MAX_STREAMS)
+        self._read_threads = BlockingThreads("events-read", READ_THREADS, MAX_READERS_WAITING)
+        self._subscribers: set[StreamSubscriber] = set()
+        self._live_position: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._closed = False
 
     @property
-    def listeners(self) -> int:
-        """Who listens now."""
-        return len(self._listeners)
+    def subscribers(self) -> int:
+        return len(self._subscribers)
 
-    async def listen(self, choice: EventFilter, after: Vector | None = None) -> StreamSubscriber:
-        """Listen from now on, or to all that came after a position. TooMany if nobody else can."""
-        if self._closed or self.listeners >= MAX_STREAMS:
-            raise TooManySubscribers(f"{MAX_STREAMS} streams of events are open already; close one, or try again later")
-        placeholder = StreamSubscriber(choice, {}, None)
-        self._listeners.add(placeholder)  # it counts while the journals are opened
+    async def subscribe(self, filter_: EventFilter, after: Cursor | None = None) -> StreamSubscriber:
+        """Subscribe from now on, or after a cursor. Raises `TooManySubscribers`."""
+        if self._closed or self.subscribers >= MAX_STREAMS:
+            raise TooManySubscribers(f"{MAX_STREAMS} event streams are open already; close one, or try again later")
+        placeholder = StreamSubscriber(filter_, {}, None)
+        self._subscribers.add(placeholder)  # it counts while the journals are opened
         try:
             async with self._starting:
                 if self._task is None or self._task.done():
-                    self._cursors = await self._in_thread(self._live.ends)
+                    self._live_position = await self._in_live_thread(self._live_index.ends)
                     self._task = asyncio.get_running_loop().create_task(self._run())
             if after is None:
-                listener = StreamSubscriber(choice, dict(self._cursors), None)
+                subscriber = StreamSubscriber(filter_, dict(self._live_position), None)
             else:
-                listener = StreamSubscriber(choice, dict(after), self._read_on)
-                listener.join(self._cursors)
-            self._listeners.add(listener)
+                subscriber = StreamSubscriber(filter_, dict(after), self._catch_up)
+                subscriber.join(self._live_position)
+            self._subscribers.add(subscriber)
         finally:
-            self._listeners.discard(placeholder)
-        return listener
+            self._subscribers.discard(placeholder)
+        return subscriber
 
-    def leave(self, listener: StreamSubscriber) -> None:
-        """It listens no more."""
-        self._listeners.discard(listener)
+    def unsubscribe(self, subscriber: StreamSubscriber) -> None:
+        self._subscribers.discard(subscriber)
 
     async def read(self, work: Callable[[EventIndex], Result], seconds: float = READ_SECONDS) -> Result:
-        """Do some reading off the loop. Busy or TooLate if that cannot be done."""
-        return await self._readers.run(lambda: self._with_library(work), seconds)
+        """Run `work` in a thread. Raises `ThreadPoolBusy` or `ThreadPoolTimeout`."""
+        return await self._read_threads.run(lambda: self._with_index(work), seconds)
 
     async def close(self) -> None:
-        """Everybody is told, and the threads end."""
+        """Drop all subscribers, and end the threads."""
         self._closed = True
-        for listener in self._listeners:
-            listener.drop("stopped")
+        for subscriber in self._subscribers:
+            subscriber.drop("stopped")
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        await self._in_thread(self._live.close)
-        self._thread.shutdown(wait=False)
-        self._followers.close()
-        self._readers.close()
+        await self._in_live_thread(self._live_index.close)
+        self._live_thread.shutdown(wait=False)
+        self._resume_threads.close()
+        self._read_threads.close()
 
     async def _run(self) -> None:
-        """Look, tell, wait; until nobody listens."""
-        while self._listeners:
-            choices = {one.choice for one in self._listeners if one.is_live and not one.dropped}
+        """Read and publish new events while there are subscribers."""
+        while self._subscribers:
+            filters = {one.filter for one in self._subscribers if one.is_live and not one.dropped}
+            position = self._live_position
             try:
-                step = await self._in_thread(lambda: self._live.step(self._cursors, choices))  # noqa: B023
+                found = await self._in_live_thread(lambda: self._live_index.read_next(position, filters))  # noqa: B023
             except Exception:
-                # A mistake of ours must not end everybody's stream for good.
-                log.exception("the journals cannot be looked at", extra=about())
+                log.exception("internal error while reading the journals; please report this traceback", extra=about())
                 await asyncio.sleep(self._poll_seconds)
                 continue
-            self._tell(step)
-            if not step.stands:
+            self._publish(found)
+            if not found.cursor:
                 await asyncio.sleep(self._poll_seconds)
 
-    def _tell(self, step: NextEvents) -> None:
-        self._cursors.update(step.stands)
-        for listener in self._listeners:
-            if not listener.is_live or not step.stands:
+    def _publish(self, found: NextEvents) -> None:
+        self._live_position.update(found.cursor)
+        for subscriber in self._subscribers:
+            if not subscriber.is_live or not found.cursor:
                 continue
-            if listener.choice in step.lines:
-                listener.offer(step)
-            else:  # it came while we looked
-                listener.fall_back(self._read_on)
+            if subscriber.filter in found.lines:
+                subscriber.offer(found)
+            else:  # it subscribed during the read
+                subscriber.fall_back(self._catch_up)
 
-    async def _read_on(self, listener: StreamSubscriber) -> None:
-        """A step of one who is not where the feed is."""
-        stands, choices = listener.ahead, (listener.choice,)
-        work = lambda library: library.step(stands, choices)  # noqa: E731
-        step = await self._followers.run(lambda: self._with_library(work), None)
-        listener.offer(step)
-        listener.join(self._cursors)
-        if not step.stands and not listener.is_live:
+    async def _catch_up(self, subscriber: StreamSubscriber) -> None:
+        """Read the next events of one subscriber that is not live."""
+        position, filters = subscriber.queued_position, (subscriber.filter,)
+        found = await self._resume_threads.run(
+            lambda: self._with_index(lambda index: index.read_next(position, filters)), None
+        )
+        subscriber.offer(found)
+        subscriber.join(self._live_position)
+        if not found.cursor and not subscriber.is_live:
             await asyncio.sleep(self._poll_seconds)  # a journal cannot be read now
 
-    def _with_library(self, work: Callable[[EventIndex], Result]) -> Result:
-        library = EventIndex(self._folders, self._shelves)
+    def _with_index(self, work: Callable[[EventIndex], Result]) -> Result:
+        index = EventIndex(self._folders, self._catalogs)
         try:
-            return work(library)
+            return work(index)
         finally:
-            library.close()
+            index.close()
 
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def _in_live_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._live_thread, work)

@@ -1,7 +1,6 @@
-"""A task's timeline: what happened to it, in words, from its own events.
+"""The timeline of a task: its events in order, each with a sentence of `pipeline.explain_sentences`.
 
-Lives here: which events, and their order. Never here: the words (`pipeline.explain_sentences` has them, and needs
-neither Spark nor a warehouse). Invariants: each event is told once; what was not looked at is said.
+If events are missing, or older ones were not read, the timeline says so in `unseen`.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from scale0.http.events.pages import BackwardReader
 from scale0.pipeline.explain_sentences import words_of
 
 MAX_ITEMS: Final = 1_000
-"""The newest, of a task that was tried so often."""
-BEGINNING: Final = "task.submitted"
-NODES: Final = ("task.attempt_ended", "task.completed", "task.refused")
+"""The newest events of a task with many attempts."""
+FIRST_KIND: Final = "task.submitted"
+NODE_KINDS: Final = ("task.attempt_ended", "task.completed", "task.refused")
 """Kinds whose identity is the node's."""
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
-    """One thing that happened to a task."""
+    """One event of a task."""
 
     time: str
     kind: str
@@ -36,41 +35,41 @@ class TimelineEntry(msgspec.Struct, frozen=True):
 
 
 class TaskTimeline(msgspec.Struct, frozen=True):
-    """All of them, the oldest first."""
+    """The events of a task, the oldest first."""
 
     items: list[TimelineEntry]
     unseen: list[str]
-    """What is not in it, and why."""
+    """What is missing, and why."""
 
 
-def story_of(library: EventIndex, task_id: str) -> TaskTimeline:
-    """What journals and segments here hold of a task."""
-    look = BackwardReader(library, EventFilter(ref=task_id))
+def timeline_of(index: EventIndex, task_id: str) -> TaskTimeline:
+    """The events of a task in the journals and segments of this machine."""
+    reader = BackwardReader(index, EventFilter(ref=task_id))
     found: list[Event] = []
     began_us: int | None = None
     unseen: list[str] = []
-    for part in look:
+    for part in reader:
         events = events_of(part.table)
         found += events
-        began_us = next((event["time"] for event in events if event["kind"] == BEGINNING), began_us)
+        began_us = next((event["time"] for event in events if event["kind"] == FIRST_KIND), began_us)
         if part.reason and part.last_seq > 0:
             unseen.append(f"events {part.first_seq:,} to {part.last_seq:,} of {part.source}: {part.reason}")
-        if (began_us is not None and look.bound_us < began_us) or len(found) > MAX_ITEMS:
+        if (began_us is not None and reader.bound_us < began_us) or len(found) > MAX_ITEMS:
             break
     found.sort(key=key_of)
     if len(found) > MAX_ITEMS:
-        unseen.append(f"only its newest {MAX_ITEMS:,} events are told")
-    elif began_us is None and not look.is_over:
+        unseen.append(f"only the newest {MAX_ITEMS:,} events are shown")
+    elif began_us is None and not reader.is_over:
         unseen.append(
-            f"nothing before {format_time_us(look.bound_us)} was looked at: `scale0 explain {task_id}` looks further"
+            f"events before {format_time_us(reader.bound_us)} were not read: `scale0 explain {task_id}` reads all"
         )
     elif began_us is None and found:
-        unseen.append("its beginning is too old to be kept here")
-    return TaskTimeline([_moment(event) for event in found[-MAX_ITEMS:]], unseen if began_us is None else [])
+        unseen.append("the first events of the task have expired")
+    return TaskTimeline([_entry(event) for event in found[-MAX_ITEMS:]], unseen if began_us is None else [])
 
 
-def _moment(event: Event) -> TimelineEntry:
-    node: Any = event["identity"] if event["kind"] in NODES else None
+def _entry(event: Event) -> TimelineEntry:
+    node: Any = event["identity"] if event["kind"] in NODE_KINDS else None
     words = words_of(event, "task")
     return TimelineEntry(
         format_time_us(event["at"]), event["kind"], words, node, event["attempt"], event["state"], event["source"]

@@ -1,6 +1,5 @@
-"""Metrics: one model of what a network does, and the wires on which it leaves.
+"""Metrics of a broker and its network: pulled by Prometheus, pushed to Graphite, StatsD and OTLP receivers.
 
-Reading order: `sample.py` (what was seen), `catalogue.py` (every metric, with its words), `model.py` (a sample as
-metrics), `prometheus.py` (pulled), `graphite.py`, `statsd.py` and `otlp.py` (pushed: the forms), `senders.py` (the
-sockets), `pushing.py` (when, and what is dropped), `exports.py` (all of them, started and stopped).
+Reading order: `sample` (what was read), `catalog` (every metric), `model` (a sample as metrics), the formats
+(`prometheus`, `line_protocols`, `otlp`), `senders` (the sockets), `exports` (when to push), `sampler` (when to read).
 """

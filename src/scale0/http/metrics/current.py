@@ -1,7 +1,6 @@
-"""The current sample, and what is made of it: once, and beside the loop.
+"""The newest sample, and the metrics and texts made from it.
 
-Lives here: `CurrentSample`. Never here: taking samples, or what a metric is called. Invariant: all that is made of
-samples is made in one thread, in turn, so that the loop goes on and nothing needs a lock.
+All formatting runs in one thread, one call after the other: so the event loop is not blocked, and no lock is needed.
 """
 
 from __future__ import annotations
@@ -12,77 +11,74 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from scale0.http.metrics.cardinality import LabelLimit
-from scale0.http.metrics.model import Metric, metrics_of
-from scale0.http.metrics.prometheus import written
+from scale0.http.metrics.model import LabelLimit, Metric, metrics_of
+from scale0.http.metrics.prometheus import encoded
 from scale0.http.metrics.sample import ExportHealth, NetworkSample
 from scale0.kernel.edge.thread_pool import ThreadPool
 
 Value = TypeVar("Value")
 
-NOTHING: Final = NetworkSample(time=0.0)
-"""Before the first sample: the broker has not answered yet."""
+NO_SAMPLE: Final = NetworkSample(time=0.0)
+"""Before the first sample."""
 
 
 class CurrentSample:
-    """The newest sample; everybody who tells others of it asks here."""
+    """The newest sample, for the route `/metrics` and the exports."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._threads = ThreadPool(1, loop)
-        self._fold = LabelLimit()
-        self.sample = NOTHING
+        self._limit = LabelLimit()
+        self.sample = NO_SAMPLE
         self.broker = ""
-        """The identity of the broker, once it has answered; kept while it does not."""
+        """The identity of the broker, once it has answered."""
         self.health: Callable[[], tuple[ExportHealth, ...]] = tuple
-        """How the exports fare; who starts them says so."""
-        self._made_of: NetworkSample | None = None
+        """The counters of the exports; `exporting` sets it."""
+        self._metrics_sample: NetworkSample | None = None
         self._metrics: tuple[Metric, ...] = ()
         self._texts: dict[bool, bytes] = {}
 
     def put(self, sample: NetworkSample) -> None:
-        """A newer one."""
         self.sample = msgspec.structs.replace(sample, exports=self.health())
         self.broker = sample.broker or self.broker
 
     async def metrics(self) -> tuple[Metric, ...]:
-        """All metrics of the newest sample."""
         sample = self.sample
-        return await self.beside(lambda: self._of(sample))
+        return await self.in_thread(lambda: self._metrics_of(sample))
 
     async def text(self, as_openmetrics: bool) -> bytes:
-        """The same for Prometheus."""
+        """The newest metrics in a format of Prometheus."""
         sample = self.sample
-        return await self.beside(lambda: self._written(sample, as_openmetrics))
+        return await self.in_thread(lambda: self._encoded(sample, as_openmetrics))
 
-    async def beside(self, work: Callable[[], Value]) -> Value:
-        """Have something made in that thread."""
-        return await beside(self._threads, self._loop, work)
+    async def in_thread(self, work: Callable[[], Value]) -> Value:
+        """Run `work` in the formatting thread."""
+        return await in_thread(self._threads, self._loop, work)
 
-    def _of(self, sample: NetworkSample) -> tuple[Metric, ...]:
-        if self._made_of is not sample:
-            self._metrics, self._texts = metrics_of(sample, self._fold), {}
-            self._made_of = sample
+    def _metrics_of(self, sample: NetworkSample) -> tuple[Metric, ...]:
+        if self._metrics_sample is not sample:
+            self._metrics, self._texts = metrics_of(sample, self._limit), {}
+            self._metrics_sample = sample
         return self._metrics
 
-    def _written(self, sample: NetworkSample, as_openmetrics: bool) -> bytes:
-        metrics = self._of(sample)
+    def _encoded(self, sample: NetworkSample, as_openmetrics: bool) -> bytes:
+        metrics = self._metrics_of(sample)
         if as_openmetrics not in self._texts:
-            self._texts[as_openmetrics] = written(metrics, as_openmetrics)
+            self._texts[as_openmetrics] = encoded(metrics, as_openmetrics)
         return self._texts[as_openmetrics]
 
 
-async def beside(threads: ThreadPool, loop: asyncio.AbstractEventLoop, work: Callable[[], Value]) -> Value:
-    """What some work in a thread gives; who stops waiting leaves the thread to end by itself."""
-    answer: asyncio.Future[Value] = loop.create_future()
+async def in_thread(threads: ThreadPool, loop: asyncio.AbstractEventLoop, work: Callable[[], Value]) -> Value:
+    """The result of `work` in a thread; the work goes on if the caller is cancelled."""
+    result: asyncio.Future[Value] = loop.create_future()
 
     def done(value: Any, error: BaseException | None) -> None:
-        if answer.done():
+        if result.done():
             return
         if error is None:
-            answer.set_result(value)
+            result.set_result(value)
         else:
-            answer.set_exception(error)
+            result.set_exception(error)
 
     threads.do(work, done)
-    return await answer
+    return await result

@@ -1,8 +1,7 @@
-"""OTLP: metrics as the data that OpenTelemetry's own exporter sends.
+"""OTLP: metrics in OpenTelemetry's classes, sent by OpenTelemetry's exporter.
 
-Lives here: the model in OpenTelemetry's classes, and the exporter, made when it is wanted. Never here: when to send.
-The extra `otlp` may be absent: nothing of it is imported before an export asks for it, and then it is said what to
-install. Everything is cumulative since the broker's start; names are those of the catalogue.
+The packages of the extra `otlp` may be absent: they are imported only for an export of that kind. All values are
+cumulative since the broker's start.
 """
 
 from __future__ import annotations
@@ -13,24 +12,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scale0 import __version__
 from scale0.history.events.histogram import value_of
-from scale0.http.metrics.buckets import BOUNDS, spread
-from scale0.http.metrics.model import Distribution, Metric
+from scale0.http.metrics.model import BOUNDS, Distribution, Metric, bucket_counts
 from scale0.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
 
 UNITS: Final = {"seconds": "s", "bytes": "By", "": ""}
-"""As UCUM has them. Plain numbers have none: a collector would call a gauge with the unit 1 a ratio."""
+"""Units of UCUM. Plain numbers have none, because a collector names a gauge with the unit 1 a ratio."""
 NANO: Final = 1_000_000_000
 INSTALL: Final = "an export of the kind otlp needs OpenTelemetry: pip install 'scale0[otlp]'"
 
 Export = Callable[[Iterable[Metric], "OtlpResource"], bool]
-"""Sends all metrics; False if they were not taken."""
+"""Sends all metrics; False if the receiver did not accept them."""
 
 
 class OtlpResource:
-    """Whose metrics these are, and of when."""
+    """The source and the time of a batch."""
 
     __slots__ = ("broker", "group", "start", "time")
 
@@ -38,31 +36,31 @@ class OtlpResource:
         self.broker = broker
         self.group = group
         self.start = start
-        """When the broker started: since then the counters count."""
+        """The broker's start, from which the counters count."""
         self.time = time
 
 
 def open_exporter(address: str, headers: Mapping[str, str], seconds: float) -> tuple[Export, Callable[[], None]]:
-    """How to send to a receiver, and how to end that. ConfigError: OpenTelemetry is not installed."""
+    """The functions that send to a receiver and that shut down. ConfigError: OpenTelemetry is not installed."""
     try:
         from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415  # an extra
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
         from opentelemetry.sdk.metrics.export import MetricExportResult  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError([INSTALL]) from error
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what went wrong is counted and told by us
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # exports.py counts and logs failures
     exporter = OTLPMetricExporter(
         endpoint=address, headers=dict(headers), timeout=seconds, compression=Compression.Gzip
     )
 
-    def export(metrics: Iterable[Metric], about: OtlpResource) -> bool:
-        return exporter.export(data_of(metrics, about)) is MetricExportResult.SUCCESS
+    def export(metrics: Iterable[Metric], source: OtlpResource) -> bool:
+        return exporter.export(data_of(metrics, source)) is MetricExportResult.SUCCESS
 
     return export, exporter.shutdown
 
 
-def data_of(metrics: Iterable[Metric], about: OtlpResource) -> MetricsData:
-    """All metrics of a broker, as one resource."""
+def data_of(metrics: Iterable[Metric], source: OtlpResource) -> MetricsData:
+    """All metrics of a broker, as one OpenTelemetry resource."""
     from opentelemetry.sdk.metrics import export as sdk  # noqa: PLC0415
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
@@ -71,8 +69,8 @@ def data_of(metrics: Iterable[Metric], about: OtlpResource) -> MetricsData:
         {
             "service.name": "scale0",
             "service.version": __version__,
-            "service.instance.id": about.broker,
-            "scale0.group": about.group,
+            "service.instance.id": source.broker,
+            "scale0.group": source.group,
         }
     )
     found = [
@@ -80,7 +78,7 @@ def data_of(metrics: Iterable[Metric], about: OtlpResource) -> MetricsData:
             name=metric.name,
             description=metric.definition.help,
             unit=UNITS[metric.definition.unit],
-            data=_data(metric, int(about.start * NANO), int(about.time * NANO)),
+            data=_data(metric, int(source.start * NANO), int(source.time * NANO)),
         )
         for metric in metrics
         if metric.kind != "info"
@@ -90,13 +88,12 @@ def data_of(metrics: Iterable[Metric], about: OtlpResource) -> MetricsData:
 
 
 def _data(metric: Metric, start: int, time: int) -> Any:
-    """The values of one metric."""
     from opentelemetry.sdk.metrics import export as sdk  # noqa: PLC0415
 
     names = metric.definition.labels
     cumulative = sdk.AggregationTemporality.CUMULATIVE
     if metric.kind == "histogram":
-        return sdk.Histogram([_histogram(names, one, start, time) for one in metric.spreads], cumulative)
+        return sdk.Histogram([_histogram(names, one, start, time) for one in metric.distributions], cumulative)
     since = start if metric.kind == "counter" else time
     points = [
         sdk.NumberDataPoint(dict(zip(names, point.labels, strict=True)), since, time, point.value)
@@ -108,7 +105,7 @@ def _data(metric: Metric, start: int, time: int) -> Any:
 def _histogram(names: tuple[str, ...], one: Distribution, start: int, time: int) -> Any:
     from opentelemetry.sdk.metrics import export as sdk  # noqa: PLC0415
 
-    counts = spread(one.histogram)
+    counts = bucket_counts(one.histogram)
     return sdk.HistogramDataPoint(
         attributes=dict(zip(names, one.labels, strict=True)),
         start_time_unix_nano=start,

@@ -1,8 +1,4 @@
-"""Prometheus: the metrics in its text format, or in OpenMetrics, for whoever asks.
-
-Lives here: the model as prometheus-client's families, and which of the two forms is wanted. Never here: a socket, or
-when a sample is taken. Invariant: each form of a sample is written once, however many ask for it.
-"""
+"""Metrics in the text format of Prometheus, or in OpenMetrics, written by prometheus-client."""
 
 from __future__ import annotations
 
@@ -14,50 +10,48 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from scale0.http.metrics.buckets import BOUNDS, spread
-from scale0.http.metrics.model import Distribution, Metric
+from scale0.http.metrics.model import BOUNDS, Distribution, Metric, bucket_counts
 
 OPENMETRICS: Final = "application/openmetrics-text"
 ENCODERS: Final = {False: choose_encoder("text/plain"), True: choose_encoder(f"{OPENMETRICS}; version=1.0.0")}
-"""Whether OpenMetrics is wanted → who writes it, and the Content-Type. An Accept header itself is not given to
-prometheus-client: it would raise for some, and answer each version that somebody makes up with itself.
+"""Whether OpenMetrics is wanted → the encoder and the Content-Type. prometheus-client never gets the Accept header
+itself: it raises for some, and answers with any version that the header names.
 """
 
 LE: Final = (*map(floatToGoString, BOUNDS), "+Inf")
-"""The bounds as labels have them."""
+"""The bounds as values of the label `le`."""
 
 
 class Families(Collector):
-    """The metrics of one sample, as a registry of prometheus-client hands them out."""
+    """The metrics of one sample, in the interface of a registry of prometheus-client."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = tuple(metrics)
 
     def collect(self) -> Iterator[Family]:
-        """Each metric with its values."""
         return map(family_of, self._metrics)
 
 
 def family_of(metric: Metric) -> Family:
-    """One metric as prometheus-client has it: the name without what its kind adds."""
+    """A metric as prometheus-client represents it: its name lacks the suffix of its kind."""
     definition = metric.definition
     base = definition.name.removesuffix("_total").removesuffix("_info")
     family = Family(base, definition.help, definition.kind, definition.unit)
     for point in metric.points:
         family.add_sample(definition.name, dict(zip(definition.labels, point.labels, strict=True)), point.value)
-    for one in metric.spreads:
-        add_spread(family, definition.labels, one)
+    for one in metric.distributions:
+        add_distribution(family, definition.labels, one)
     return family
 
 
-def add_spread(family: Family, names: tuple[str, ...], one: Distribution) -> None:
-    """A histogram: counts up to each bound, their sum, and how many there are."""
+def add_distribution(family: Family, names: tuple[str, ...], one: Distribution) -> None:
+    """A histogram: the cumulative count of each bound, the total count, and the sum."""
     labels = dict(zip(names, one.labels, strict=True))
-    seen = 0
-    for le, count in zip(LE, spread(one.histogram), strict=True):
-        seen += count
-        family.add_sample(f"{family.name}_bucket", {**labels, "le": le}, seen)
-    family.add_sample(f"{family.name}_count", labels, seen)
+    total = 0
+    for le, count in zip(LE, bucket_counts(one.histogram), strict=True):
+        total += count
+        family.add_sample(f"{family.name}_bucket", {**labels, "le": le}, total)
+    family.add_sample(f"{family.name}_count", labels, total)
     family.add_sample(f"{family.name}_sum", labels, one.sum)
 
 
@@ -70,7 +64,7 @@ def wants_openmetrics(accept: str) -> bool:
     return False
 
 
-def written(metrics: Iterable[Metric], as_openmetrics: bool) -> bytes:
+def encoded(metrics: Iterable[Metric], as_openmetrics: bool) -> bytes:
     """The text of all metrics."""
-    write, _ = ENCODERS[as_openmetrics]
-    return write(Families(metrics))
+    encode, _ = ENCODERS[as_openmetrics]
+    return encode(Families(metrics))

@@ -1,7 +1,6 @@
-"""A sample: what the server saw of the network at one moment, as far as metrics need it.
+"""A sample: the state of the broker and its network at one moment, as far as metrics need it.
 
-Lives here: the shape, and how rows of the broker and of Helen become one. Never here: asking for them, or names of
-metrics. Invariant: a sample never changes, so that a thread may write it out while the next one is taken.
+A sample is immutable, so that a thread may format it while the next one is taken.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class PeerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MonitoringCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Helens say: how many there are of each state."""
+    """Counts of the Helens' agents, checks and incidents, by state."""
 
     helens: int = 0
     agents: Mapping[str, int] = {}
@@ -54,7 +53,7 @@ class MonitoringCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How one export fares."""
+    """The counters of one export."""
 
     kind: str
     address: str
@@ -65,26 +64,26 @@ class ExportHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkSample(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. Without a broker (`status` is empty) the rest is empty too."""
+    """The complete sample. If the broker does not answer, `status` and all rows are empty."""
 
     time: float
     """Wall seconds."""
     seconds: float = 0.0
-    """What it took to see all this."""
+    """How long it took to read the sample."""
     failures: int = 0
-    """Samples since the server's start that the broker did not answer."""
+    """Failed samples since the server's start."""
     status: Mapping[str, Any] = {}
     """The answer to `status`."""
     rates: tuple[RateRow, ...] = ()
     loads: tuple[LoadRow, ...] = ()
     peers: tuple[PeerRow, ...] = ()
-    watched: MonitoringCounts | None = None
+    monitoring: MonitoringCounts | None = None
     """None: no Helen answers."""
     exports: tuple[ExportHealth, ...] = ()
 
     @property
     def broker(self) -> str:
-        """Its identity; empty while it does not answer."""
+        """The broker's identity; empty while it does not answer."""
         return str(self.status.get("broker", ""))
 
 
@@ -98,11 +97,11 @@ def sample_of(
     rates: Rows = (),
     queues: Rows = (),
     peers: Rows = (),
-    watched: MonitoringCounts | None = None,
+    monitoring: MonitoringCounts | None = None,
     seconds: float = 0.0,
     failures: int = 0,
 ) -> NetworkSample:
-    """A sample from answers of the broker as they came: `status`, and all rows of the three lists."""
+    """A sample from the broker's answers: `status`, and all rows of three lists."""
     return NetworkSample(
         time=time,
         seconds=seconds,
@@ -111,12 +110,12 @@ def sample_of(
         rates=tuple(_rates(row) for row in rates),
         loads=tuple(_load(row) for row in queues),
         peers=tuple(PeerRow(broker=row.get("broker") or "", state=row.get("state") or "unknown") for row in peers),
-        watched=watched,
+        monitoring=monitoring,
     )
 
 
 def _rates(row: Mapping[str, Any]) -> RateRow:
-    """As it came: a thousand services have a hundred buckets each, and a list of two serves as well as a tuple."""
+    """The histogram stays a list of lists: converting a hundred buckets of a thousand services would take too long."""
     return RateRow(
         service=row["service"],
         answered=row["answered"],
@@ -128,13 +127,13 @@ def _rates(row: Mapping[str, Any]) -> RateRow:
 
 
 def _load(row: Mapping[str, Any]) -> LoadRow:
-    """Slots are told as sums where the broker knows them, else they are those of the backends that are shown."""
-    shown = row.get("lru") or ()
+    """Slots are the broker's sums if it sends them, otherwise those of the listed backends."""
+    listed = row.get("lru") or ()
     return LoadRow(
         service=row["service"],
         backends=row.get("backends") or 0,
-        slots=row["slots"] if "slots" in row else sum(one["slots"] for one in shown),
-        busy=row["busy"] if "busy" in row else sum(one["busy"] for one in shown),
+        slots=row["slots"] if "slots" in row else sum(one["slots"] for one in listed),
+        busy=row["busy"] if "busy" in row else sum(one["busy"] for one in listed),
         waiting=row.get("waiting") or 0,
         oldest_seconds=row.get("oldest_seconds") or 0.0,
         tasks_queued=row.get("tasks_queued") or 0,
@@ -142,7 +141,7 @@ def _load(row: Mapping[str, Any]) -> LoadRow:
 
 
 def counted(rows: Rows, key: str = "state") -> dict[str, int]:
-    """How many rows there are of each value."""
+    """The number of rows with each value."""
     out: dict[str, int] = {}
     for row in rows:
         value = str(row.get(key, ""))

@@ -1,7 +1,6 @@
-"""Events: page by page, as a live stream, as an audit, as a task's story and as a check's series.
+"""Events: pages, the live stream, the audit log, the timeline of a task and the series of a check.
 
-Lives here: queries to choices, and items to server-sent events. Never here: how an event is found. Invariants: a stream
-says where its reader stands with every item, and now and then when nothing happens; it ends with its client.
+Every item of a stream carries the cursor as its id, and so do the keep-alives.
 """
 
 from __future__ import annotations
@@ -22,39 +21,41 @@ from typing_extensions import TypedDict
 from scale0.broker.admin.access import VIEWER
 from scale0.history.segments.reader import EventFilter
 from scale0.http.auth.authorization import ROLE
-from scale0.http.data_sources import readings_of
-from scale0.http.events import cursor
 from scale0.http.events.check_series import CheckSeries, series_of
+from scale0.http.events.event_index import MAX_CURSOR_CHARS, InvalidCursor, parse_cursor
 from scale0.http.events.pages import AUDIT_KINDS, EventPage, page_of
-from scale0.http.events.stream import EventStream, TooManySubscribers
-from scale0.http.events.subscriber import StreamItem, StreamSubscriber
-from scale0.http.events.task_timeline import TaskTimeline, story_of
+from scale0.http.events.stream import EventStream, StreamItem, StreamSubscriber, TooManySubscribers
+from scale0.http.events.task_timeline import TaskTimeline, timeline_of
 from scale0.http.problem import ApiProblem
-from scale0.http.request_context import DEFAULT_ROWS, At, Limit, RequestContext
+from scale0.http.request_context import DEFAULT_ROWS, Context, Limit, RequestContext
 from scale0.http.thread_pool import ThreadPoolBusy, ThreadPoolTimeout
-from scale0.http.time_parsing import moment_us
+from scale0.http.validation import time_us
 from scale0.kernel.log_context import about
+
+log = logging.getLogger("scale0.http")
 
 EVENTS: Final = "/api/v1/events"
 KEEP_ALIVE_SECONDS: Final = 15.0
-"""After so much silence a stream says that it lives; proxies cut what is silent for longer."""
+"""An idle stream sends a keep-alive after this time, because proxies close idle connections."""
 ACCESS_SECONDS: Final = 5.0
-"""How often a stream asks whether who reads it still may."""
+"""How often a stream checks that the token of its reader is still valid."""
 RETRY_MS: Final = 1_000
-"""How soon a browser comes back whose stream was cut."""
+"""How soon a browser reconnects."""
 BUSY_SECONDS: Final = 5.0
-"""When to try again."""
+"""When a refused client may try again."""
 SERIES_SECONDS: Final = 5.0
-"""How old a series may be that several readers share."""
+"""How old a cached series may be."""
 LAST_EVENT_ID: Final = "last-event-id"
 
 After = Annotated[
     str | None,
-    QueryParameter(min_length=1, max_length=cursor.MAX_TEXT, description="`next` of the page before."),
+    QueryParameter(min_length=1, max_length=MAX_CURSOR_CHARS, description="`next` of the previous page."),
 ]
 Id = Annotated[
     str | None,
-    QueryParameter(min_length=1, max_length=cursor.MAX_TEXT, description="The id of the last event that is known."),
+    QueryParameter(
+        min_length=1, max_length=MAX_CURSOR_CHARS, description="The id of the last event that the client has."
+    ),
 ]
 Glob = Annotated[str, QueryParameter(max_length=256, description="A glob: *, ? and [ab].")]
 Exact = Annotated[str, QueryParameter(max_length=256)]
@@ -65,7 +66,7 @@ Result = TypeVar("Result")
 
 
 class EventGap(TypedDict):
-    """Events that are too old to be kept, or cannot be read."""
+    """Events that have expired, or that cannot be read."""
 
     source: str
     first: int
@@ -74,7 +75,7 @@ class EventGap(TypedDict):
 
 
 class Events(TypedDict):
-    """A page: the newest first. It may be short, or empty, and still have a next one."""
+    """A page, the newest event first. It may be short or empty and still have a next one."""
 
     items: list[dict[str, Any]]
     next: str | None
@@ -83,7 +84,7 @@ class Events(TypedDict):
 
 @get(EVENTS, opt={ROLE: VIEWER}, summary="Events, the newest first")
 async def events(
-    desk: At,
+    context: Context,
     kind: Glob = "",
     identity: Glob = "",
     service: Glob = "",
@@ -94,24 +95,26 @@ async def events(
     after: After = None,
 ) -> Events:
     """Rows of `scale0 events tail --json`."""
-    choice = EventFilter(
+    filter_ = EventFilter(
         kind=kind, identity=identity, service=service, source=source, ref=ref, since_us=since_us(since)
     )
-    return await paged(desk, choice, limit, after)
+    return await paged(context, filter_, limit, after)
 
 
-@get("/api/v1/audit", opt={ROLE: VIEWER}, summary="Who changed what, the newest first")
+@get("/api/v1/audit", opt={ROLE: VIEWER}, summary="The audit log, the newest entry first")
 async def audit(
-    desk: At, identity: Glob = "", since: Since = None, limit: Limit = DEFAULT_ROWS, after: After = None
+    context: Context, identity: Glob = "", since: Since = None, limit: Limit = DEFAULT_ROWS, after: After = None
 ) -> Events:
-    """Management commands, configurations, and what became of the broker."""
-    return await paged(desk, EventFilter(kinds=AUDIT_KINDS, identity=identity, since_us=since_us(since)), limit, after)
+    """Management commands, changes of the configuration, and states of the broker."""
+    return await paged(
+        context, EventFilter(kinds=AUDIT_KINDS, identity=identity, since_us=since_us(since)), limit, after
+    )
 
 
 @get(EVENTS + "/stream", opt={ROLE: VIEWER}, summary="Events as they happen", media_type="text/event-stream")
 async def stream(
     request: Request[Any, Any, Any],
-    desk: At,
+    context: Context,
     kind: Glob = "",
     identity: Glob = "",
     service: Glob = "",
@@ -119,94 +122,92 @@ async def stream(
     ref: Exact = "",
     after: Id = None,
 ) -> Stream:
-    """Server-sent events: `event`, `gap` (what cannot be told), `here` (nothing happened) and `dropped` (come back).
+    """Server-sent events: `event`, `gap` (lost events), `here` (keep-alive) and `dropped` (reconnect).
 
-    Last-Event-ID or `after` goes on behind that event; without either it begins now.
+    With Last-Event-ID or `after`, the stream continues after that event; otherwise it begins now.
     """
-    choice = EventFilter(kind=kind, identity=identity, service=service, source=source, ref=ref)
-    feed = readings_of(desk.network).feed
+    filter_ = EventFilter(kind=kind, identity=identity, service=service, source=source, ref=ref)
+    source_events = context.sources.events
     known = request.headers.get(LAST_EVENT_ID) or after
     try:
-        listener = await feed.listen(choice, None if known is None else position(known))
+        subscriber = await source_events.subscribe(filter_, None if known is None else cursor_of(known))
     except TooManySubscribers as error:
         raise ApiProblem(429, str(error), retry_after=BUSY_SECONDS) from None
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Stream(told(feed, listener, desk), media_type="text/event-stream", headers=headers)
+    return Stream(frames(source_events, subscriber, context), media_type="text/event-stream", headers=headers)
 
 
-async def told(feed: EventStream, listener: StreamSubscriber, desk: RequestContext) -> AsyncIterator[bytes]:
-    """A stream, to the end of who listens, or of their right to."""
+async def frames(events: EventStream, subscriber: StreamSubscriber, context: RequestContext) -> AsyncIterator[bytes]:
+    """The server-sent events, until the client disconnects or its token is no longer valid."""
     loop = asyncio.get_running_loop()
-    heard = looked = loop.time()
+    sent = checked = loop.time()
     try:
-        yield f"retry: {RETRY_MS}\n{here(listener)}".encode()
-        while not listener.is_over:
-            items = await listener.take(ACCESS_SECONDS)
+        yield f"retry: {RETRY_MS}\n{keep_alive(subscriber)}".encode()
+        while not subscriber.is_over:
+            items = await subscriber.take(ACCESS_SECONDS)
             now = loop.time()
             if items:
-                yield b"".join(map(framed, items))
-                heard = now
-            elif now - heard >= KEEP_ALIVE_SECONDS:
-                # With its position: who chose little need not be told of all the rest again.
-                yield here(listener).encode()
-                heard = now
-            if now - looked >= ACCESS_SECONDS:
-                looked = now
-                if not await may_listen(desk):
-                    listener.drop("access")
+                yield b"".join(map(frame, items))
+                sent = now
+            elif now - sent >= KEEP_ALIVE_SECONDS:
+                # With the cursor, so that a reader with a narrow filter does not scan the same events again.
+                yield keep_alive(subscriber).encode()
+                sent = now
+            if now - checked >= ACCESS_SECONDS:
+                checked = now
+                if not await is_authorized(context):
+                    subscriber.drop("access")
     finally:
-        feed.leave(listener)
+        events.unsubscribe(subscriber)
 
 
-def here(listener: StreamSubscriber) -> str:
-    """Where the reader stands. With data: a browser keeps the id of an event without to itself."""
-    return f"id: {listener.id}\nevent: here\ndata: {{}}\n\n"
+def keep_alive(subscriber: StreamSubscriber) -> str:
+    """The cursor of a reader. It has data, because a browser ignores the id of an event without data."""
+    return f"id: {subscriber.id}\nevent: here\ndata: {{}}\n\n"
 
 
-async def may_listen(desk: RequestContext) -> bool:
-    """False once a token has expired or was revoked; a broker that is away decides nothing."""
-    caller = desk.caller
+async def is_authorized(context: RequestContext) -> bool:
+    """False once the token has expired or was revoked; True if the broker does not answer."""
+    caller = context.caller
     try:
-        await desk.who.ask(caller.token, caller.by_cookie, caller.origin)
+        await context.authentication.user_of(caller.token, caller.by_cookie, caller.origin)
     except ApiProblem as problem:
         return problem.status not in (401, 403)
     return True
 
 
-def framed(item: StreamItem) -> bytes:
+def frame(item: StreamItem) -> bytes:
     """One server-sent event; its data is one line."""
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (item.id.encode(), item.sort.encode(), item.data)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (item.id.encode(), item.kind.encode(), item.data)
 
 
-@get("/api/v1/tasks/{task_id:str}/timeline", opt={ROLE: VIEWER}, summary="What happened to a task, in words")
-async def timeline(desk: At, task_id: FromPath[str]) -> TaskTimeline:
-    """The oldest first; `unseen` says what is not in it."""
-    feed = readings_of(desk.network).feed
-    found = await reading(lambda: feed.read(lambda library: story_of(library, task_id)))
+@get("/api/v1/tasks/{task_id:str}/timeline", opt={ROLE: VIEWER}, summary="The timeline of a task, in sentences")
+async def timeline(context: Context, task_id: FromPath[str]) -> TaskTimeline:
+    """The oldest event first; `unseen` lists what is missing."""
+    events = context.sources.events
+    found = await reading(lambda: events.read(lambda index: timeline_of(index, task_id)))
     if not found.items:
-        await desk.read("show_task", task_id=task_id)  # it says that there is no such task, if there is none
+        await context.read("show_task", task_id=task_id)  # 404 if there is no such task
     return found
 
 
-@get("/api/v1/checks/{agent:str}/{check:str}/series", opt={ROLE: VIEWER}, summary="A check's last day")
-async def series(desk: At, agent: FromPath[str], check: FromPath[str]) -> CheckSeries:
-    """States and numbers, at most 500 points."""
-    network = desk.network
-    feed = readings_of(network).feed
+@get("/api/v1/checks/{agent:str}/{check:str}/series", opt={ROLE: VIEWER}, summary="The last day of a check")
+async def series(context: Context, agent: FromPath[str], check: FromPath[str]) -> CheckSeries:
+    """States and metrics, at most 500 points."""
+    events = context.sources.events
 
-    async def made() -> CheckSeries:
-        return await feed.read(lambda library: series_of(library, agent, check))
+    async def read() -> CheckSeries:
+        return await events.read(lambda index: series_of(index, agent, check))
 
     key = f"series {msgspec.json.encode([agent, check]).decode()}"
-    found: CheckSeries = await network.snapshots.get(key, SERIES_SECONDS, lambda: reading(made))
+    found: CheckSeries = await context.broker.cache.get(key, SERIES_SECONDS, lambda: reading(read))
     return found
 
 
-async def paged(desk: RequestContext, choice: EventFilter, limit: int, after: str | None) -> Events:
-    """A page."""
-    feed = readings_of(desk.network).feed
-    before = None if after is None else position(after)
-    page: EventPage = await reading(lambda: feed.read(lambda library: page_of(library, choice, before, limit)))
+async def paged(context: RequestContext, filter_: EventFilter, limit: int, after: str | None) -> Events:
+    events = context.sources.events
+    before = None if after is None else cursor_of(after)
+    page: EventPage = await reading(lambda: events.read(lambda index: page_of(index, filter_, before, limit)))
     items: list[Any] = [msgspec.Raw(line.text) for line in page.lines]
     gaps: list[EventGap] = [
         {"source": one.source, "first": one.first_seq, "last": one.last_seq, "reason": one.reason} for one in page.gaps
@@ -215,31 +216,30 @@ async def paged(desk: RequestContext, choice: EventFilter, limit: int, after: st
 
 
 async def reading(work: Callable[[], Awaitable[Result]]) -> Result:
-    """What it gives; its refusals as problems."""
+    """The result of `work`, with its errors as `ApiProblem`."""
     try:
         return await work()
     except ThreadPoolBusy as error:
         raise ApiProblem(429, str(error), retry_after=BUSY_SECONDS) from None
     except ThreadPoolTimeout as error:
-        raise ApiProblem(504, str(error), "choose less: a kind, a source, or a shorter time") from None
-    except OSError as error:  # a disk or an object store that is away is nobody's mistake here
-        log.warning("segments cannot be read: %s", error, extra=about())
-        raise ApiProblem(503, "segments cannot be read now", "see where they are, and the server's log") from None
+        raise ApiProblem(504, str(error), "choose a kind, a source, or a shorter period") from None
+    except OSError as error:  # a disk or an object store that is not reachable
+        log.warning("cannot read segments: %s", error, extra=about())
+        raise ApiProblem(
+            503, "the segments cannot be read now", "check their location, and see the server's log"
+        ) from None
 
 
-def position(text: str) -> dict[str, int]:
-    """What a client says where it stands. Raises `ApiProblem`."""
+def cursor_of(text: str) -> dict[str, int]:
+    """The cursor that a client sent. Raises `ApiProblem`."""
     try:
-        return cursor.read(text)
-    except cursor.InvalidCursor as error:
-        raise ApiProblem(400, str(error), "take the `id` of an event, or `next` of a page, as it is") from None
+        return parse_cursor(text)
+    except InvalidCursor as error:
+        raise ApiProblem(400, str(error), "send the `id` of an event, or the `next` of a page, unchanged") from None
 
 
 def since_us(text: str | None) -> int | None:
-    """A time, or none."""
-    return None if text is None else moment_us(text, time.time_ns() // 1_000)
+    return None if text is None else time_us(text, time.time_ns() // 1_000)
 
-
-log = logging.getLogger("scale0.http")
 
 HANDLERS: Final[list[HTTPRouteHandler]] = [events, audit, stream, timeline, series]

@@ -1,8 +1,6 @@
-"""Agents, checks and incidents, as every Helen tells them.
+"""Agents, checks and incidents of all Helens, and running a check now.
 
-Lives here: rows of the commands `scale0 agents`, `checks` and `incidents`, and running a check now, which is a command
-of the broker's like every change. Never here: what a state means. Each list says which Helens were asked (`helens`) and
-who did not answer (`silent`).
+Each list names the Helens that were asked (`helens`) and those that did not answer (`silent`).
 """
 
 from __future__ import annotations
@@ -16,30 +14,29 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from typing_extensions import TypedDict
 
 from scale0.broker.admin.access import OPERATOR, VIEWER
-from scale0.client.admin.rows import WORST_FIRST, known_agents, known_checks, known_incidents
-from scale0.http import helens
+from scale0.client.admin.helens import HelenRows
+from scale0.client.admin.rows import WORST_FIRST, Row, known_agents, known_checks, known_incidents
 from scale0.http.auth.authorization import ROLE
-from scale0.http.helens import HelenAnswer
 from scale0.http.problem import ApiProblem
-from scale0.http.request_context import DEFAULT_ROWS, After, At, Limit, ListPage, Row, Text, paged
+from scale0.http.request_context import DEFAULT_ROWS, After, Context, Limit, ListPage, Text, paged
 
 CHECKS: Final = "/api/v1/checks"
 RUN_SECONDS: Final = 30.0
-"""How long a check may run that is asked for."""
+"""The default time limit of a check that is run on request."""
 MAX_RUN_SECONDS: Final = 120.0
 GRACE_SECONDS: Final = 10.0
-"""How much longer we wait than Helen does: the broker waits for her, and we for the broker."""
+"""How much longer this server waits than Helen does: the broker waits for Helen, and this server for the broker."""
 MAX_INCIDENTS: Final = 10_000
-"""That are read of one Helen: pages beyond are not shown."""
+"""Incidents that are read from one Helen."""
 MAX_ARGS: Final = 100
 TIME_DIGITS: Final = 1_000_000_000_000.0
-"""Past every time in seconds, so that newer ones come first."""
+"""Larger than every time in seconds: the difference sorts newer incidents first."""
 
 State = Literal["ok", "warning", "critical", "unknown"]
 
 
 class MonitoringRows(TypedDict):
-    """A list, and who was asked for it."""
+    """A page, with the Helens that were asked."""
 
     items: list[dict[str, Any]]
     next: str | None
@@ -48,32 +45,30 @@ class MonitoringRows(TypedDict):
 
 
 class RunCheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """With `args`, a mere question; without, the check as it is defined, and its result counts."""
+    """Without `args`, the check runs as it is defined, and its result counts; with `args`, it does not count."""
 
     args: Annotated[dict[str, Any], msgspec.Meta(max_length=MAX_ARGS)] = {}
     timeout: Annotated[float, msgspec.Meta(gt=0, le=MAX_RUN_SECONDS)] = RUN_SECONDS
 
 
-def told(page: ListPage, heard: HelenAnswer) -> MonitoringRows:
-    """The page with who was asked."""
-    return {"items": page["items"], "next": page["next"], "helens": heard.helens, "silent": heard.silent}
+def with_helens(page: ListPage, found: HelenRows) -> MonitoringRows:
+    return {"items": page["items"], "next": page["next"], "helens": found.helens, "silent": found.silent}
 
 
-def given(**only: Any) -> Row:
-    """What was asked for."""
-    return {name: value for name, value in only.items() if value is not None}
+def given(**arguments: Any) -> Row:
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
-@get("/api/v1/agents", opt={ROLE: VIEWER}, summary="Every agent that any Helen knows")
-async def agents(desk: At, limit: Limit = DEFAULT_ROWS, after: After = None) -> MonitoringRows:
+@get("/api/v1/agents", opt={ROLE: VIEWER}, summary="All agents of all Helens")
+async def agents(context: Context, limit: Limit = DEFAULT_ROWS, after: After = None) -> MonitoringRows:
     """Rows of `scale0 agents --json`."""
-    heard = await desk.helens("agents", {"all": True})
-    return told(paged(known_agents(heard.rows), limit, after, lambda row: str(row["agent"])), heard)
+    found = await context.helens("agents", {"all": True})
+    return with_helens(paged(known_agents(found.rows), limit, after, lambda row: str(row["agent"])), found)
 
 
-@get(CHECKS, opt={ROLE: VIEWER}, summary="Every check of every agent, the worst first")
+@get(CHECKS, opt={ROLE: VIEWER}, summary="All checks of all agents, the worst first")
 async def checks(
-    desk: At,
+    context: Context,
     agent: Text = None,
     check: Text = None,
     wanted: Annotated[State | None, QueryParameter(name="state")] = None,
@@ -82,42 +77,42 @@ async def checks(
     after: After = None,
 ) -> MonitoringRows:
     """Rows of `scale0 checks --json`; `agent` and `check` are globs."""
-    heard = await desk.helens("checks", given(agent=agent, check=check, state=wanted))
-    return told(paged(known_checks(heard.rows, problems), limit, after, worst_key), heard)
+    found = await context.helens("checks", given(agent=agent, check=check, state=wanted))
+    return with_helens(paged(known_checks(found.rows, problems), limit, after, worst_key), found)
 
 
 def worst_key(row: Row) -> str:
-    """What orders checks: the worst first, then by name."""
+    """The order of checks: the worst first, then by name."""
     return f"{WORST_FIRST.get(row['state'], 1)} {row['agent']}/{row['check']}"
 
 
 @post(CHECKS + "/{agent:str}/{check:str}/run", opt={ROLE: OPERATOR}, status_code=200, summary="Run a check now")
 async def run(
-    desk: At, agent: FromPath[str], check: FromPath[str], data: JSONBody[RunCheckBody | None] = None
+    context: Context, agent: FromPath[str], check: FromPath[str], data: JSONBody[RunCheckBody | None] = None
 ) -> dict[str, Any]:
     """The result: state, message, metrics, started, seconds."""
     data = data or RunCheckBody()
-    if not await helens.connected(desk.network, desk.caller.token):
+    if not await context.helen_names():
         raise ApiProblem(404, "no Helen is connected", "`scale0 up` starts one; else: scale0 helen --config FILE")
-    said: Row = {"agent": agent, "check": check, "timeout": data.timeout}
+    body: Row = {"agent": agent, "check": check, "timeout": data.timeout}
     if data.args:
-        said["args"] = data.args
-    return await desk.change("run_check", body=said, timeout=data.timeout + GRACE_SECONDS)
+        body["args"] = data.args
+    return await context.change("run_check", body=body, timeout=data.timeout + GRACE_SECONDS)
 
 
-@get("/api/v1/incidents", opt={ROLE: VIEWER}, summary="What is wrong now, or was: the newest first")
+@get("/api/v1/incidents", opt={ROLE: VIEWER}, summary="Incidents, the newest first")
 async def incidents(
-    desk: At,
-    is_open: Annotated[bool, QueryParameter(name="open", description="Only open ones; false: all.")] = True,
+    context: Context,
+    is_open: Annotated[bool, QueryParameter(name="open", description="Only open incidents; false: all.")] = True,
     agent: Text = None,
     check: Text = None,
     limit: Limit = DEFAULT_ROWS,
     after: After = None,
 ) -> MonitoringRows:
-    """Rows of `scale0 incidents --json`; with `open=false`, closed ones too."""
-    heard = await desk.helens("incidents", {"open": is_open, **given(agent=agent, check=check)}, MAX_INCIDENTS)
-    rows = known_incidents(heard.rows)
-    return told(paged(rows, limit, after, lambda row: f"{TIME_DIGITS - row['opened']:.6f} {row['id']}"), heard)
+    """Rows of `scale0 incidents --json`; with `open=false`, closed incidents too."""
+    found = await context.helens("incidents", {"open": is_open, **given(agent=agent, check=check)}, MAX_INCIDENTS)
+    rows = known_incidents(found.rows)
+    return with_helens(paged(rows, limit, after, lambda row: f"{TIME_DIGITS - row['opened']:.6f} {row['id']}"), found)
 
 
 HANDLERS: Final[list[HTTPRouteHandler]] = [agents, checks, run, incidents]

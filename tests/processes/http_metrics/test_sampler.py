@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scale0.http.broker_client import BrokerClient
 from scale0.http.metrics import sampler as module
 from scale0.http.metrics.sampler import MetricsSampler
-from scale0.http.network import BrokerClient
 from scale0.http.problem import ApiProblem
 from scale0.kernel.edge.secret_files import TOKEN_FILE
 from tests.fakes.broker_process import BrokerProcess, broker_process
@@ -21,7 +21,7 @@ from tests.processes.helen.helen_process import HelenProcess, helen_process
 pytestmark = pytest.mark.processes
 
 
-def network_of(broker: BrokerProcess) -> BrokerClient:
+def client_of(broker: BrokerProcess) -> BrokerClient:
     return BrokerClient(broker.endpoints["frontend"], Path(broker.config["data_dir"]) / TOKEN_FILE)
 
 
@@ -36,24 +36,24 @@ def value(text: bytes, name: str, **labels: str) -> float | None:
 # Promise: EXP-3
 def test_nobody_is_asked_while_nobody_reads_and_the_first_reader_gets_a_fresh_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(module, "LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(module, "SAMPLE_SECONDS", 1.0)
 
     async def story(broker: BrokerProcess) -> None:
-        network = network_of(broker)
-        lookout = MetricsSampler(network)
+        client = client_of(broker)
+        sampler = MetricsSampler(client)
         with pytest.raises(ApiProblem):
-            await lookout.text(False)
-        async with lookout.running():
-            assert lookout.resting
+            await sampler.text(False)
+        async with sampler.running():
+            assert sampler.is_idle
             for _ in range(2):
                 before = time.time()
-                text = await lookout.text(False)
+                text = await sampler.text(False)
                 assert value(text, "scale0_broker_up") == 1
                 assert (value(text, "scale0_sample_timestamp_seconds") or 0.0) >= before
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    while not lookout.resting:  # noqa: ASYNC110  # it tells nobody that it rests
+                    while not sampler.is_idle:  # noqa: ASYNC110  # it tells nobody that it rests
                         await asyncio.sleep(0.02)
-        await network.close()
+        await client.close()
 
     with broker_process(tmp_path) as broker:
         asyncio.run(story(broker))
@@ -61,13 +61,13 @@ def test_nobody_is_asked_while_nobody_reads_and_the_first_reader_gets_a_fresh_sa
 
 def test_without_a_token_file_there_is_only_that_nothing_is_known(tmp_path):
     async def story(broker: BrokerProcess) -> None:
-        network = BrokerClient(broker.endpoints["frontend"], tmp_path / "nowhere" / TOKEN_FILE)
-        lookout = MetricsSampler(network)
-        async with lookout.running():
-            text = await lookout.text(False)
+        client = BrokerClient(broker.endpoints["frontend"], tmp_path / "nowhere" / TOKEN_FILE)
+        sampler = MetricsSampler(client)
+        async with sampler.running():
+            text = await sampler.text(False)
             assert value(text, "scale0_broker_up") == 0
             assert value(text, "scale0_sample_failures_total")
-        await network.close()
+        await client.close()
 
     with broker_process(tmp_path) as broker:
         asyncio.run(story(broker))
@@ -75,26 +75,26 @@ def test_without_a_token_file_there_is_only_that_nothing_is_known(tmp_path):
 
 # Promise: EXP-1
 def test_agents_are_counted_by_state_as_the_helens_say(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LOOK_SECONDS", 1.0)
-    monkeypatch.setattr(module, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAMPLE_SECONDS", 1.0)
+    monkeypatch.setattr(module, "MONITORING_SECONDS", 0.0)
 
     async def story(broker: BrokerProcess, helen: HelenProcess) -> None:
-        network = network_of(broker)
-        lookout = MetricsSampler(network)
+        client = client_of(broker)
+        sampler = MetricsSampler(client)
 
         async def told(state: str) -> None:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while value(await lookout.text(False), "scale0_agents", state=state) != 1:  # noqa: ASYNC110  # Helen says when
+                while value(await sampler.text(False), "scale0_agents", state=state) != 1:  # noqa: ASYNC110  # Helen says when
                     await asyncio.sleep(0.1)
 
-        async with lookout.running():
+        async with sampler.running():
             with helen.accepted("web-1"):
                 await told("connected")
             await told("away")
-            text = await lookout.text(False)
+            text = await sampler.text(False)
             assert value(text, "scale0_helens") == 1
             assert value(text, "scale0_checks", state="critical") is not None
-        await network.close()
+        await client.close()
 
     with broker_process(tmp_path / "broker") as broker, helen_process(tmp_path / "helen", broker) as helen:
         asyncio.run(story(broker, helen))

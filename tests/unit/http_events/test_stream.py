@@ -1,4 +1,4 @@
-"""The live feed: everything once and in order, for whoever listens, and whoever comes back."""
+"""The event stream: every event once and in order, for live subscribers and for those that resume."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from scale0.history.events.changes import ConfigChanged
 from scale0.history.segments.reader import EventFilter
-from scale0.http.events import cursor, event_index, subscriber
-from scale0.http.events import stream as feeds
+from scale0.http.events import event_index, stream
+from scale0.http.events.event_index import parse_cursor
 from scale0.http.events.stream import EventStream, TooManySubscribers
 from tests.fakes.examples import seeds
 from tests.processes.http_events.folders import ALL, export, folder_at, rest_of, seqs, taken
@@ -24,12 +24,12 @@ from tests.processes.segments.folders import Folder, segment_files
 
 
 @contextlib.asynccontextmanager
-async def feeding(*folders: Path) -> AsyncIterator[EventStream]:
-    feed = EventStream(folders, poll_seconds=0.02)
+async def streaming(*folders: Path) -> AsyncIterator[EventStream]:
+    events = EventStream(folders, poll_seconds=0.02)
     try:
-        yield feed
+        yield events
     finally:
-        await feed.close()
+        await events.close()
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def folder(tmp_path):
 def test_who_listens_is_told_what_happens_from_now_on(folder):
     async def story() -> None:
         folder.fill(5)
-        async with feeding(folder.path) as feed:
-            one = await feed.listen(ALL)
+        async with streaming(folder.path) as events:
+            one = await events.subscribe(ALL)
             folder.fill(3, events=2)
             told = await taken(one, 6)
             assert seqs(told) == list(range(6, 12))
@@ -62,12 +62,12 @@ def test_who_listens_is_told_what_happens_from_now_on(folder):
 def test_who_comes_back_is_told_all_that_came_after(folder, trim):
     async def story() -> None:
         folder.fill(30, events=3)
-        async with feeding(folder.path) as feed:
+        async with streaming(folder.path) as events:
             export(folder, trim)
             folder.fill(5)
-            back = await feed.listen(ALL, cursor.read("east-1:10"))
+            back = await events.subscribe(ALL, parse_cursor("east-1:10"))
             folder.fill(1)
-            told = await rest_of(feed, back, [folder])
+            told = await rest_of(back, [folder])
             assert seqs(told) == list(range(11, 97))
             folder.fill(2)
             assert seqs(await taken(back, 2)) == [97, 98], "and it goes on live"
@@ -94,19 +94,19 @@ def test_whatever_moves_meanwhile_each_event_is_told_once_and_in_order(tmp_path,
 
     async def story() -> None:
         told = []
-        async with feeding(east.path, helen.path) as feed:
+        async with streaming(east.path, helen.path) as events:
             at = ""
             for _ in range(4):
-                one = await feed.listen(ALL, cursor.read(at))
+                one = await events.subscribe(ALL, parse_cursor(at))
                 for _ in range(dice.randrange(1, 6)):
                     move()
                     told += await one.take(0.02)
-                feed.leave(one)
+                events.unsubscribe(one)
                 at = told[-1].id if told else ""
                 move()
-            one = await feed.listen(ALL, cursor.read(at))
-            told += await rest_of(feed, one, [east, helen])
-        assert not [item for item in told if item.sort != "event"]
+            one = await events.subscribe(ALL, parse_cursor(at))
+            told += await rest_of(one, [east, helen])
+        assert not [item for item in told if item.kind != "event"]
         for folder in (east, helen):
             assert seqs(told, folder.source) == list(range(1, folder.last_seq + 1))
 
@@ -125,10 +125,10 @@ def test_what_is_too_old_is_told_as_a_gap(folder):
         first, second, *_ = segment_files(folder.path / "segments")
         first.unlink()
         second.unlink()
-        async with feeding(folder.path) as feed:
-            back = await feed.listen(ALL, {"east-1": 3})
-            told = await rest_of(feed, back, [folder])
-            assert [item.sort for item in told].count("gap") == 1
+        async with streaming(folder.path) as events:
+            back = await events.subscribe(ALL, {"east-1": 3})
+            told = await rest_of(back, [folder])
+            assert [item.kind for item in told].count("gap") == 1
             assert json.loads(told[0].data) == {"source": "east-1", "first": 4, "last": 20, "reason": "retention"}
             assert told[0].id == "east-1:20"
             assert seqs(told) == list(range(21, 61))
@@ -140,9 +140,9 @@ def test_what_is_too_old_is_told_as_a_gap(folder):
 def test_who_was_away_for_too_long_is_told_of_the_newest_only(folder):
     async def story() -> None:
         folder.fill(10, events=10)
-        async with feeding(folder.path) as feed:
-            back = await feed.listen(ALL, {"east-1": 7})
-            told = await rest_of(feed, back, [folder])
+        async with streaming(folder.path) as events:
+            back = await events.subscribe(ALL, {"east-1": 7})
+            told = await rest_of(back, [folder])
             assert json.loads(told[0].data) == {"source": "east-1", "first": 8, "last": 70, "reason": "limit"}
             assert seqs(told) == list(range(71, 101))
 
@@ -155,8 +155,8 @@ def test_a_store_that_was_begun_anew_is_told_as_such(tmp_path):
     async def story() -> None:
         folder = folder_at(tmp_path / "data")
         folder.fill(20)
-        async with feeding(folder.path) as feed:
-            one = await feed.listen(ALL)
+        async with streaming(folder.path) as events:
+            one = await events.subscribe(ALL)
             folder.store.close()
             shutil.rmtree(folder.path)
             anew = folder_at(folder.path)
@@ -177,10 +177,10 @@ def test_a_damaged_segment_is_a_gap_and_the_rest_is_told(folder):
         folder.fill(1)
         _, middle, _ = segment_files(folder.path / "segments")
         middle.write_bytes(b"PAR1 and nothing else")
-        async with feeding(folder.path) as feed:
-            told = await rest_of(feed, back := await feed.listen(ALL, {}), [folder])
+        async with streaming(folder.path) as events:
+            told = await rest_of(back := await events.subscribe(ALL, {}), [folder])
             assert back.id == "east-1:31"
-            gaps = [json.loads(item.data) for item in told if item.sort == "gap"]
+            gaps = [json.loads(item.data) for item in told if item.kind == "gap"]
             assert gaps == [{"source": "east-1", "first": 11, "last": 20, "reason": "damaged"}]
             assert seqs(told) == [*range(1, 11), *range(21, 32)]
 
@@ -190,8 +190,8 @@ def test_a_damaged_segment_is_a_gap_and_the_rest_is_told(folder):
 # Promise: FEED-3
 def test_one_who_does_not_read_is_let_go_and_nobody_waits_for_it(folder):
     async def story() -> None:
-        async with feeding(folder.path) as feed:
-            slow, quick = await feed.listen(ALL), await feed.listen(ALL)
+        async with streaming(folder.path) as events:
+            slow, quick = await events.subscribe(ALL), await events.subscribe(ALL)
             folder.fill(4)
             assert seqs(await taken(slow, 4)) == [1, 2, 3, 4]
             got = []
@@ -202,14 +202,14 @@ def test_one_who_does_not_read_is_let_go_and_nobody_waits_for_it(folder):
             assert not quick.dropped
             assert slow.dropped == "slow"
             (last,) = await slow.take(1.0)
-            assert last.sort == "dropped"
+            assert last.kind == "dropped"
             assert json.loads(last.data)["reason"] == "slow"
             assert last.id == "east-1:4", "it can come back from what it had"
             assert slow.is_over
-            back = await feed.listen(ALL, cursor.read(last.id))
-            assert seqs(await rest_of(feed, back, [folder])) == list(range(5, 205))
+            back = await events.subscribe(ALL, parse_cursor(last.id))
+            assert seqs(await rest_of(back, [folder])) == list(range(5, 205))
 
-    with patch.object(subscriber, "MAX_WAITING_EVENTS", 100):
+    with patch.object(stream, "MAX_BACKLOG_EVENTS", 100):
         asyncio.run(story())
 
 
@@ -217,37 +217,37 @@ def test_one_who_does_not_read_is_let_go_and_nobody_waits_for_it(folder):
 def test_one_who_reads_on_slowly_is_not_let_go(folder):
     async def story() -> None:
         folder.fill(30, events=10)
-        async with feeding(folder.path) as feed:
-            back = await feed.listen(ALL, {})
+        async with streaming(folder.path) as events:
+            back = await events.subscribe(ALL, {})
             got = await back.take(1.0)
             folder.fill(30, events=10)
-            got += await rest_of(feed, back, [folder])
+            got += await rest_of(back, [folder])
             assert seqs(got) == list(range(1, 601))
 
-    with patch.object(subscriber, "MAX_WAITING_EVENTS", 100), patch.object(event_index, "PAGE_EVENTS", 50):
+    with patch.object(stream, "MAX_BACKLOG_EVENTS", 100), patch.object(event_index, "PAGE_EVENTS", 50):
         asyncio.run(story())
 
 
 # Promise: FEED-3
 def test_there_is_room_for_so_many_and_one_who_leaves_makes_room(folder):
     async def story() -> None:
-        async with feeding(folder.path) as feed:
-            first, _ = await feed.listen(ALL), await feed.listen(ALL)
+        async with streaming(folder.path) as events:
+            first, _ = await events.subscribe(ALL), await events.subscribe(ALL)
             with pytest.raises(TooManySubscribers):
-                await feed.listen(ALL)
-            feed.leave(first)
-            await feed.listen(ALL)
+                await events.subscribe(ALL)
+            events.unsubscribe(first)
+            await events.subscribe(ALL)
 
-    with patch.object(feeds, "MAX_STREAMS", 2):
+    with patch.object(stream, "MAX_STREAMS", 2):
         asyncio.run(story())
 
 
 # Promise: FEED-4
 def test_each_is_told_what_it_chose_and_its_position_moves_with_the_rest(folder):
     async def story() -> None:
-        async with feeding(folder.path) as feed:
-            changes = await feed.listen(EventFilter(kind="config.*"))
-            third = await feed.listen(EventFilter(ref="t3"))
+        async with streaming(folder.path) as events:
+            changes = await events.subscribe(EventFilter(kind="config.*"))
+            third = await events.subscribe(EventFilter(ref="t3"))
             folder.fill(4)
             folder.enter([ConfigChanged(2, "h", "p", "anna")])
             folder.fill(4)
@@ -255,8 +255,8 @@ def test_each_is_told_what_it_chose_and_its_position_moves_with_the_rest(folder)
             assert seqs(await taken(third, 1)) == [3]
             while changes.id != "east-1:9":
                 assert await changes.take(0.05) == []
-            back = await feed.listen(EventFilter(identity="an?a"), {"east-1": 2})
-            assert seqs(await rest_of(feed, back, [folder])) == [5]
+            back = await events.subscribe(EventFilter(identity="an?a"), {"east-1": 2})
+            assert seqs(await rest_of(back, [folder])) == [5]
 
     asyncio.run(story())
 
@@ -264,8 +264,8 @@ def test_each_is_told_what_it_chose_and_its_position_moves_with_the_rest(folder)
 # Promise: FEED-1
 def test_a_folder_that_appears_later_is_told_from_its_beginning(tmp_path):
     async def story() -> None:
-        async with feeding(tmp_path / "a", tmp_path / "b") as feed:
-            one = await feed.listen(ALL)
+        async with streaming(tmp_path / "a", tmp_path / "b") as events:
+            one = await events.subscribe(ALL)
             assert await one.take(0.05) == []
             first = folder_at(tmp_path / "a", "a")
             first.fill(2)
@@ -281,8 +281,8 @@ def test_a_folder_that_appears_later_is_told_from_its_beginning(tmp_path):
 
 def test_when_the_server_stops_everybody_is_told(folder):
     async def story() -> None:
-        async with feeding(folder.path) as feed:
-            one = await feed.listen(ALL)
+        async with streaming(folder.path) as events:
+            one = await events.subscribe(ALL)
         (last,) = await one.take(1.0)
         assert json.loads(last.data)["reason"] == "stopped"
 

@@ -11,7 +11,7 @@ from scale0.history.events.columns import EventMetric
 from scale0.history.events.tasks import TaskAttemptEnded, TaskCompleted, TaskSubmitted
 from scale0.http.events import pages
 from scale0.http.events.check_series import MAX_POINTS, series_of
-from scale0.http.events.task_timeline import story_of
+from scale0.http.events.task_timeline import timeline_of
 from tests.processes.http_events.folders import export, folder_at
 from tests.unit.http_events.test_pages import Shown
 
@@ -35,7 +35,7 @@ def test_a_task_s_story_is_told_in_words_and_in_order(folder, exported):
     folder.fill(50)
     folder.enter([TaskCompleted("0f3a", "thumbs.make", 2, "node-2", "finished", 0.25, 1.5)])
     with Shown(folder.path) as shown:
-        story = story_of(shown.library, "0f3a")
+        story = timeline_of(shown.index, "0f3a")
         assert [one.kind for one in story.items] == ["task.submitted", "task.attempt_ended", "task.completed"]
         assert [one.words for one in story.items] == [
             "submitted by web for thumbs.make, priority 4",
@@ -48,7 +48,7 @@ def test_a_task_s_story_is_told_in_words_and_in_order(folder, exported):
             ("node-2", 2, "finished"),
         ]
         assert story.unseen == []
-        assert story_of(shown.library, "nobody").items == []
+        assert timeline_of(shown.index, "nobody").items == []
 
 
 # Promise: FEED-5
@@ -57,8 +57,8 @@ def test_what_was_not_looked_at_is_said(folder):
     folder.fill(100)
     folder.enter([TaskCompleted("0f3a", "thumbs.make", 1, "node-2", "finished", 0.25, 1.5)])
     export(folder, events=10)
-    with Shown(folder.path) as shown, patch.object(pages, "MAX_LOOKED_AT", 20):
-        story = story_of(shown.library, "0f3a")
+    with Shown(folder.path) as shown, patch.object(pages, "MAX_SCANNED", 20):
+        story = timeline_of(shown.index, "0f3a")
         assert [one.kind for one in story.items] == ["task.completed"]
         assert "scale0 explain 0f3a" in story.unseen[0]
 
@@ -75,13 +75,13 @@ def test_a_check_s_last_day_is_a_series(folder):
     export(folder)
     folder.enter([answer(now - 100, "critical", 20.0)])
     with Shown(folder.path) as shown:
-        series = series_of(shown.library, "web-1", "disk", folder.wall)
+        series = series_of(shown.index, "web-1", "disk", folder.wall)
         assert series.times == pytest.approx([now - 200, now - 100])
         assert series.states == ["ok", "critical"]
         assert series.metrics == {"used": [10.0, 20.0], "free": [90.0, 80.0]}
         assert series.units == {"used": "%", "free": ""}
         assert series.since == pytest.approx(folder.wall - 86_400)
-        assert series_of(shown.library, "web-*", "disk", folder.wall).times == [], "a name is no glob"
+        assert series_of(shown.index, "web-*", "disk", folder.wall).times == [], "a name is no glob"
 
 
 # Promise: FEED-5
@@ -92,7 +92,7 @@ def test_many_results_become_few_points_and_no_problem_is_lost(folder):
     for first in range(0, 2_000, 100):
         folder.enter([*answers[first : first + 100]])
     with Shown(folder.path) as shown:
-        series = series_of(shown.library, "web-1", "disk", folder.wall)
+        series = series_of(shown.index, "web-1", "disk", folder.wall)
     assert len(series.times) <= MAX_POINTS
     assert len(series.times) > MAX_POINTS * 0.8
     assert series.states.count("critical") == 1

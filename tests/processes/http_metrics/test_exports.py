@@ -15,11 +15,17 @@ from typing import Any
 import pytest
 
 from scale0.config import ExportConfig
-from scale0.http.metrics import graphite
 from scale0.http.metrics.current import CurrentSample
-from scale0.http.metrics.deltas import PreviousValues
-from scale0.http.metrics.exports import MAX_EXPORTS, exporting, open_sender
-from scale0.http.metrics.push import MAX_BACKOFF_SECONDS, Pusher, PushInterval
+from scale0.http.metrics.exports import (
+    MAX_BACKOFF_SECONDS,
+    MAX_EXPORTS,
+    Pusher,
+    PushInterval,
+    exporting,
+    open_sender,
+)
+from scale0.http.metrics.line_protocols import graphite_lines
+from scale0.http.metrics.model import PreviousValues
 from scale0.http.metrics.sample import ExportHealth, NetworkSample, sample_of
 from scale0.http.metrics.senders import Sender
 from tests.fakes import waiting
@@ -141,7 +147,7 @@ def test_carbon_keeps_what_graphite_gets_and_a_restart_of_it_costs_only_what_was
     async def story() -> None:
         with carbon(tmp_path) as receiver:
             async with pushing("graphite", f"127.0.0.1:{receiver.port}") as (current, pusher):
-                lines = graphite.lines(await current.metrics(), PreviousValues(), "scale0", "east-1", 0.0)
+                lines = graphite_lines(await current.metrics(), PreviousValues(), "scale0", "east-1", 0.0)
                 expected = {line.split()[0] for line in lines}
                 await seen(lambda: expected <= set(receiver.paths()))  # it writes when it likes
                 stop = asyncio.get_running_loop().run_in_executor
@@ -252,8 +258,8 @@ def test_an_otlp_collector_that_is_slow_refuses_or_is_back_is_dropped_counted_an
 
     run(story)
     told = [record.message for record in caplog.records if record.name == "scale0.exports"]
-    assert sum("takes no metrics" in line for line in told) == 2
-    assert sum("takes metrics again" in line for line in told) == 2
+    assert sum("does not accept metrics" in line for line in told) == 2
+    assert sum("accepts metrics again" in line for line in told) == 2
 
 
 # Promise: EXP-4, EXP-5
