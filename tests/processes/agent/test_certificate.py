@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.kernel.errors import ConfigError
-from scale0.monitoring.agent.edge.certificate import parse, read_certificate
+from scale0.monitoring.agent.edge.certificate import read_certificate
+from scale0.monitoring.checks.certificates import parse_certificate
 from tests.processes.agent.credentials import Credentials
 
 
@@ -48,6 +49,6 @@ def test_bytes_that_were_changed_raise_nothing_but_what_is_expected(credentials,
     for _ in range(data.draw(st.integers(1, 4))):
         der[data.draw(st.integers(0, len(der) - 1))] = data.draw(st.integers(0, 255))
     try:
-        parse(bytes(der[: data.draw(st.integers(0, len(der)))]))
-    except (ValueError, IndexError, OverflowError):
+        parse_certificate(bytes(der[: data.draw(st.integers(0, len(der)))]))
+    except ValueError:
         pass

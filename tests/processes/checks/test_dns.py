@@ -149,7 +149,7 @@ def test_what_is_no_name_is_unknown(name):
     assert "arg name" in found.message
 
 
-ASKED = dns_message.question(7, "www.example.com", "A")
+ASKED = dns_message.encode_question(7, "www.example.com", "A")
 
 
 def read(message):
@@ -164,7 +164,7 @@ def read(message):
 def test_whatever_bytes_come_there_is_an_answer(tail):
     read(tail)
     for type_ in dns_message.TYPES:
-        asked = dns_message.question(7, "www.example.com", type_)
+        asked = dns_message.encode_question(7, "www.example.com", type_)
         try:
             dns_message.read(reply(asked, count=9) + tail, asked)
         except dns_message.Malformed:

@@ -12,8 +12,7 @@ import pytest
 
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
 from scale0.monitoring.checks import certificates, disk
-from scale0.monitoring.checks.blocking_calls import BlockingCalls
-from scale0.monitoring.checks.check_run import CheckFailed, CheckRun, Deadline, RunState
+from scale0.monitoring.checks.check_run import BlockingCalls, CheckFailed, CheckRun, Deadline, RunState
 from scale0.monitoring.checks.file_age import matching
 from scale0.monitoring.checks.registry import built_in
 from scale0.monitoring.protocol.results import write_result
@@ -129,7 +128,7 @@ def test_a_mount_with_a_name_that_is_no_unicode_is_told_as_far_as_it_can_be(monk
         device = "x"
 
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: [Partition])
-    monkeypatch.setattr(disk, "room_of", lambda _mount: os.statvfs("/"))
+    monkeypatch.setattr(disk, "statvfs_of", lambda _mount: os.statvfs("/"))
     found = run("disk", include=["/mnt/*"], warn=None, crit=None, inodes_warn=None, inodes_crit=None)
     assert "used_percent:/mnt/?" in metrics(found)
     assert json.loads(write_result(found))["metrics"][0]["name"] == "used_percent:/mnt/?"
@@ -148,7 +147,7 @@ def test_long_args_are_refused_and_those_that_pass_are_not_kept_whole():
             real(self, key, value)
 
     runner: Any = checks["cpu"].run
-    runner._kept = Spy()
+    runner._states = Spy()
     for padding in (1, 60_000):
         assert runner(b"{" + b" " * padding + b"}", 5.0).state != "unknown"
     assert seen[0] == b"{ }"

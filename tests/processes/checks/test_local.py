@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from scale0.monitoring.checks import disk, memory, tcp
-from scale0.monitoring.checks.blocking_calls import BlockingCalls
-from scale0.monitoring.checks.check_run import MIN_SECONDS, CheckFailed, CheckRun, Deadline, RunState
+from scale0.monitoring.checks.check_run import MIN_SECONDS, BlockingCalls, CheckFailed, CheckRun, Deadline, RunState
 from scale0.monitoring.checks.registry import built_in
 from tests.fakes.waiting import until
 from tests.processes.checks.servers import again, metrics, run
@@ -40,7 +39,7 @@ def test_each_average_may_have_a_range_of_its_own():
 
 
 def test_memory_agrees_with_psutil():
-    ours, theirs = memory.from_page(), memory.from_psutil()
+    ours, theirs = memory.from_meminfo(), memory.from_psutil()
     assert ours is not None
     assert ours.total == theirs.total
     assert ours.available == pytest.approx(theirs.available, rel=0.1)

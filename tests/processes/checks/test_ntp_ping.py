@@ -9,9 +9,8 @@ import time
 import pytest
 
 from scale0.monitoring.checks import ntp, ping
-from scale0.monitoring.checks.blocking_calls import BlockingCalls
-from scale0.monitoring.checks.check_run import CheckFailed, CheckRun, Deadline, RunState
-from scale0.monitoring.checks.sockets import Address
+from scale0.monitoring.checks.check_run import BlockingCalls, CheckFailed, CheckRun, Deadline, RunState
+from scale0.monitoring.checks.sockets import ResolvedAddress
 from scale0.monitoring.protocol.results import UNKNOWN
 from tests.processes.checks.servers import metrics, run, udp_server
 
@@ -121,7 +120,7 @@ def echoed(answers, **args):
     """The round trips over a socket whose other end answers as it likes."""
     wanted = ping.Args(host="127.0.0.1", interval=0.05, wait=0.3, **args)
     with udp_server(answers) as port, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        target = Address(socket.AF_INET, ("127.0.0.1", port))
+        target = ResolvedAddress(socket.AF_INET, ("127.0.0.1", port))
         sock.connect(target.address)
         around = CheckRun("ping", Deadline(5.0), RunState(), BlockingCalls(), None)
         return ping.Echoes(sock, target, wanted, around).exchange()

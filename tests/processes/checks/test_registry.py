@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.monitoring.checks.check_run import MAX_KEPT, RunState
+from scale0.monitoring.checks.check_run import MAX_STATES, RunState
 from scale0.monitoring.checks.registry import BUILT_IN, TABLE, args_of, built_in
 from scale0.monitoring.protocol.results import read_result, write_result
 from tests.processes.checks.servers import run
@@ -111,7 +111,7 @@ def test_no_time_at_all_is_no_crash():
 
 def test_what_is_kept_between_runs_is_bounded():
     kept = RunState()
-    for number in range(MAX_KEPT + 10):
+    for number in range(MAX_STATES + 10):
         kept.put(number, number)
     assert kept.get(9) is None
     assert kept.get(10) == 10

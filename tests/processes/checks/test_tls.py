@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scale0.monitoring.checks.certificates import read_certificate
+from scale0.monitoring.checks.certificates import parse_certificate
 from tests.processes.checks.servers import certificate, hold, metrics, run, tcp_server, tls_server
 
 
@@ -79,7 +79,7 @@ def test_a_port_without_tls_is_critical():
 @given(st.binary(max_size=200))
 def test_whatever_bytes_a_certificate_has_there_is_an_answer(der):
     try:
-        read_certificate(der)
+        parse_certificate(der)
     except ValueError:
         pass
 
@@ -91,7 +91,7 @@ def test_a_certificate_with_a_wrong_byte_or_a_missing_end_never_crashes(data):
     byte = data.draw(st.integers(0, 255))
     for wrong in (der[:at], der[:at] + bytes((byte,)) + der[at + 1 :]):
         try:
-            read_certificate(wrong)
+            parse_certificate(wrong)
         except ValueError:
             pass
 
@@ -111,4 +111,4 @@ DER = _der()
 def test_a_time_after_2049_is_read():
     import time
 
-    assert (read_certificate(DER).ends - time.time()) / 86_400 == pytest.approx(9_000, abs=0.1)
+    assert (parse_certificate(DER).ends - time.time()) / 86_400 == pytest.approx(9_000, abs=0.1)

@@ -8,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from scale0.monitoring.checks import log, log_position
+from scale0.monitoring.checks import log
 from scale0.monitoring.checks.registry import built_in
 from tests.processes.checks.servers import again, metrics, run
 
@@ -138,7 +138,7 @@ def test_what_happens_while_the_agent_is_away_is_found(watched):
 
 
 def test_a_position_that_cannot_be_read_is_none(watched):
-    for file in (watched.data_dir / log_position.FOLDER).iterdir():
+    for file in (watched.data_dir / log.FOLDER).iterdir():
         file.write_bytes(b"\xff\x00 not ours")
     watched.restart()
     watched.write("ERROR unseen")
@@ -214,12 +214,12 @@ def test_a_log_check_must_say_what_to_look_for(tmp_path):
 
 
 def test_positions_on_disk_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_position, "MAX_POSITION_FILES", 3)
+    monkeypatch.setattr(log, "MAX_POSITION_FILES", 3)
     (tmp_path / "app.log").touch()
     checks = built_in(tmp_path / "data")
     for number in range(6):
         again(checks["log"], path=str(tmp_path / "app.log"), match=[str(number)])
-    assert len(list((tmp_path / "data" / log_position.FOLDER).iterdir())) == 3
+    assert len(list((tmp_path / "data" / log.FOLDER).iterdir())) == 3
 
 
 # Promise: CHECK-3

@@ -1,4 +1,5 @@
-"""Built-in checks: what an agent can measure by itself, with psutil and the standard library.
+"""Built-in checks: what an agent measures by itself, with psutil and the standard library.
 
-Start at `registry`. One file per check, each with its `Args` and its `measure`; no check starts a program.
+Start at `registry`. Each check has its own module, with its `Args` and its function `measure`; no check starts a
+program.
 """

@@ -1,7 +1,7 @@
-"""The args of a check: from JSON to a frozen value, or to a text that says what is wrong.
+"""The args of a check: from JSON to a frozen value, or to an error message.
 
-Lives here: reading args, and the types that several checks share. Never here: the args of one check. Invariant:
-whatever bytes come, the answer is the value or `WrongArgs`; an unknown key is told with the nearest known one.
+Also the types of args that several checks share. Invariant: for any bytes the result is a value or `WrongArgs`; the
+error for an unknown key names the nearest known one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from scale0.monitoring.checks.thresholds import Range
 MAX_PATTERNS: Final = 100
 """Globs or texts in one list."""
 MAX_TEXT_CHARS: Final = 4_096
-"""Of a path, a pattern, a text to look for."""
+"""Of a path, a pattern or a text to search for."""
 MAX_GLOB_CHARS: Final = 256
 MAX_GLOB_SIGNS: Final = 16
-"""Of `*`, `?` and `[` in one glob: a long one with many takes so long to prepare that the agent would stand still."""
+"""Of `*`, `?` and `[` in one glob: compiling a long glob with many of them would block the agent."""
 MAX_HOST_CHARS: Final = 253
 MAX_SHOWN_CHARS: Final = 60
-"""Of a wrong key, in the answer."""
+"""Of an unknown key in an error message."""
 
 Limit = str | float | None
-"""A threshold as it is written: a number, a range, or null for none."""
+"""A threshold in JSON: a number, a range, or null for none."""
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARS)]
 FullText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
 Texts = Annotated[tuple[FullText, ...], msgspec.Meta(max_length=MAX_PATTERNS)]
@@ -37,11 +37,11 @@ Family = Literal["any", "ipv4", "ipv6"]
 
 
 class WrongArgs(Exception):
-    """The args cannot be used; the text says why."""
+    """The args are invalid; the text says why."""
 
 
 class ArgumentReader:
-    """Reads the args of one check."""
+    """Decodes the args of one check."""
 
     __slots__ = ("_decode", "_fields", "_limits")
 
@@ -51,12 +51,12 @@ class ArgumentReader:
         self._limits = tuple(name for name in self._fields if name.endswith(("warn", "crit")))
 
     def read(self, body: bytes) -> Any:
-        """The args; no bytes at all are no args."""
+        """The args; empty bytes mean no args."""
         try:
             args = self._decode(body or b"{}")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WrongArgs(self._reason(body, error)) from None
-        for name in self._limits:  # told at once, and not only when there is something to judge
+        for name in self._limits:  # so that a wrong threshold is an error even if there is nothing to compare
             given = getattr(args, name)
             for one in given if isinstance(given, tuple) else (given,):
                 limit(name, one)
@@ -81,7 +81,7 @@ _parse: Final = lru_cache(maxsize=1_024)(Range.parse)
 
 
 def limit(key: str, given: Limit) -> Range | None:
-    """The range of one arg; None where none is wanted."""
+    """The range of one arg; None if it has none."""
     if given is None:
         return None
     try:
@@ -97,26 +97,24 @@ def limits(args: msgspec.Struct, prefix: str = "") -> tuple[Range | None, Range 
 
 
 def is_literal(pattern: str) -> bool:
-    """True for a name, False for a pattern."""
     return not any(sign in pattern for sign in "*?[")
 
 
-def checked(glob: str) -> str:
-    """A pattern that is short and plain enough; WrongArgs if it is not."""
+def checked_glob(glob: str) -> str:
+    """A glob that is short and simple enough; else raises WrongArgs."""
     if len(glob) > MAX_GLOB_CHARS or sum(map(glob.count, "*?[")) > MAX_GLOB_SIGNS:
         raise WrongArgs(f"a pattern has at most {MAX_GLOB_CHARS} characters, and {MAX_GLOB_SIGNS} of * ? [")
     return glob
 
 
-def fits(name: str, glob: str) -> bool:
-    """True if a name is the one that is meant, or one of those."""
-    return name == glob if is_literal(glob) else fnmatchcase(name, checked(glob))
+def matches(name: str, glob: str) -> bool:
+    return name == glob if is_literal(glob) else fnmatchcase(name, checked_glob(glob))
 
 
-def wanted(name: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> bool:
-    """True for what is asked for: by its own name in any case, else by a pattern (or none) and not excluded."""
+def is_selected(name: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> bool:
+    """True if `include` has the name itself, or if it matches `include` (or that is empty) and not `exclude`."""
     if name in include:
         return True
-    if include and not any(fits(name, glob) for glob in include):
+    if include and not any(matches(name, glob) for glob in include):
         return False
-    return not any(fits(name, glob) for glob in exclude)
+    return not any(matches(name, glob) for glob in exclude)

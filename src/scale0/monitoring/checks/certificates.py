@@ -1,8 +1,7 @@
-"""TLS as a client: contexts, and what a certificate says of itself.
+"""TLS as a client: contexts, and the validity and name of a certificate.
 
-Lives here: contexts that are kept for a while, and just enough of DER to read a certificate that nobody trusts. Never
-here: deciding whom to trust (OpenSSL does that). Invariant: whatever bytes a certificate has, the answer is a
-`ServerCertificate` or ValueError.
+The DER parser here reads certificates that OpenSSL does not trust; OpenSSL decides about trust. Invariant: for any
+bytes the result is a `ParsedCertificate` or ValueError.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
     from scale0.monitoring.checks.check_run import CheckRun
 
 CONTEXT_SECONDS: Final = 300.0
-"""How long a context is used again: reading all authorities takes long, and they change now and then."""
+"""How long a context is reused: loading all CA certificates is slow, and they change now and then."""
 
-MAX_AUTHORITIES_BYTES: Final = 4 * 1024 * 1024
-"""Of a file of authorities: those of a whole system have a quarter of a megabyte."""
+MAX_CA_BYTES: Final = 4 * 1024 * 1024
+"""Of a file of CA certificates: those of a whole system have a quarter of a megabyte."""
 
 SEQUENCE: Final = 0x30
 SET: Final = 0x31
@@ -36,28 +35,28 @@ GENERAL_TIME: Final = 0x18
 OBJECT_ID: Final = 0x06
 COMMON_NAME: Final = b"\x55\x04\x03"
 TIMES: Final = {UTC_TIME: 13, GENERAL_TIME: 15}
-"""Characters of a time, as certificates must write it: up to the second, in UTC."""
+"""The length of a time in a certificate, which has seconds and is in UTC."""
 
 
-class ServerCertificate(NamedTuple):
-    """What matters of a certificate. Times are Unix seconds."""
+class ParsedCertificate(NamedTuple):
+    """Validity in Unix seconds, and name."""
 
     begins: float
     ends: float
     subject: str
-    """Its common name, blank where it has none."""
+    """Its common name, blank if it has none."""
 
 
 def context_of(verify: bool, ca_file: str, run: CheckRun) -> ssl.SSLContext:
-    """A context that trusts the system's authorities, or those of a file, or anybody."""
-    # By the file itself: there are endless names for one, and a context is large.
+    """A context that trusts the system's CAs, those of a file, or everybody."""
+    # By the real path: a file has many names, and a context is large.
     key = ("context", verify, os.path.realpath(ca_file) if ca_file else "")
-    kept: tuple[float, ssl.SSLContext] | None = run.kept.get(key)
-    if kept is not None and time.monotonic() - kept[0] < CONTEXT_SECONDS:
-        return kept[1]
+    cached: tuple[float, ssl.SSLContext] | None = run.states.get(key)
+    if cached is not None and time.monotonic() - cached[0] < CONTEXT_SECONDS:
+        return cached[1]
     if verify:
         try:
-            context = ssl.create_default_context(cadata=read_authorities(ca_file) if ca_file else None)
+            context = ssl.create_default_context(cadata=read_ca_file(ca_file) if ca_file else None)
         except OSError as error:
             raise CheckFailed(
                 UNKNOWN, f"the authorities of {ca_file} cannot be read: {error.strerror or error}"
@@ -66,39 +65,39 @@ def context_of(verify: bool, ca_file: str, run: CheckRun) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    run.kept.put(key, (time.monotonic(), context))
+    run.states.put(key, (time.monotonic(), context))
     return context
 
 
-def read_authorities(path: str) -> str:
-    """The text of a file of authorities. OSError: it is none. Never waits, as OpenSSL would for a pipe."""
+def read_ca_file(path: str) -> str:
+    """The text of a file of CA certificates. Raises OSError. Never blocks, as OpenSSL would on a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("it is no regular file")
-        data = file.read(MAX_AUTHORITIES_BYTES + 1)
-    if len(data) > MAX_AUTHORITIES_BYTES:
-        raise OSError(f"it has more than {MAX_AUTHORITIES_BYTES} bytes")
-    text = data.decode("ascii", "ignore")  # names in between may have other letters
+        data = file.read(MAX_CA_BYTES + 1)
+    if len(data) > MAX_CA_BYTES:
+        raise OSError(f"it has more than {MAX_CA_BYTES} bytes")
+    text = data.decode("ascii", "ignore")  # names between the certificates may have other letters
     if not text.strip():
-        raise OSError("it is empty")  # and nothing at all would mean the system's own
+        raise OSError("it is empty")  # an empty text would mean the system's own CAs
     return text
 
 
-def secured(sock: socket.socket, context: ssl.SSLContext, name: str, run: CheckRun) -> ssl.SSLSocket:
-    """TLS over a connection. The handshake's timeout counts over all of it. `sock` is closed where it fails."""
+def wrap_tls(sock: socket.socket, context: ssl.SSLContext, name: str, run: CheckRun) -> ssl.SSLSocket:
+    """TLS over a connection. The timeout applies to the whole handshake. Closes `sock` if it fails."""
     sock.settimeout(run.deadline.left())
     try:
         return context.wrap_socket(sock, server_hostname=name)
     except BaseException as error:
         sock.close()
-        if isinstance(error, ValueError) and not isinstance(error, OSError):  # a name that no certificate can have
+        if isinstance(error, ValueError) and not isinstance(error, OSError):  # not a valid host name
             raise OSError(str(error)) from None
         raise
 
 
-def read_certificate(der: bytes) -> ServerCertificate:
-    """Validity and name: tbsCertificate is version, serial, algorithm, issuer, validity, subject and more."""
+def parse_certificate(der: bytes) -> ParsedCertificate:
+    """Parse a certificate: tbsCertificate is version, serial, algorithm, issuer, validity, subject and more."""
     whole = _Reader(_Reader(der).take(SEQUENCE))
     parts = _Reader(whole.take(SEQUENCE))
     if parts.peek() == VERSION:
@@ -107,7 +106,7 @@ def read_certificate(der: bytes) -> ServerCertificate:
         parts.skip()
     validity = _Reader(parts.take(SEQUENCE))
     begins, ends = _seconds(*validity.next()), _seconds(*validity.next())
-    return ServerCertificate(begins, ends, _common_name(parts.take(SEQUENCE)))
+    return ParsedCertificate(begins, ends, _common_name(parts.take(SEQUENCE)))
 
 
 class _Reader:
@@ -120,11 +119,11 @@ class _Reader:
         self._at = 0
 
     def peek(self) -> int:
-        """The next value's tag, or -1 at the end."""
+        """The tag of the next value, or -1 at the end."""
         return self._data[self._at] if self._at < len(self._data) else -1
 
     def next(self) -> tuple[int, bytes]:
-        """The next value: tag and content."""
+        """The tag and the content of the next value."""
         data, at = self._data, self._at
         if at + 2 > len(data):
             raise ValueError("the certificate is cut")
@@ -149,12 +148,11 @@ class _Reader:
         return content
 
     def skip(self) -> None:
-        """Pass over the next value."""
         self.next()
 
 
 def _seconds(tag: int, content: bytes) -> float:
-    """Unix seconds of a time; two digits of a year mean 1950 to 2049."""
+    """Unix seconds of a time; a year of two digits means 1950 to 2049."""
     if len(content) != TIMES.get(tag) or content[-1:] != b"Z" or not content[:-1].isdigit():
         raise ValueError("a time in the certificate is wrong")
     text = content[:-1].decode("ascii")

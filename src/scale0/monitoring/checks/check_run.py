@@ -1,8 +1,8 @@
-"""One run of a check: its deadline, what earlier runs left, and how it fails.
+"""One run of a check: its deadline, the state of earlier runs, calls that may block forever, and how it fails.
 
-Lives here: `CheckRun`, `Deadline`, `RunState`, `CheckFailed`. Never here: a measurement. Invariants: a run that keeps
-to `left()` ends before its timeout; what is kept between runs is bounded, and belongs to one check with one set of
-args.
+Invariants: a run that respects `left()` ends before its timeout; the state between runs is bounded, and belongs to one
+check with one set of args; a blocking call is awaited no longer than its timeout, and a key has at most one call in
+progress, so that a dead mount costs one thread and not one for each run.
 """
 
 from __future__ import annotations
@@ -13,25 +13,29 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from pathlib import Path
 
-    from scale0.monitoring.checks.blocking_calls import BlockingCalls
     from scale0.monitoring.protocol.results import State
 
 MARGIN_SHARE: Final = 0.05
 MARGIN_SECONDS: Final = 0.25
-"""A check ends this much before its timeout (the smaller of share and seconds), so that its own words are heard."""
+"""A check ends this much before its timeout (the smaller of share and seconds), so that its own message is reported."""
 
-MAX_KEPT: Final = 1_000
-"""Checks whose last run is remembered; the one that ran longest ago goes first."""
+MAX_STATES: Final = 1_000
+"""Checks whose last run is remembered; the least recently used one is dropped first."""
 
 MIN_SECONDS: Final = 0.5
-"""Counters are compared over at least so long: the system counts processor time in hundredths of a second."""
+"""Counters are compared over at least this time: the system counts processor time in hundredths of a second."""
+
+MAX_CALLS: Final = 64
+"""Blocking calls in progress. Above it something hangs for good, and another thread would only hang too."""
+
+Value = TypeVar("Value")
 
 
 class CheckFailed(Exception):
-    """The check has an answer, and it is not a number: `state` and what to say."""
+    """The check has a result without a measurement: a state and a message."""
 
     def __init__(self, state: State, message: str) -> None:
         super().__init__(message)
@@ -40,7 +44,7 @@ class CheckFailed(Exception):
 
 
 class Deadline:
-    """When a run must have ended, by the monotonic clock."""
+    """When a run must have ended, on the monotonic clock."""
 
     __slots__ = ("_ends", "timeout")
 
@@ -49,19 +53,18 @@ class Deadline:
         self._ends = time.monotonic() + timeout - min(MARGIN_SECONDS, timeout * MARGIN_SHARE)
 
     def left(self) -> float:
-        """Seconds left, above 0; TimeoutError when there are none."""
+        """Seconds left, above 0; TimeoutError if there are none."""
         left = self._ends - time.monotonic()
         if not left > 0:
             raise TimeoutError("out of time")
         return left
 
     def passed(self) -> bool:
-        """True when no time is left."""
         return not self._ends > time.monotonic()
 
 
 class RunState:
-    """What runs leave for the next run. Checks run in several threads, so it has a lock."""
+    """What runs store for the next run. Checks run in several threads, so it has a lock."""
 
     __slots__ = ("_lock", "_values")
 
@@ -70,74 +73,121 @@ class RunState:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Any:
-        """What was put there, or None."""
         return self._values.get(key)
 
     def put(self, key: Hashable, value: Any) -> None:
-        """Remember `value`; the oldest goes where there are too many."""
+        """Store `value`; drops the oldest one if there are too many."""
         with self._lock:
             self._values[key] = value
             self._values.move_to_end(key)
-            if len(self._values) > MAX_KEPT:
+            if len(self._values) > MAX_STATES:
                 self._values.popitem(last=False)
 
 
-class CheckRun:
-    """What a measurement gets beside its args."""
+class _Call:
+    """A blocking call in progress."""
 
-    __slots__ = ("aside", "data_dir", "deadline", "kept", "key", "log_paths")
+    __slots__ = ("done", "error", "value")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+class BlockingCalls:
+    """Runs system calls that may never return, such as name lookups and calls on a dead mount, in threads."""
+
+    __slots__ = ("_calls", "_limit", "_lock")
+
+    def __init__(self, limit: int = MAX_CALLS) -> None:
+        self._calls: dict[Hashable, _Call] = {}
+        self._lock = threading.Lock()
+        self._limit = limit
+
+    def call(self, key: Hashable, function: Callable[[], Value], seconds: float) -> Value:
+        """What `function` returns or raises; TimeoutError after `seconds`. A call with the same key is joined."""
+        with self._lock:
+            call = self._calls.get(key)
+            if call is None:
+                if len(self._calls) >= self._limit:
+                    raise TimeoutError(f"{len(self._calls)} calls to the system hang already")
+                call = self._calls[key] = _Call()
+                threading.Thread(
+                    target=self._perform, args=(key, call, function), name="scale0-blocking-call", daemon=True
+                ).start()
+        if not call.done.wait(seconds):
+            raise TimeoutError("the system does not answer")
+        if call.error is not None:
+            raise call.error
+        value: Value = call.value
+        return value
+
+    def _perform(self, key: Hashable, call: _Call, function: Callable[[], Any]) -> None:
+        try:
+            call.value = function()
+        except BaseException as error:  # re-raised in the waiting thread
+            call.error = error
+        finally:
+            with self._lock:
+                self._calls.pop(key, None)
+            call.done.set()
+
+
+class CheckRun:
+    """What `measure` gets besides the args."""
+
+    __slots__ = ("blocking_calls", "data_dir", "deadline", "key", "log_paths", "states")
 
     def __init__(
         self,
         key: Hashable,
         deadline: Deadline,
-        kept: RunState,
-        aside: BlockingCalls,
+        states: RunState,
+        blocking_calls: BlockingCalls,
         data_dir: Path | None,
         log_paths: Sequence[str] | None = None,
     ) -> None:
         self.key = key
-        """The check and its args: two definitions with other args never see each other's last run."""
+        """The check and its args: the same check with other args has a state of its own."""
         self.deadline = deadline
-        self.kept = kept
-        self.aside = aside
+        self.states = states
+        self.blocking_calls = blocking_calls
         self.data_dir = data_dir
-        """Where what is kept outlives the agent; None: nowhere."""
+        """Where state survives a restart of the agent; None: nowhere."""
         self.log_paths = log_paths
-        """Globs of the files that may be read as logs; None: every one."""
+        """Globs of the files that may be read as logs; None: all files."""
 
-    def before(self) -> Any:
-        """What the last run of this check left, or None."""
-        return self.kept.get(self.key)
+    def previous(self) -> Any:
+        """What the last run of this check stored, or None."""
+        return self.states.get(self.key)
 
-    def leave(self, value: Any) -> None:
-        """Leave something for the next run of this check."""
-        self.kept.put(self.key, value)
+    def remember(self, value: Any) -> None:
+        """Store a value for the next run of this check."""
+        self.states.put(self.key, value)
 
 
 class Counters(Protocol):
-    """Counters as they were at `mono`."""
+    """Counters at the monotonic time `mono`."""
 
     @property
-    def mono(self) -> float:
-        """When, by the monotonic clock."""
-        ...
+    def mono(self) -> float: ...
 
 
 Counted = TypeVar("Counted", bound=Counters)
 
 
-def earlier(run: CheckRun, now: Counted, start: Counted) -> Counted:
-    """What to compare `now` with: the last run's counters, or `start` on the first one.
+def previous_counters(run: CheckRun, now: Counted, start: Counted) -> Counted:
+    """The counters to compare `now` with: those of the last run, or `start` on the first one.
 
-    Runs that follow faster than MIN_SECONDS all compare with the same counters, those of the run before them.
+    Runs at intervals below MIN_SECONDS all compare with the same counters, those of the run before them.
     """
-    kept: tuple[Counted, Counted] | None = run.before()
+    kept: tuple[Counted, Counted] | None = run.previous()
     if kept is None:
-        run.leave((start, now))
+        run.remember((start, now))
         return start
     base, newest = kept
     if now.mono - newest.mono < MIN_SECONDS:
         return base
-    run.leave((newest, now))
+    run.remember((newest, now))
     return newest

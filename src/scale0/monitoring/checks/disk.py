@@ -1,7 +1,6 @@
 """The check `disk`: space and inodes of every real file system.
 
-Lives here: which mounts count, and what is left on each. Never here: what uses the space. Invariant: a mount that hangs
-costs its own share of the time and is told; the others are measured all the same.
+Invariant: a mount that hangs uses only its own share of the time and is reported; the others are measured nevertheless.
 """
 
 from __future__ import annotations
@@ -14,22 +13,20 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import psutil
 
-from scale0.monitoring.checks.arguments import Limit, Texts, is_literal, limits, wanted
-from scale0.monitoring.checks.metrics import BYTES, PERCENT, Measurements, named, not_known, size
+from scale0.monitoring.checks.arguments import Limit, Texts, is_literal, is_selected, limits
+from scale0.monitoring.checks.metrics import BYTES, PERCENT, Measurements, byte_size, metric_name, unknown_finding
 from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, CheckFinding
 
 if TYPE_CHECKING:
     from scale0.monitoring.checks.check_run import CheckRun
 
 MOUNT_SECONDS: Final = 2.0
-"""How long one mount may take to answer: a file server that is gone never does."""
+"""How long one mount may take to answer: a dead file server never does."""
 MAX_MOUNTS: Final = 100
-"""Of one answer."""
+"""Of one run."""
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """See docs/checks.md."""
-
     include: Texts = ()
     exclude: Texts = ()
     exclude_types: Texts = ("squashfs", "iso9660", "udf", "erofs", "cramfs")
@@ -42,77 +39,83 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Space and inodes, in percent and as numbers, of each mount."""
-    gauges = Measurements()
-    mounts = chosen(args, gauges)
+    """Space and inodes of each mount, in percent and as numbers."""
+    measurements = Measurements()
+    mounts = select_mounts(args, measurements)
     shares: dict[str, float] = {}
     for mount in mounts[:MAX_MOUNTS]:
         try:
             seconds = min(run.deadline.left(), MOUNT_SECONDS)
-            room = run.aside.call(("disk", mount), partial(room_of, mount), seconds)
+            found = run.blocking_calls.call(("disk", mount), partial(statvfs_of, mount), seconds)
         except TimeoutError:
-            gauges.blame(CRITICAL, f"{mount} does not answer")
+            measurements.add_problem(CRITICAL, f"{mount} does not answer")
         except OSError as error:
-            gauges.blame(UNKNOWN, f"{mount}: {error.strerror or error}")
+            measurements.add_problem(UNKNOWN, f"{mount}: {error.strerror or error}")
         else:
-            if room is not None:
-                shares[mount] = tell(mount, room, args, gauges)
+            if found is not None:
+                shares[mount] = add_mount(mount, found, args, measurements)
     if len(mounts) > MAX_MOUNTS:
-        gauges.blame(UNKNOWN, f"{len(mounts) - MAX_MOUNTS} mounts were not looked at: say which ones with include")
-    if gauges.is_empty:
-        return not_known("no file system matches")
+        measurements.add_problem(
+            UNKNOWN, f"{len(mounts) - MAX_MOUNTS} mounts were not looked at: say which ones with include"
+        )
+    if measurements.is_empty:
+        return unknown_finding("no file system matches")
     fullest = max(shares, key=lambda mount: shares[mount], default="")
-    return gauges.finding(f"{fullest} is {shares.get(fullest, 0.0):.1f} % full, the fullest of {len(shares)}")
+    return measurements.finding(f"{fullest} is {shares.get(fullest, 0.0):.1f} % full, the fullest of {len(shares)}")
 
 
-def room_of(mount: str) -> os.statvfs_result | None:
-    """What the file system says; None of a file that is mounted over another, and of one without any size."""
+def statvfs_of(mount: str) -> os.statvfs_result | None:
+    """The file system's numbers; None for a file that is mounted over another, and for a file system without size."""
     if not stat.S_ISDIR(os.stat(mount).st_mode):
         return None
-    room = os.statvfs(mount)
-    return room if room.f_blocks else None
+    found = os.statvfs(mount)
+    return found if found.f_blocks else None
 
 
-def tell(mount: str, room: os.statvfs_result, args: Args, gauges: Measurements) -> float:
-    """The metrics of one mount, and its percent, as `df` has it: of what an ordinary user may fill."""
-    block = room.f_frsize
-    used, free = (room.f_blocks - room.f_bfree) * block, room.f_bavail * block
+def add_mount(mount: str, found: os.statvfs_result, args: Args, measurements: Measurements) -> float:
+    """Add the metrics of one mount; returns its percentage like `df`: of the space that ordinary users may fill."""
+    block = found.f_frsize
+    used, free = (found.f_blocks - found.f_bfree) * block, found.f_bavail * block
     percent = 100.0 * used / (used + free) if used + free else 100.0
     warn, crit = limits(args)
-    says = f"{mount} is {percent:.1f} % full, {size(free)} free"
-    gauges.add(named("used_percent", mount), percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, says=says)
-    gauges.add(named("used_bytes", mount), used, BYTES, low=0.0, high=float(used + free))
+    message = f"{mount} is {percent:.1f} % full, {byte_size(free)} free"
+    measurements.add(
+        metric_name("used_percent", mount), percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message
+    )
+    measurements.add(metric_name("used_bytes", mount), used, BYTES, low=0.0, high=float(used + free))
     warn, crit = limits(args, "free_")
-    lacks = f"{mount} has {size(free)} free"
+    free_message = f"{mount} has {byte_size(free)} free"
     top = float(used + free)
-    gauges.add(named("free_bytes", mount), free, BYTES, warn=warn, crit=crit, low=0.0, high=top, says=lacks)
-    if room.f_files:  # some file systems have no fixed number of them
-        taken = room.f_files - room.f_ffree
-        share = 100.0 * taken / (taken + room.f_favail) if taken + room.f_favail else 100.0
+    measurements.add(
+        metric_name("free_bytes", mount), free, BYTES, warn=warn, crit=crit, low=0.0, high=top, message=free_message
+    )
+    if found.f_files:  # some file systems have no fixed number of inodes
+        used_inodes = found.f_files - found.f_ffree
+        share = 100.0 * used_inodes / (used_inodes + found.f_favail) if used_inodes + found.f_favail else 100.0
         warn, crit = limits(args, "inodes_")
-        says = f"{mount}: {share:.1f} % of the inodes are in use"
-        name = named("inodes_percent", mount)
-        gauges.add(name, share, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, says=says)
+        message = f"{mount}: {share:.1f} % of the inodes are in use"
+        name = metric_name("inodes_percent", mount)
+        measurements.add(name, share, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
     return percent
 
 
-def chosen(args: Args, gauges: Measurements) -> list[str]:
-    """Mount points to look at, sorted; what was named and is not mounted is a problem."""
+def select_mounts(args: Args, measurements: Measurements) -> list[str]:
+    """The mount points to measure, sorted; a configured one that is not mounted is a problem."""
     if args.include:
         every = {part.mountpoint for part in psutil.disk_partitions(all=True)}
-        mounts = {mount for mount in every if wanted(mount, args.include, args.exclude)}
+        mounts = {mount for mount in every if is_selected(mount, args.include, args.exclude)}
         for mount in args.include:
             if is_literal(mount) and mount not in every:
-                gauges.blame(CRITICAL, f"nothing is mounted on {mount}")
+                measurements.add_problem(CRITICAL, f"nothing is mounted on {mount}")
         return sorted(mounts)
-    return sorted(mount for mount in real_mounts(args.exclude_types) if wanted(mount, (), args.exclude))
+    return sorted(mount for mount in real_mounts(args.exclude_types) if is_selected(mount, (), args.exclude))
 
 
 def real_mounts(exclude_types: tuple[str, ...]) -> list[str]:
-    """Each real file system once, by its shortest mount point; the root in any case, as in a container it is none."""
+    """Each real file system once, by its shortest mount point, and always the root: in a container it has no device."""
     best: dict[str, str] = {}
     for part in psutil.disk_partitions(all=False):
-        if wanted(part.fstype, (), exclude_types):
+        if is_selected(part.fstype, (), exclude_types):
             best[part.device] = min(best.get(part.device, part.mountpoint), part.mountpoint, key=len)
     mounts = list(best.values())
     return mounts if "/" in mounts else ["/", *mounts]

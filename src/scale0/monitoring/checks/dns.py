@@ -1,8 +1,7 @@
-"""The check `dns`: what a name server says about a name.
+"""The check `dns`: the records of a name at a name server.
 
-Lives here: asking one question, over UDP and where the answer is too long over TCP. Never here: the format
-(`dns_message`). Invariant: only an answer from the server that was asked, with our random number and our question,
-counts.
+It asks by UDP, and by TCP if the answer is too long. Invariant: only an answer of the right server, with our random id
+and our question, counts.
 """
 
 from __future__ import annotations
@@ -18,21 +17,19 @@ import msgspec
 from scale0.monitoring.checks import dns_message
 from scale0.monitoring.checks.arguments import MAX_HOST_CHARS, FullText, Limit, Port, Texts, WrongArgs, limits
 from scale0.monitoring.checks.check_run import CheckFailed, CheckRun
-from scale0.monitoring.checks.metrics import SECONDS, Measurements, excerpt, listed, span
-from scale0.monitoring.checks.sockets import SocketStream, addresses, dial, place, reaching
+from scale0.monitoring.checks.metrics import SECONDS, Measurements, duration, excerpt, joined
+from scale0.monitoring.checks.sockets import SocketStream, connect, connection_errors, host_port, resolve
 from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, CheckFinding
 
 RESOLVER_FILE: Final = "/etc/resolv.conf"
 MAX_RESOLVER_BYTES: Final = 65_536
 MAX_SERVERS: Final = 3
-"""Of the resolver's file, as the system has it."""
+"""Of the resolver's file, as the system's resolver does it."""
 TRIES: Final = 3
 """Datagrams to each server before it counts as silent; each waits an equal share of the time."""
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """See docs/checks.md."""
-
     name: FullText
     type: Literal["A", "AAAA", "MX", "TXT", "NS", "CNAME"] = "A"
     server: Annotated[str, msgspec.Meta(max_length=MAX_HOST_CHARS)] = ""
@@ -43,36 +40,36 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """The records of a name, and whether those that are expected are among them."""
+    """The records of a name, and whether the expected ones are among them."""
     try:
-        asked = dns_message.question(secrets.randbits(16), args.name, args.type)
+        question = dns_message.encode_question(secrets.randbits(16), args.name, args.type)
     except ValueError as error:
         raise WrongArgs(f"arg name: {error}") from None
     began = time.monotonic()
-    server, reply = answer_of(servers_of(args), asked, args, run)
+    server, reply = query_servers(servers_of(args), question, args, run)
     took = time.monotonic() - began
     what = f"{args.type} of {excerpt(args.name)} at {server}"
     if reply.rcode:
         raise CheckFailed(CRITICAL, f"{what}: {dns_message.RCODES.get(reply.rcode, f'error {reply.rcode}')}")
     values = [record.value for record in reply.records]
-    gauges = Measurements()
+    measurements = Measurements()
     warn, crit = limits(args)
-    says = f"{what} within {span(took)}"
-    gauges.add("seconds", took, SECONDS, warn=warn, crit=crit, low=0.0, says=says)
-    gauges.add("records", len(values), low=0.0)
+    message = f"{what} within {duration(took)}"
+    measurements.add("seconds", took, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
+    measurements.add("records", len(values), low=0.0)
     if not values:
-        gauges.blame(CRITICAL, f"{what}: there is none")
+        measurements.add_problem(CRITICAL, f"{what}: there is none")
     else:
-        gauges.add("ttl_seconds", min(record.ttl for record in reply.records), SECONDS, low=0.0)
-        present = {plain(value, args.type) for value in values}
-        lacking = [value for value in args.expect if plain(value, args.type) not in present]
-        if lacking:
-            gauges.blame(CRITICAL, f"{what} is {listed(values)}, without {listed(lacking)}")
-    return gauges.finding(f"{what}: {listed(values)}")
+        measurements.add("ttl_seconds", min(record.ttl for record in reply.records), SECONDS, low=0.0)
+        present = {normalized(value, args.type) for value in values}
+        missing = [value for value in args.expect if normalized(value, args.type) not in present]
+        if missing:
+            measurements.add_problem(CRITICAL, f"{what} is {joined(values)}, without {joined(missing)}")
+    return measurements.finding(f"{what}: {joined(values)}")
 
 
-def plain(value: str, type_: str) -> str:
-    """A value as it is compared: names without regard to case and to the last dot, addresses in one spelling."""
+def normalized(value: str, type_: str) -> str:
+    """A value for comparison: names without case and final dot, addresses in one notation."""
     if type_ == "TXT":
         return value
     value = value.lower().removesuffix(".")
@@ -85,7 +82,7 @@ def plain(value: str, type_: str) -> str:
 
 
 def servers_of(args: Args) -> list[str]:
-    """The server that was named, or those of the resolver's file."""
+    """The configured server, or those of the resolver's file."""
     if args.server:
         return [args.server]
     try:
@@ -100,16 +97,16 @@ def servers_of(args: Args) -> list[str]:
     return found[:MAX_SERVERS]
 
 
-def answer_of(servers: list[str], asked: bytes, args: Args, run: CheckRun) -> tuple[str, dns_message.DnsReply]:
-    """The first server's answer; the next is asked where one is silent."""
+def query_servers(servers: list[str], question: bytes, args: Args, run: CheckRun) -> tuple[str, dns_message.DnsReply]:
+    """The answer of the first server that is not silent."""
     silent: CheckFailed | None = None
     for number, server in enumerate(servers):
-        spot = place(server, args.port)
+        endpoint = host_port(server, args.port)
         seconds = run.deadline.left() / (len(servers) - number)
         try:
-            with reaching(spot):
-                reply = over_udp(server, asked, args.port, seconds, run)
-                return spot, over_tcp(server, asked, args.port, run) if reply.cut else reply
+            with connection_errors(endpoint):
+                reply = query_udp(server, question, args.port, seconds, run)
+                return endpoint, query_tcp(server, question, args.port, run) if reply.truncated else reply
         except CheckFailed as failed:
             silent = failed
         if run.deadline.passed():
@@ -117,18 +114,18 @@ def answer_of(servers: list[str], asked: bytes, args: Args, run: CheckRun) -> tu
     raise silent or CheckFailed(UNKNOWN, "there is no server to ask")
 
 
-def over_udp(server: str, asked: bytes, port: int, seconds: float, run: CheckRun) -> dns_message.DnsReply:
-    """Ask by datagram, several times if need be; anything that is no answer to us is passed over."""
-    to = addresses(server, port, socket.SOCK_DGRAM, "any", run)[0]
+def query_udp(server: str, question: bytes, port: int, seconds: float, run: CheckRun) -> dns_message.DnsReply:
+    """Ask by datagram, several times if needed; messages that do not answer the question are ignored."""
+    to = resolve(server, port, socket.SOCK_DGRAM, "any", run)[0]
     with socket.socket(to.family, socket.SOCK_DGRAM) as sock:
         sock.connect(to.address)
         for _ in range(TRIES):
             until = time.monotonic() + seconds / TRIES
-            sock.send(asked)
+            sock.send(question)
             while (wait := until - time.monotonic()) > 0:
                 sock.settimeout(min(wait, run.deadline.left()))
                 try:
-                    return dns_message.read(sock.recv(65_535), asked)
+                    return dns_message.read(sock.recv(65_535), question)
                 except TimeoutError:
                     break
                 except dns_message.Malformed:
@@ -136,13 +133,13 @@ def over_udp(server: str, asked: bytes, port: int, seconds: float, run: CheckRun
     raise TimeoutError("no answer")
 
 
-def over_tcp(server: str, asked: bytes, port: int, run: CheckRun) -> dns_message.DnsReply:
-    """Ask over a connection: two bytes of length before each message."""
-    with closing(dial(server, port, "any", run)) as sock:
+def query_tcp(server: str, question: bytes, port: int, run: CheckRun) -> dns_message.DnsReply:
+    """Ask over a connection: each message is preceded by its length in two bytes."""
+    with closing(connect(server, port, "any", run)) as sock:
         stream = SocketStream(sock, run.deadline)
-        stream.sendall(len(asked).to_bytes(2, "big") + asked)
+        stream.sendall(len(question).to_bytes(2, "big") + question)
         length = int.from_bytes(stream.read(2), "big")
         try:
-            return dns_message.read(stream.read(length), asked)
+            return dns_message.read(stream.read(length), question)
         except dns_message.Malformed as error:
             raise OSError(str(error)) from None

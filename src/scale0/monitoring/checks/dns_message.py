@@ -1,7 +1,7 @@
-"""Messages of the Domain Name System: a question as bytes, and an answer as records.
+"""DNS messages (RFC 1035): encode a question, and decode the records of an answer.
 
-Lives here: RFC 1035's format, as far as one question needs it. Never here: a socket. Invariants: whatever bytes come,
-the answer is a `DnsReply` or `Malformed`; a compressed name only ever points back, so reading always ends.
+Invariants: for any bytes the result is a `DnsReply` or `Malformed`; a compressed name may only point backwards, so that
+decoding always ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RCODES: Final = {1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "RE
 MAX_LABEL_BYTES: Final = 63
 MAX_NAME_BYTES: Final = 253
 MAX_RECORDS: Final = 500
-"""Of one answer; the rest is not read."""
+"""Of one answer; the rest is ignored."""
 MAX_POINTERS: Final = 64
 """Jumps within one name."""
 
@@ -28,34 +28,31 @@ _WANTS_RECURSION: Final = 0x0100
 
 
 class Malformed(Exception):
-    """These bytes are no answer to our question."""
+    """These bytes do not answer our question."""
 
 
 class DnsRecord(NamedTuple):
-    """One answer, as text."""
+    """One record, its data as text."""
 
     value: str
     ttl: int
 
 
 class DnsReply(NamedTuple):
-    """What a name server said."""
-
     rcode: int
-    cut: bool
-    """It did not fit in a datagram: ask again over TCP."""
+    truncated: bool
+    """It did not fit in a datagram: ask again by TCP."""
     records: tuple[DnsRecord, ...]
-    """Those of the type that was asked for."""
+    """Those of the requested type."""
 
 
-def question(number: int, name: str, type_: str) -> bytes:
-    """The bytes of a question; ValueError where `name` is no name."""
+def encode_question(number: int, name: str, type_: str) -> bytes:
+    """The bytes of a question; ValueError if `name` is not a domain name."""
     header = _HEADER.pack(number, _WANTS_RECURSION, 1, 0, 0, 0)
     return header + encode_name(name) + struct.pack("!2H", TYPES[type_], CLASS_IN)
 
 
 def encode_name(name: str) -> bytes:
-    """A name as labels."""
     name = name.removesuffix(".")
     if not name.isascii():
         raise ValueError("a name has ASCII characters only; write others in punycode (xn--…)")
@@ -69,22 +66,22 @@ def encode_name(name: str) -> bytes:
     return bytes(out) + b"\0"
 
 
-def read(message: bytes, asked: bytes) -> DnsReply:
-    """The reply to the question `asked`."""
+def read(message: bytes, question: bytes) -> DnsReply:
+    """Decode the reply to `question`."""
     if len(message) < _HEADER.size:
         raise Malformed("the answer is too short")
     number, flags, questions, answers, _, _ = _HEADER.unpack_from(message)
-    if number != int.from_bytes(asked[:2], "big") or not flags & _IS_ANSWER:
+    if number != int.from_bytes(question[:2], "big") or not flags & _IS_ANSWER:
         raise Malformed("this answers another question")
     rcode = flags & 15
-    if rcode and not questions:  # some servers do not repeat the question when they refuse
+    if rcode and not questions:  # some servers omit the question when they refuse
         return DnsReply(rcode, False, ())
-    end = len(asked)
-    if questions != 1 or message[_HEADER.size : end].lower() != asked[_HEADER.size :].lower():
+    end = len(question)
+    if questions != 1 or message[_HEADER.size : end].lower() != question[_HEADER.size :].lower():
         raise Malformed("this answers another question")
     if flags & _IS_CUT:
         return DnsReply(rcode, True, ())
-    return DnsReply(rcode, False, _records(message, end, answers, int.from_bytes(asked[-4:-2], "big")))
+    return DnsReply(rcode, False, _records(message, end, answers, int.from_bytes(question[-4:-2], "big")))
 
 
 def _records(message: bytes, at: int, count: int, wanted: int) -> tuple[DnsRecord, ...]:
@@ -104,7 +101,7 @@ def _records(message: bytes, at: int, count: int, wanted: int) -> tuple[DnsRecor
 
 
 def _value(message: bytes, at: int, length: int, type_: int) -> str:
-    """The data of a record, as people write it."""
+    """The data of a record, in the usual notation."""
     data = message[at : at + length]
     if type_ in (TYPES["A"], TYPES["AAAA"]):
         if length != (4 if type_ == TYPES["A"] else 16):
@@ -126,7 +123,7 @@ def _value(message: bytes, at: int, length: int, type_: int) -> str:
 
 
 def _name(message: bytes, at: int) -> tuple[str, int]:
-    """A name, and where the message goes on."""
+    """A name, and the offset after it."""
     labels: list[str] = []
     after: int | None = None
     limit = at
@@ -142,7 +139,7 @@ def _name(message: bytes, at: int) -> tuple[str, int]:
                 break
             target = (size & 0x3F) << 8 | message[at + 1]
             after = at + 2 if after is None else after
-            if target >= limit:  # only ever back: no circle can be made
+            if target >= limit:  # only backwards, so that there is no loop
                 break
             at = limit = target
             continue

@@ -1,7 +1,6 @@
-"""The check `file_age`: how old the newest or oldest file of a path or pattern is, and how big.
+"""The check `file_age`: age and size of the newest or oldest file of a path or glob.
 
-Lives here: finding the file, and its age and size. Never here: reading it. Invariant: a pattern never descends by
-itself (`**` is `*`), so that no check walks a whole disk.
+Invariant: a glob never recurses by itself (`**` means `*`), so that no check walks a whole disk.
 """
 
 from __future__ import annotations
@@ -14,18 +13,16 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from scale0.monitoring.checks.arguments import FullText, Limit, fits, is_literal, limits
+from scale0.monitoring.checks.arguments import FullText, Limit, is_literal, limits, matches
 from scale0.monitoring.checks.check_run import CheckRun, Deadline
-from scale0.monitoring.checks.metrics import BYTES, SECONDS, Measurements, excerpt, size, span
+from scale0.monitoring.checks.metrics import BYTES, SECONDS, Measurements, byte_size, duration, excerpt
 from scale0.monitoring.protocol.results import CRITICAL, OK, CheckFinding, State
 
 MAX_FILES: Final = 100_000
-"""Files that one pattern may match."""
+"""Files that one glob may match."""
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """See docs/checks.md."""
-
     path: FullText
     which: Literal["newest", "oldest"] = "newest"
     warn: Limit = None
@@ -35,8 +32,8 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     missing: State = CRITICAL
 
 
-class Aged(NamedTuple):
-    """The file that counts."""
+class FoundFile(NamedTuple):
+    """The newest or oldest file, and how many files match."""
 
     changed: float
     path: str
@@ -45,30 +42,30 @@ class Aged(NamedTuple):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Age and size of the one file; how many there are."""
+    """Age and size of the file; how many there are."""
     deadline = run.deadline
-    found = run.aside.call(run.key, lambda: look(args, deadline), deadline.left())
-    gauges = Measurements()
+    found = run.blocking_calls.call(run.key, lambda: find_file(args, deadline), deadline.left())
+    measurements = Measurements()
     if found is None:
         if args.missing != OK:
-            gauges.blame(args.missing, f"there is no file {excerpt(args.path)}")
-        gauges.add("files", 0, low=0.0)
-        return gauges.finding(f"there is no file {excerpt(args.path)}")
+            measurements.add_problem(args.missing, f"there is no file {excerpt(args.path)}")
+        measurements.add("files", 0, low=0.0)
+        return measurements.finding(f"there is no file {excerpt(args.path)}")
     age = max(0.0, time.time() - found.changed)
-    says = f"{excerpt(found.path)} changed {span(age)} ago"
+    message = f"{excerpt(found.path)} changed {duration(age)} ago"
     warn, crit = limits(args)
-    gauges.add("age_seconds", age, SECONDS, warn=warn, crit=crit, low=0.0, says=says)
+    measurements.add("age_seconds", age, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
     warn, crit = limits(args, "size_")
-    holds = f"{excerpt(found.path)} has {size(found.size_bytes)}"
-    gauges.add("size_bytes", found.size_bytes, BYTES, warn=warn, crit=crit, low=0.0, says=holds)
-    gauges.add("files", found.files, low=0.0)
-    return gauges.finding(f"{says}, {size(found.size_bytes)}")
+    size_message = f"{excerpt(found.path)} has {byte_size(found.size_bytes)}"
+    measurements.add("size_bytes", found.size_bytes, BYTES, warn=warn, crit=crit, low=0.0, message=size_message)
+    measurements.add("files", found.files, low=0.0)
+    return measurements.finding(f"{message}, {byte_size(found.size_bytes)}")
 
 
-def look(args: Args, deadline: Deadline) -> Aged | None:
-    """The newest or oldest file; folders count only where one is named outright."""
+def find_file(args: Args, deadline: Deadline) -> FoundFile | None:
+    """The newest or oldest file; a folder counts only if the path names it."""
     literal = is_literal(args.path)
-    best: Aged | None = None
+    best: FoundFile | None = None
     files = 0
     for path in [args.path] if literal else matching(args.path, deadline):
         deadline.left()
@@ -83,12 +80,12 @@ def look(args: Args, deadline: Deadline) -> Aged | None:
             raise TimeoutError(f"more than {MAX_FILES} files match")
         newer = best is None or (found.st_mtime > best.changed) == (args.which == "newest")
         if newer:
-            best = Aged(found.st_mtime, path, found.st_size, files)
+            best = FoundFile(found.st_mtime, path, found.st_size, files)
     return None if best is None else best._replace(files=files)
 
 
 def matching(pattern: str, deadline: Deadline) -> Iterator[str]:
-    """The paths that match, each folder looked at once. Ends with its time, also where nothing matches."""
+    """The paths that match; lists each folder once. TimeoutError at the deadline, even if nothing matches."""
     parts = [part for part in pattern.split("/") if part]
     return _below("/" if pattern.startswith("/") else "", parts, deadline)
 
@@ -104,9 +101,9 @@ def _below(folder: str, parts: list[str], deadline: Deadline) -> Iterator[str]:
             names = os.listdir(folder or ".")
         except OSError:
             return
-        # A name that begins with a dot is hidden from patterns that do not.
+        # A glob without a leading dot does not match hidden files.
         hidden = part.startswith(".")
-        names = [name for name in names if (hidden or not name.startswith(".")) and fits(name, part)]
+        names = [name for name in names if (hidden or not name.startswith(".")) and matches(name, part)]
     for name in names:
         if rest:
             yield from _below(f"{folder}{name}/", rest, deadline)

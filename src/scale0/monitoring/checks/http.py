@@ -1,9 +1,8 @@
 """The check `http`: a page: its status, its text, how long it takes.
 
-Lives here: one request, and the redirects that follow from it. Never here: `urllib.request`, which follows more than a
-check should. Invariants: redirects are bounded, never leave http(s), never go back from https to http; headers that
-were given go to the first host only; no more than `max_bytes` of a page are read; certificates are verified unless
-that was turned off.
+It does not use `urllib.request`, which follows more redirects than a check should. Invariants: redirects are limited,
+never leave http(s), and never go from https to http; configured headers are sent to the first host only; at most
+`max_bytes` of a page are read; certificates are verified unless that is turned off.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import msgspec
 
 from scale0 import __version__
 from scale0.monitoring.checks.arguments import Family, FullText, Limit, Text, WrongArgs, limit, limits
-from scale0.monitoring.checks.certificates import context_of, read_certificate, secured
+from scale0.monitoring.checks.certificates import context_of, parse_certificate, wrap_tls
 from scale0.monitoring.checks.check_run import CheckFailed, CheckRun
-from scale0.monitoring.checks.metrics import BYTES, SECONDS, Measurements, excerpt, size, span
-from scale0.monitoring.checks.sockets import BLOCK_BYTES, SocketStream, dial, reaching
+from scale0.monitoring.checks.metrics import BYTES, SECONDS, Measurements, byte_size, duration, excerpt
+from scale0.monitoring.checks.sockets import BLOCK_BYTES, SocketStream, connect, connection_errors
 from scale0.monitoring.checks.thresholds import Range
 from scale0.monitoring.protocol.results import CRITICAL, CheckFinding
 
@@ -33,12 +32,10 @@ DAY_SECONDS: Final = 86_400.0
 MOVED: Final = frozenset({301, 302, 303, 307, 308})
 KEEPS_METHOD: Final = frozenset({307, 308})
 SAFE: Final = "/%:=&?~#+!$,;'@()*[]"
-"""Characters of a target that stay as they are."""
+"""Characters of a target that are not escaped."""
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """See docs/checks.md."""
-
     url: FullText
     method: Literal["GET", "HEAD", "POST"] = "GET"
     headers: Annotated[dict[FullText, Text], msgspec.Meta(max_length=50)] = {}
@@ -55,7 +52,7 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class HttpPage(NamedTuple):
-    """What one request brought."""
+    """The answer to one request."""
 
     status: int
     location: str
@@ -65,7 +62,7 @@ class HttpPage(NamedTuple):
 
 
 class HttpRequest(NamedTuple):
-    """What is asked for next."""
+    """The next request."""
 
     url: SplitResult
     method: str
@@ -74,41 +71,43 @@ class HttpRequest(NamedTuple):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Ask for the page, follow where it moved, and judge what came."""
+    """Request the page, follow redirects, and evaluate the answer."""
     expected_status = limit("status", args.status)
     began = time.monotonic()
-    wish = HttpRequest(split(args.url), args.method, args.body.encode("utf-8", "replace") or None, dict(args.headers))
-    page = fetch(wish, args, run)
+    request = HttpRequest(
+        split(args.url), args.method, args.body.encode("utf-8", "replace") or None, dict(args.headers)
+    )
+    page = fetch(request, args, run)
     hops = 0
     while page.status in MOVED and page.location and args.redirects:
         hops += 1
         if hops > args.redirects:
             raise CheckFailed(CRITICAL, f"{args.url} moves more than {args.redirects} times")
-        wish = next_wish(wish, page)
-        page = fetch(wish, args, run)
-    return told(args, page, hops, time.monotonic() - began, expected_status)
+        request = next_request(request, page)
+        page = fetch(request, args, run)
+    return finding_of(args, page, hops, time.monotonic() - began, expected_status)
 
 
-def told(args: Args, page: HttpPage, hops: int, took: float, expected_status: Range | None) -> CheckFinding:
-    """Metrics and judgement of the last page."""
-    gauges = Measurements()
-    says = f"{excerpt(args.url)} answers {page.status}"
-    gauges.add("status", page.status, crit=expected_status, says=says)
+def finding_of(args: Args, page: HttpPage, hops: int, took: float, expected_status: Range | None) -> CheckFinding:
+    """Metrics and state of the last page."""
+    measurements = Measurements()
+    message = f"{excerpt(args.url)} answers {page.status}"
+    measurements.add("status", page.status, crit=expected_status, message=message)
     warn, crit = limits(args)
-    slow = f"{excerpt(args.url)} took {span(took)}"
-    gauges.add("seconds", took, SECONDS, warn=warn, crit=crit, low=0.0, says=slow)
-    gauges.add("size_bytes", len(page.body), BYTES, low=0.0, high=float(args.max_bytes))
-    gauges.add("redirects", hops, low=0.0)
+    slow = f"{excerpt(args.url)} took {duration(took)}"
+    measurements.add("seconds", took, SECONDS, warn=warn, crit=crit, low=0.0, message=slow)
+    measurements.add("size_bytes", len(page.body), BYTES, low=0.0, high=float(args.max_bytes))
+    measurements.add("redirects", hops, low=0.0)
     if page.days_left is not None:
-        gauges.add("days_left", page.days_left, "d")
+        measurements.add("days_left", page.days_left, "d")
     if args.expect and args.expect.encode("utf-8", "replace") not in page.body:
-        where = f"the first {size(len(page.body))} of {excerpt(args.url)}" if page.cut else excerpt(args.url)
-        gauges.blame(CRITICAL, f"{where} does not have the text {excerpt(args.expect)!r}")
-    return gauges.finding(f"{says} within {span(took)}, {size(len(page.body))}")
+        where = f"the first {byte_size(len(page.body))} of {excerpt(args.url)}" if page.cut else excerpt(args.url)
+        measurements.add_problem(CRITICAL, f"{where} does not have the text {excerpt(args.expect)!r}")
+    return measurements.finding(f"{message} within {duration(took)}, {byte_size(len(page.body))}")
 
 
 def split(url: str) -> SplitResult:
-    """The parts of a URL that can be asked for."""
+    """The parts of a URL; raises WrongArgs."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -121,52 +120,52 @@ def split(url: str) -> SplitResult:
     return parts
 
 
-def next_wish(wish: HttpRequest, page: HttpPage) -> HttpRequest:
-    """Where the page moved to, and what may be said there."""
-    base = wish.url.geturl()
+def next_request(request: HttpRequest, page: HttpPage) -> HttpRequest:
+    """The request to the target of a redirect."""
+    base = request.url.geturl()
     try:
         url = split(urljoin(base, page.location))
     except (WrongArgs, ValueError):
         raise CheckFailed(CRITICAL, f"{excerpt(base)} moves to {excerpt(page.location)}, which is no address") from None
-    if wish.url.scheme == "https" and url.scheme == "http":
+    if request.url.scheme == "https" and url.scheme == "http":
         raise CheckFailed(CRITICAL, f"{excerpt(base)} moves from https to http: {excerpt(page.location)}")
-    same = (url.scheme, url.netloc) == (wish.url.scheme, wish.url.netloc)
-    headers = wish.headers if same else {}
-    if page.status in KEEPS_METHOD or wish.method == "HEAD":
-        return HttpRequest(url, wish.method, wish.body if same else None, headers)
+    same = (url.scheme, url.netloc) == (request.url.scheme, request.url.netloc)
+    headers = request.headers if same else {}
+    if page.status in KEEPS_METHOD or request.method == "HEAD":
+        return HttpRequest(url, request.method, request.body if same else None, headers)
     return HttpRequest(url, "GET", None, headers)
 
 
-def fetch(wish: HttpRequest, args: Args, run: CheckRun) -> HttpPage:
-    """One request over a connection of its own."""
-    secure = wish.url.scheme == "https"
-    host = wish.url.hostname or ""
-    port = wish.url.port or (443 if secure else 80)
-    with reaching(excerpt(wish.url.geturl())):
+def fetch(request: HttpRequest, args: Args, run: CheckRun) -> HttpPage:
+    """One request over its own connection."""
+    secure = request.url.scheme == "https"
+    host = request.url.hostname or ""
+    port = request.url.port or (443 if secure else 80)
+    with connection_errors(excerpt(request.url.geturl())):
         context = context_of(args.verify, args.ca_file, run) if secure else None
-        sock = dial(host, port, args.family, run)
+        sock = connect(host, port, args.family, run)
         if context is not None:
-            sock = secured(sock, context, host, run)
+            sock = wrap_tls(sock, context, host, run)
         with closing(sock):
             try:
-                return exchange(sock, wish, args, run)
+                return exchange(sock, request, args, run)
             except http.client.HTTPException as error:
                 raise OSError(f"the answer is not HTTP: {type(error).__name__}") from None
 
 
-def exchange(sock: socket.socket, wish: HttpRequest, args: Args, run: CheckRun) -> HttpPage:
-    """Say the request, and read the answer as far as it is wanted."""
-    url = wish.url
+def exchange(sock: socket.socket, request: HttpRequest, args: Args, run: CheckRun) -> HttpPage:
+    """Send the request, and read at most `max_bytes` of the answer."""
+    url = request.url
     connection = http.client.HTTPConnection(url.hostname or "")
     stream: Any = SocketStream(sock, run.deadline)
     connection.sock = stream
     headers = {"Host": url.netloc, "User-Agent": f"scale0/{__version__}", "Accept": "*/*", "Connection": "close"}
-    own = {name.lower() for name in wish.headers}
-    headers = {name: value for name, value in headers.items() if name.lower() not in own} | wish.headers
+    own = {name.lower() for name in request.headers}
+    headers = {name: value for name, value in headers.items() if name.lower() not in own} | request.headers
     target = quote((url.path or "/") + (f"?{url.query}" if url.query else ""), safe=SAFE)
     try:
-        connection.request(wish.method, target, wish.body, headers)
-    except ValueError as error:  # a header that would be two, or is no Latin-1
+        connection.request(request.method, target, request.body, headers)
+    except ValueError as error:  # a header with a line break, or not in Latin-1
         raise WrongArgs(f"arg headers: {error}") from None
     answer = connection.getresponse()
     body = bytearray()
@@ -181,11 +180,11 @@ def exchange(sock: socket.socket, wish: HttpRequest, args: Args, run: CheckRun) 
 
 
 def days_left(sock: socket.socket) -> float | None:
-    """Of the certificate, where there is one."""
+    """Of the certificate, if the connection has one."""
     der = sock.getpeercert(binary_form=True) if hasattr(sock, "getpeercert") else None
     if not der:
         return None
     try:
-        return (read_certificate(der).ends - time.time()) / DAY_SECONDS
+        return (parse_certificate(der).ends - time.time()) / DAY_SECONDS
     except ValueError:
         return None

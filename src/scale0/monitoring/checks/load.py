@@ -1,7 +1,4 @@
-"""The check `load`: averages of processes that run or wait to.
-
-Lives here: reading the three averages and judging them. Never here: what keeps the processors busy (`cpu`).
-"""
+"""The check `load`: averages of processes that run or wait to run."""
 
 from __future__ import annotations
 
@@ -21,31 +18,29 @@ Limits = str | float | Annotated[tuple[Limit, ...], msgspec.Meta(min_length=3, m
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """See docs/checks.md."""
-
     warn: Limits = 2.0
     crit: Limits = 4.0
     per_core: bool = True
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """The three averages, by core unless that is not wanted."""
+    """The three averages, per core unless `per_core` is false."""
     averages = os.getloadavg()
     cores = os.cpu_count() or 1
     warns, crits = _three("warn", args.warn), _three("crit", args.crit)
-    gauges = Measurements()
+    measurements = Measurements()
     for minutes, average, warn, crit in zip((1, 5, 15), averages, warns, crits, strict=True):
         share = average / cores
         if args.per_core:
-            gauges.add(f"load{minutes}", average, low=0.0)
-            says = f"{minutes}-minute load is {share:.2f} per core"
-            gauges.add(f"load{minutes}_per_core", share, warn=warn, crit=crit, low=0.0, says=says)
+            measurements.add(f"load{minutes}", average, low=0.0)
+            message = f"{minutes}-minute load is {share:.2f} per core"
+            measurements.add(f"load{minutes}_per_core", share, warn=warn, crit=crit, low=0.0, message=message)
         else:
-            says = f"{minutes}-minute load is {average:.2f}"
-            gauges.add(f"load{minutes}", average, warn=warn, crit=crit, low=0.0, says=says)
-            gauges.add(f"load{minutes}_per_core", share, low=0.0)
+            message = f"{minutes}-minute load is {average:.2f}"
+            measurements.add(f"load{minutes}", average, warn=warn, crit=crit, low=0.0, message=message)
+            measurements.add(f"load{minutes}_per_core", share, low=0.0)
     one, five, fifteen = averages
-    return gauges.finding(f"load {one:.2f}, {five:.2f}, {fifteen:.2f} on {cores} cores")
+    return measurements.finding(f"load {one:.2f}, {five:.2f}, {fifteen:.2f} on {cores} cores")
 
 
 def _three(key: str, given: Limits) -> tuple[Range | None, ...]:

@@ -1,8 +1,7 @@
-"""What a check has measured so far, and what it will say.
+"""The metrics and problems of a check, and numbers and texts for its message.
 
-Lives here: `Measurements`, names of metrics, and numbers for people. Never here: a threshold's default. Invariants: the
-state is the worst of all that was added; the message tells what is wrong, the gravest first; no metric's name is longer
-than results allow.
+Invariants: the state is the worst of all problems; the message names problems, the most severe first; no metric name is
+longer than results allow.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 MAX_PROBLEMS: Final = 10
 """Problems that a message names; the rest is counted."""
 MAX_EXCERPT_CHARS: Final = 200
-"""Of foreign text in a message."""
+"""Of external text in a message."""
 
 PERCENT: Final = "%"
 BYTES: Final = "B"
@@ -29,7 +28,7 @@ PER_SECOND: Final = "/s"
 
 
 class Measurements:
-    """Metrics and problems, in the order in which they came."""
+    """Metrics and problems, in the order in which they were added."""
 
     __slots__ = ("_metrics", "_problems", "state")
 
@@ -48,46 +47,45 @@ class Measurements:
         crit: Range | None = None,
         low: float | None = None,
         high: float | None = None,
-        says: str = "",
+        message: str = "",
     ) -> State:
-        """A metric. `says`, or its name, number and unit, becomes part of the message where it is not ok."""
+        """Add a metric. If it is not ok, `message` (or name, number and unit) becomes part of the check's message."""
         number = float(value)
         warned = None if warn is None else warn.bound
         self._metrics.append(EventMetric(name, number, unit, warned, None if crit is None else crit.bound, low, high))
         state = judge(number, warn, crit)
         if state != OK:
-            self.blame(state, f"{says or f'{name} is {number:.6g}{unit or str()}'} ({_ranges(warn, crit)})")
+            self.add_problem(state, f"{message or f'{name} is {number:.6g}{unit or str()}'} ({_ranges(warn, crit)})")
         return state
 
-    def blame(self, state: State, text: str) -> None:
-        """Something is wrong that has no number."""
+    def add_problem(self, state: State, text: str) -> None:
+        """Add a problem that has no metric."""
         self._problems.append((state, text))
         if SEVERITY[state] > SEVERITY[self.state]:
             self.state = state
 
-    def finding(self, calm: str, also: str = "") -> CheckFinding:
-        """The answer; `calm` is the message where nothing is wrong, `also` follows in any case."""
+    def finding(self, ok_message: str, suffix: str = "") -> CheckFinding:
+        """The result; `ok_message` is the message if there is no problem, `suffix` is appended in any case."""
         if not self._problems:
-            return CheckFinding(OK, calm + also, tuple(self._metrics))
+            return CheckFinding(OK, ok_message + suffix, tuple(self._metrics))
         graver = sorted(self._problems, key=lambda problem: -SEVERITY[problem[0]])
         texts = [text for _, text in graver[:MAX_PROBLEMS]]
         if len(graver) > MAX_PROBLEMS:
             texts.append(f"and {len(graver) - MAX_PROBLEMS} more")
-        return CheckFinding(self.state, "; ".join(texts) + also, tuple(self._metrics))
+        return CheckFinding(self.state, "; ".join(texts) + suffix, tuple(self._metrics))
 
     @property
     def is_empty(self) -> bool:
-        """True while nothing was measured and nothing is wrong."""
+        """True if there are no metrics and no problems."""
         return not self._metrics and not self._problems
 
 
 def _ranges(warn: Range | None, crit: Range | None) -> str:
-    """The thresholds, as they were written."""
     return ", ".join(f"{word} {range_}" for word, range_ in (("warn", warn), ("crit", crit)) if range_ is not None)
 
 
-def named(what: str, instance: str) -> str:
-    """The metric `what` of one of several things. A long name loses its middle: ends tell most."""
+def metric_name(what: str, instance: str) -> str:
+    """The name of a metric of one of several instances. A long instance name is cut in the middle."""
     room = MAX_METRIC_NAME_CHARS - len(what) - 1
     if len(instance) > room:
         half = (room - 1) // 2
@@ -95,8 +93,8 @@ def named(what: str, instance: str) -> str:
     return f"{what}:{instance}"
 
 
-def size(count: float) -> str:
-    """Bytes, for people."""
+def byte_size(count: float) -> str:
+    """Bytes with a unit, for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -104,8 +102,8 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def span(seconds: float) -> str:
-    """A length of time, for people."""
+def duration(seconds: float) -> str:
+    """Seconds with a unit, for people."""
     if abs(seconds) < 1:
         return f"{seconds * 1_000:.3g} ms"
     if abs(seconds) < 120:
@@ -118,17 +116,16 @@ def span(seconds: float) -> str:
 
 
 def excerpt(text: str) -> str:
-    """Foreign text, cut, and without what a terminal would obey."""
+    """External text, cut, without control characters."""
     shown = "".join(c if c.isprintable() else " " for c in text[:MAX_EXCERPT_CHARS]).strip()
     return shown + ("…" if len(text) > MAX_EXCERPT_CHARS else "")
 
 
-def listed(words: Sequence[str]) -> str:
-    """A few words with commas, the rest counted."""
+def joined(words: Sequence[str]) -> str:
+    """A few items with commas, the rest counted."""
     shown = ", ".join(excerpt(word) for word in words[:MAX_PROBLEMS])
     return shown if len(words) <= MAX_PROBLEMS else f"{shown} and {len(words) - MAX_PROBLEMS} more"
 
 
-def not_known(text: str) -> CheckFinding:
-    """The answer of a check that could not measure."""
+def unknown_finding(text: str) -> CheckFinding:
     return CheckFinding(UNKNOWN, text)

@@ -1,11 +1,9 @@
-"""What a Nagios plugin says: exit status, text and performance data become a Finding.
+"""The output of a Nagios plugin: exit status, text and performance data become a CheckFinding.
 
-Lives here: the reading of a plugin's output. Never here: starting one. Invariant: the exit status alone decides the
-state; whatever stands in the output, however broken, is read without an exception and in linear time.
-
-Decisions: units and numbers stay as the plugin prints them. Of `warn` and `crit` a metric keeps one number, the end of
-the good range above which the plugin would complain: `10`, `5:10` and `~:10` are 10; `10:` has no such end, and `@5:10`
-is turned inside out: both are none. A value of `U` is not known, and makes no metric.
+Invariant: the exit status alone decides the state; any output, however broken, is parsed without an exception and in
+linear time. Units and numbers stay as the plugin prints them. Of `warn` and `crit` a metric keeps one number, the upper
+end of the good range: `10`, `5:10` and `~:10` are 10; `10:` has no upper end and `@5:10` is inverted: both are none. A
+value of `U` is unknown, and makes no metric.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ STATES: Final[dict[int, State]] = {0: OK, 1: WARNING, 2: CRITICAL, 3: UNKNOWN}
 """By exit status; any other is unknown."""
 
 MAX_PERFDATA_CHARS: Final = 65_536
-"""What is read of performance data."""
+"""Of performance data; the rest is ignored."""
 MAX_UNIT_CHARS: Final = 16
 
 _NUMBER: Final = r"[-+]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
@@ -57,7 +55,7 @@ def read_plugin(status: int, stdout: bytes, stderr: bytes = b"") -> CheckFinding
 
 
 def split_output(output: str) -> tuple[str, str]:
-    """The text and the performance data: of the first line, then long text, then more data behind a second bar."""
+    """The text and the performance data: of the first line, then long text, then more data after a second bar."""
     first, _, rest = output.strip("\n").partition("\n")
     text, _, perfdata = first.partition("|")
     long_text, _, more = rest.partition("|")
@@ -66,22 +64,22 @@ def split_output(output: str) -> tuple[str, str]:
 
 
 def read_perfdata(text: str) -> tuple[EventMetric, ...]:
-    """The metrics; what cannot be read is passed over."""
+    """The metrics; invalid ones are skipped."""
     text = text[:MAX_PERFDATA_CHARS]
     found: list[EventMetric] = []
-    place = 0
+    position = 0
     while len(found) < MAX_METRICS:
-        while place < len(text) and text[place].isspace():
-            place += 1
-        if place >= len(text):
+        while position < len(text) and text[position].isspace():
+            position += 1
+        if position >= len(text):
             break
-        label = _QUOTED.match(text, place) or _BARE.match(text, place)
+        label = _QUOTED.match(text, position) or _BARE.match(text, position)
         if label is not None:
-            place = label.end()
-        word = _WORD.match(text, place)
-        if word is None:  # it matches anywhere; said for the type checker
+            position = label.end()
+        word = _WORD.match(text, position)
+        if word is None:  # it matches anywhere; for the type checker
             break
-        place = max(word.end(), place + 1)
+        position = max(word.end(), position + 1)
         if label is not None:
             metric = read_metric(label.group(1).replace("''", "'"), word.group())
             if metric is not None:
@@ -90,7 +88,7 @@ def read_perfdata(text: str) -> tuple[EventMetric, ...]:
 
 
 def read_metric(name: str, text: str) -> EventMetric | None:
-    """`value[unit];[warn];[crit];[min];[max]`; None: there is no number."""
+    """`value[unit];[warn];[crit];[min];[max]`; None: it has no number."""
     fields = text.split(";")
     value = _VALUE.fullmatch(fields[0])
     if value is None or not name or len(name) > MAX_METRIC_NAME_CHARS:
@@ -104,7 +102,7 @@ def read_metric(name: str, text: str) -> EventMetric | None:
 
 
 def upper_end(text: str) -> float | None:
-    """Of a Nagios range: the number above which it is left, if there is one."""
+    """The upper end of a Nagios range, if it has one."""
     if text.startswith("@"):
         return None
     _, _, end = text.rpartition(":")
@@ -121,5 +119,5 @@ def _finite(text: str) -> float | None:
 
 
 def _readable(data: bytes) -> str:
-    """As text: bytes that are no UTF-8 are replaced, control characters are blanks."""
+    """As text: invalid UTF-8 is replaced, control characters become blanks."""
     return data.decode("utf-8", "replace").replace("\r\n", "\n").translate(_CONTROL)

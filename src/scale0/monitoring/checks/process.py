@@ -1,7 +1,7 @@
 """The check `process`: which processes run, how many, and what they use.
 
-Lives here: choosing processes, and sums over them. Never here: starting or ending one. Invariants: no pattern that can
-take long is run over foreign text (globs and plain text only); the process that asks is never counted.
+Invariants: only globs and plain text are matched, so that no pattern takes long on external text; the process of the
+agent itself is never counted.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from typing import Final, NamedTuple
 import msgspec
 import psutil
 
-from scale0.monitoring.checks.arguments import Limit, Text, WrongArgs, fits, limits
-from scale0.monitoring.checks.check_run import CheckRun, earlier
-from scale0.monitoring.checks.metrics import BYTES, PERCENT, SECONDS, Measurements, excerpt, size, span
+from scale0.monitoring.checks.arguments import Limit, Text, WrongArgs, limits, matches
+from scale0.monitoring.checks.check_run import CheckRun, previous_counters
+from scale0.monitoring.checks.metrics import BYTES, PERCENT, SECONDS, Measurements, byte_size, duration, excerpt
 from scale0.monitoring.protocol.results import CheckFinding
 
 MAX_MATCHED: Final = 10_000
-"""Processes that one check may be about."""
+"""Processes that one check may match."""
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """See docs/checks.md."""
-
     name: Text = ""
     command: Text = ""
     user: Text = ""
@@ -39,8 +37,6 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class ProcessSample(NamedTuple):
-    """What is known of one process."""
-
     started: float
     cpu_seconds: float
     memory_bytes: int
@@ -48,7 +44,7 @@ class ProcessSample(NamedTuple):
 
 
 class EarlierSample(NamedTuple):
-    """Processor time of each process at the last run; a number that was used again has another start."""
+    """Processor time of each process at the last run; a reused pid has another start time."""
 
     mono: float
     cpu_seconds: dict[tuple[int, float], float]
@@ -62,30 +58,30 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
     now = EarlierSample(time.monotonic(), {(pid, one.started): one.cpu_seconds for pid, one in found.items()})
     if len(found) > MAX_MATCHED:
         raise WrongArgs(f"{len(found)} processes match, more than {MAX_MATCHED}: say more exactly which")
-    percent = cpu_percent(found, now, earlier(run, now, EarlierSample(now.mono, {})))
-    gauges = Measurements()
+    percent = cpu_percent(found, now, previous_counters(run, now, EarlierSample(now.mono, {})))
+    measurements = Measurements()
     what = " ".join(excerpt(word) for word in (args.name, args.command, args.user) if word)
     warn, crit = limits(args)
-    gauges.add("count", len(found), warn=warn, crit=crit, low=0.0, says=f"{len(found)} processes of {what}")
+    measurements.add("count", len(found), warn=warn, crit=crit, low=0.0, message=f"{len(found)} processes of {what}")
     memory = sum(one.memory_bytes for one in found.values())
     warn, crit = limits(args, "memory_")
-    says = f"{what} uses {size(memory)}"
-    gauges.add("memory_bytes", memory, BYTES, warn=warn, crit=crit, low=0.0, says=says)
+    message = f"{what} uses {byte_size(memory)}"
+    measurements.add("memory_bytes", memory, BYTES, warn=warn, crit=crit, low=0.0, message=message)
     warn, crit = limits(args, "cpu_")
-    says = f"{what} uses {percent:.1f} % of a core"
-    gauges.add("cpu_percent", percent, PERCENT, warn=warn, crit=crit, low=0.0, says=says)
-    gauges.add("threads", sum(one.threads for one in found.values()), low=0.0)
-    gauges.add("zombies", zombies, low=0.0)
+    message = f"{what} uses {percent:.1f} % of a core"
+    measurements.add("cpu_percent", percent, PERCENT, warn=warn, crit=crit, low=0.0, message=message)
+    measurements.add("threads", sum(one.threads for one in found.values()), low=0.0)
+    measurements.add("zombies", zombies, low=0.0)
     if found:
         age = max(0.0, time.time() - max(one.started for one in found.values()))
         warn, crit = limits(args, "age_")
-        says = f"the youngest of {what} started {span(age)} ago"
-        gauges.add("youngest_seconds", age, SECONDS, warn=warn, crit=crit, low=0.0, says=says)
-    return gauges.finding(f"{len(found)} processes of {what}, {size(memory)}, {percent:.1f} % of a core")
+        message = f"the youngest of {what} started {duration(age)} ago"
+        measurements.add("youngest_seconds", age, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
+    return measurements.finding(f"{len(found)} processes of {what}, {byte_size(memory)}, {percent:.1f} % of a core")
 
 
 def matching(args: Args, run: CheckRun) -> tuple[dict[int, ProcessSample], int]:
-    """The processes that match, and how many of them have ended and wait for their parent."""
+    """The processes that match, and how many of them are zombies."""
     found: dict[int, ProcessSample] = {}
     zombies = 0
     own = os.getpid()
@@ -95,7 +91,7 @@ def matching(args: Args, run: CheckRun) -> tuple[dict[int, ProcessSample], int]:
             continue
         try:
             with process.oneshot():
-                if not is_wanted(process, args):
+                if not is_match(process, args):
                     continue
                 if process.status() == psutil.STATUS_ZOMBIE:
                     zombies += 1
@@ -104,13 +100,13 @@ def matching(args: Args, run: CheckRun) -> tuple[dict[int, ProcessSample], int]:
                 spent = times.user + times.system
                 found[process.pid] = ProcessSample(process.create_time(), spent, memory, process.num_threads())
         except psutil.Error:
-            continue  # it has ended meanwhile, or is not ours to look at
+            continue  # it has ended meanwhile, or we may not inspect it
     return found, zombies
 
 
-def is_wanted(process: psutil.Process, args: Args) -> bool:
-    """True if all that was asked for fits; the dearest question last."""
-    if args.name and not fits(process.name(), args.name):
+def is_match(process: psutil.Process, args: Args) -> bool:
+    """True if all configured conditions hold; the most expensive one is last."""
+    if args.name and not matches(process.name(), args.name):
         return False
     if args.user and process.username() != args.user:
         return False
@@ -118,15 +114,15 @@ def is_wanted(process: psutil.Process, args: Args) -> bool:
 
 
 def cpu_percent(found: dict[int, ProcessSample], now: EarlierSample, before: EarlierSample) -> float:
-    """Of one core, since the last run; of a process that was not there then, and on the first run, since its start."""
+    """Percent of one core since the last run; of a new process, and on the first run, since its start."""
     total = 0.0
     wall = time.time()
     for pid, one in found.items():
-        sooner = before.cpu_seconds.get((pid, one.started))
-        if sooner is None:
+        previous = before.cpu_seconds.get((pid, one.started))
+        if previous is None:
             spent, seconds = one.cpu_seconds, wall - one.started
         else:
-            spent, seconds = one.cpu_seconds - sooner, now.mono - before.mono
+            spent, seconds = one.cpu_seconds - previous, now.mono - before.mono
         if seconds > 0:
             total += 100.0 * max(0.0, spent) / seconds
     return total

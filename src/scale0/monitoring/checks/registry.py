@@ -1,8 +1,7 @@
 """The built-in checks by name, and how one is run.
 
-Lives here: the table, and `built_in`, which gives it a memory. Never here: a measurement. Invariants: a run answers a
-Finding whatever its args are and whatever happens; a check's file is imported when it first runs, so that an agent
-pays only for what it uses.
+Invariants: a run returns a CheckFinding for any args and any error; the module of a check is imported when it first
+runs, so that an agent uses memory only for the checks that it runs.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import msgspec
 
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
 from scale0.monitoring.checks.arguments import ArgumentReader, WrongArgs
-from scale0.monitoring.checks.blocking_calls import BlockingCalls
-from scale0.monitoring.checks.check_run import CheckFailed, CheckRun, Deadline, RunState
-from scale0.monitoring.checks.metrics import not_known
+from scale0.monitoring.checks.check_run import BlockingCalls, CheckFailed, CheckRun, Deadline, RunState
+from scale0.monitoring.checks.metrics import unknown_finding
 from scale0.monitoring.protocol.results import CheckFinding
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from scale0.history.events.columns import EventMetric
 
 MAX_KEY_BYTES: Final = 1_024
-"""Of args by which a check is known again; longer ones are known by their hash."""
+"""Of args that identify a check's state; longer ones are replaced by their hash."""
 
 
 class BuiltIn(NamedTuple):
@@ -37,12 +35,12 @@ class BuiltIn(NamedTuple):
 
     name: str
     quick: bool
-    """It never waits: it may run in an agent's loop."""
+    """It never blocks: it may run in the agent's event loop."""
     run: Callable[[bytes, float], CheckFinding]
-    """`run(args_json, timeout)`; answers within the timeout."""
+    """`run(args_json, timeout)`; returns within the timeout."""
     about: str
     compares: bool = False
-    """Its rates are those since its last run; the first run says less."""
+    """It compares counters with its last run; the first run has less information."""
 
 
 class _Entry(NamedTuple):
@@ -73,16 +71,21 @@ TABLE: Final = (
 
 
 class _Runner:
-    """One check, with its memory."""
+    """One check with the state of its runs."""
 
-    __slots__ = ("_aside", "_data_dir", "_kept", "_log_paths", "_measure", "_name", "_reader")
+    __slots__ = ("_blocking_calls", "_data_dir", "_log_paths", "_measure", "_name", "_reader", "_states")
 
     def __init__(
-        self, name: str, kept: RunState, aside: BlockingCalls, data_dir: Path | None, log_paths: Sequence[str] | None
+        self,
+        name: str,
+        states: RunState,
+        blocking_calls: BlockingCalls,
+        data_dir: Path | None,
+        log_paths: Sequence[str] | None,
     ) -> None:
         self._name = name
-        self._kept = kept
-        self._aside = aside
+        self._states = states
+        self._blocking_calls = blocking_calls
         self._data_dir = data_dir
         self._log_paths = log_paths
         self._measure: Callable[[Any, CheckRun], CheckFinding] | None = None
@@ -93,15 +96,15 @@ class _Runner:
         try:
             found = self._answer(bytes(args), timeout)
         except WrongArgs as error:
-            found = not_known(f"{self._name}: {error}")
+            found = unknown_finding(f"{self._name}: {error}")
         except CheckFailed as error:
             found = CheckFinding(error.state, error.message)
         except TimeoutError as error:
-            found = not_known(f"{self._name} did not end within {timeout:g} s: {error}")
-        except Exception as error:  # a check that crashes still answers, and says so
-            found = not_known(f"{self._name} failed: {type(error).__name__}: {error}")
+            found = unknown_finding(f"{self._name} did not end within {timeout:g} s: {error}")
+        except Exception as error:  # a check that raises still has a result
+            found = unknown_finding(f"{self._name} failed: {type(error).__name__}: {error}")
         metrics = tuple(map(_named, found.metrics))
-        return CheckFinding(found.state, _sayable(found.message), metrics, started, time.perf_counter() - began)
+        return CheckFinding(found.state, _encodable(found.message), metrics, started, time.perf_counter() - began)
 
     def _answer(self, args: bytes, timeout: float) -> CheckFinding:
         if len(args) > MAX_ARGS_BYTES:
@@ -110,43 +113,44 @@ class _Runner:
             module = importlib.import_module(f"scale0.monitoring.checks.{self._name}")
             self._reader = ArgumentReader(module.Args)
             self._measure = module.measure
-        # What is kept between runs is kept by its args: long ones would add up.
+        # The state of runs is stored by their args, so the keys must be short.
         key = args if len(args) <= MAX_KEY_BYTES else hashlib.blake2b(args).digest()
-        run = CheckRun((self._name, key), Deadline(timeout), self._kept, self._aside, self._data_dir, self._log_paths)
+        run = CheckRun(
+            (self._name, key), Deadline(timeout), self._states, self._blocking_calls, self._data_dir, self._log_paths
+        )
         return self._measure(self._reader.read(args), run)
 
 
 def built_in(data_dir: Path | None = None, log_paths: Sequence[str] | None = None) -> Mapping[str, BuiltIn]:
-    """All built-in checks, with a memory of their own; with `data_dir`, positions in logs outlive a restart.
+    """All built-in checks, with new state; with `data_dir`, positions in logs survive a restart.
 
-    `log_paths`: globs of the files that may be read as logs; None: every one.
+    `log_paths`: globs of the files that may be read as logs; None: all files.
     """
-    kept, aside = RunState(), BlockingCalls()
+    states, blocking_calls = RunState(), BlockingCalls()
 
     def made(entry: _Entry) -> BuiltIn:
-        run = _Runner(entry.name, kept, aside, data_dir, log_paths)
+        run = _Runner(entry.name, states, blocking_calls, data_dir, log_paths)
         return BuiltIn(entry.name, entry.quick, run, entry.about, entry.compares)
 
     return MappingProxyType({entry.name: made(entry) for entry in TABLE})
 
 
 def args_of(name: str) -> type[msgspec.Struct]:
-    """The args of a check, as a class."""
     args: type[msgspec.Struct] = importlib.import_module(f"scale0.monitoring.checks.{name}").Args
     return args
 
 
-def _sayable(text: str) -> str:
-    """Text that JSON can hold: names of files may be no Unicode."""
+def _encodable(text: str) -> str:
+    """Text that can be encoded as UTF-8: file names may be invalid Unicode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _named(metric: EventMetric) -> EventMetric:
-    """A metric with a name that JSON can hold: that of a mount point comes from whoever mounts."""
+    """A metric whose name can be encoded: mount points and interfaces are named by others."""
     if metric.name.isascii():
         return metric
-    return msgspec.structs.replace(metric, name=_sayable(metric.name))
+    return msgspec.structs.replace(metric, name=_encodable(metric.name))
 
 
 BUILT_IN: Final = built_in()
-"""The built-in checks of a process that keeps nothing on disk."""
+"""The built-in checks of a process that stores nothing on disk."""

@@ -1,8 +1,7 @@
-"""Reaching others: addresses, connections, and reading against a deadline.
+"""Network access for the checks tcp, http, tls, dns, ntp and ping: addresses, connections, reading with a deadline.
 
-Lives here: what tcp, http, tls, dns, ntp and ping share. Never here: a protocol. Invariants: no call waits longer than
-the run's deadline, name lookups included; whoever cannot be reached is `critical` with the reason, as that is what the
-check was to find out.
+Invariants: no call waits longer than the run's deadline, including name lookups; a host that cannot be reached is
+`critical` with the reason, because that is what the check is to find out.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ BLOCK_BYTES: Final = 65_536
 FAMILIES: Final = {"any": socket.AF_UNSPEC, "ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 
 
-class Address(NamedTuple):
-    """Where to send to."""
+class ResolvedAddress(NamedTuple):
+    """The address of a socket."""
 
     family: socket.AddressFamily
     address: Any
 
 
-def place(host: str, port: int) -> str:
-    """`host:port`, with brackets where a host has colons."""
+def host_port(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @contextmanager
-def reaching(what: str) -> Iterator[None]:
-    """Whatever goes wrong inside, on the way to `what`, is critical, with a short reason."""
+def connection_errors(what: str) -> Iterator[None]:
+    """Turn a network error into a critical CheckFailed for `what`, with a short reason."""
     try:
         yield
     except TimeoutError:
@@ -50,41 +49,40 @@ def reaching(what: str) -> Iterator[None]:
     except ssl.SSLError as error:
         raise CheckFailed(CRITICAL, f"{what}: {tls_reason(error)}") from None
     except OSError as error:
-        raise CheckFailed(CRITICAL, f"{what}: {reason(error)}") from None
+        raise CheckFailed(CRITICAL, f"{what}: {error_reason(error)}") from None
 
 
-def reason(error: OSError) -> str:
-    """What the system says, without its numbers."""
+def error_reason(error: OSError) -> str:
+    """The system's message, without its number."""
     text = error.strerror or str(error) or type(error).__name__
     return text[:1].lower() + text[1:]
 
 
 def tls_reason(error: ssl.SSLError) -> str:
-    """What is wrong with the other side's TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not good: {error.verify_message}"
     return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
 
 
-def addresses(host: str, port: int, kind: socket.SocketKind, family: Family, run: CheckRun) -> list[Address]:
+def resolve(host: str, port: int, kind: socket.SocketKind, family: Family, run: CheckRun) -> list[ResolvedAddress]:
     """The addresses of a name, in the system's order; a lookup that hangs is given up at the deadline."""
     wanted = FAMILIES[family]
     look_up = partial(socket.getaddrinfo, host, port, wanted, kind)
     try:
         try:
-            found = look_up(flags=socket.AI_NUMERICHOST)  # never asks anybody
+            found = look_up(flags=socket.AI_NUMERICHOST)  # needs no name server
         except socket.gaierror:
-            found = run.aside.call(("lookup", host, port, kind, wanted), look_up, run.deadline.left())
+            found = run.blocking_calls.call(("lookup", host, port, kind, wanted), look_up, run.deadline.left())
     except socket.gaierror as error:
-        raise CheckFailed(CRITICAL, f"{host}: the name has no address: {reason(error)}") from None
+        raise CheckFailed(CRITICAL, f"{host}: the name has no address: {error_reason(error)}") from None
     except UnicodeError:
         raise CheckFailed(CRITICAL, f"{host}: this is no host name") from None
-    return [Address(family_, address) for family_, _, _, _, address in found[:MAX_ADDRESSES]]
+    return [ResolvedAddress(family_, address) for family_, _, _, _, address in found[:MAX_ADDRESSES]]
 
 
-def dial(host: str, port: int, family: Family, run: CheckRun) -> socket.socket:
-    """A TCP connection to the first address that answers; each gets its share of the time that is left."""
-    found = addresses(host, port, socket.SOCK_STREAM, family, run)
+def connect(host: str, port: int, family: Family, run: CheckRun) -> socket.socket:
+    """A TCP connection to the first address that answers; each gets an equal share of the time that is left."""
+    found = resolve(host, port, socket.SOCK_STREAM, family, run)
     last: OSError = OSError("the name has no address")
     for number, one in enumerate(found):
         sock = socket.socket(one.family, socket.SOCK_STREAM)
@@ -103,7 +101,7 @@ def dial(host: str, port: int, family: Family, run: CheckRun) -> socket.socket:
 
 
 class SocketStream:
-    """A connection that is read and written against a deadline, however slowly the other side drips."""
+    """A connection that is read and written with one deadline, however slowly the other side sends."""
 
     __slots__ = ("_buffer", "_deadline", "_ended", "_sock")
 
@@ -114,12 +112,12 @@ class SocketStream:
         self._ended = False
 
     def sendall(self, data: Any) -> None:
-        """Send everything. The system counts this timeout over all of it."""
+        """Send everything; the timeout applies to all of it."""
         self._sock.settimeout(self._deadline.left())
         self._sock.sendall(data)
 
     def more(self) -> bytes:
-        """What comes next, of whatever length; nothing at the end."""
+        """The next bytes, of any length; empty at the end."""
         if self._buffer:
             data = bytes(self._buffer)
             self._buffer.clear()
@@ -127,7 +125,7 @@ class SocketStream:
         return self._receive()
 
     def read(self, amount: int) -> bytes:
-        """Exactly so many bytes, fewer only at the end. http.client takes a chunk of -1 bytes for all that comes."""
+        """Exactly this many bytes, fewer only at the end. For http.client a chunk of -1 bytes would mean everything."""
         if amount < 0:
             raise OSError("the answer has a length below zero")
         while len(self._buffer) < amount and (data := self._receive()):
@@ -146,14 +144,13 @@ class SocketStream:
         return self._take(min(limit, len(self._buffer)) if end < 0 else end + 1)
 
     def makefile(self, _mode: str) -> SocketStream:
-        """Itself: this is what http.client reads from."""
+        """Returns itself, because http.client reads from the result."""
         return self
 
-    def flush(self) -> None:
-        """There is nothing to flush."""
+    def flush(self) -> None: ...
 
     def close(self) -> None:
-        """The socket belongs to whoever opened it."""
+        """Does nothing: the caller closes the socket."""
 
     def _take(self, amount: int) -> bytes:
         data = bytes(self._buffer[:amount])

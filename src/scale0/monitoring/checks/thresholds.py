@@ -1,8 +1,7 @@
-"""Thresholds: the ranges that monitoring plugins have always been given, and what a value means under them.
+"""Thresholds: the ranges of Nagios plugins, and the state of a value.
 
-Lives here: `Range`, how its text is read, and `judge`. Never here: which metric has which range.
-Invariant: the number 10 and the text "10" mean the same; a range that was read never has its start after its end; a
-value that is no number is never `ok` where a range is set.
+Invariant: the number 10 and the text "10" mean the same; a range never starts after its end; NaN is never `ok` if there
+is a range.
 
     10       alert below 0 and above 10
     10:      alert below 10
@@ -22,14 +21,14 @@ import msgspec
 from scale0.monitoring.protocol.results import CRITICAL, OK, UNKNOWN, WARNING, State
 
 MAX_RANGE_CHARS: Final = 80
-"""Of a range's text: two long numbers, and the signs around them."""
+"""Of a range's text: two long numbers and their signs."""
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,25}(?:\.[0-9]{1,25})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _FORMS: Final = "10, 10:, ~:10, 10:20 or @10:20"
 
 
 class Range(msgspec.Struct, frozen=True, gc=False):
-    """From `start` to `end`, both included. A value outside alerts; of an `inside` range, a value within."""
+    """From `start` to `end`, both included. A value outside alerts; with `inside`, a value within."""
 
     start: float = 0.0
     end: float = math.inf
@@ -37,7 +36,7 @@ class Range(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def parse(text: str | float) -> Range:
-        """The range that a text or a number means; ValueError says what is wrong with it."""
+        """The range of a text or a number; ValueError says what is wrong with it."""
         if isinstance(text, bool) or not isinstance(text, str | int | float):
             raise ValueError(f"a threshold is a number or a range such as {_FORMS}, and not a {type(text).__name__}")
         if isinstance(text, str):
@@ -51,18 +50,17 @@ class Range(msgspec.Struct, frozen=True, gc=False):
         return _ordered(0.0, end, False, str(text))
 
     def alerts(self, value: float) -> bool:
-        """True when `value` is where it should not be."""
         return (self.start <= value <= self.end) == self.inside
 
     @property
     def bound(self) -> float | None:
-        """The one number that a chart draws: the upper end, or the lower where there is no upper; None: neither."""
+        """The number for a chart: the upper end, or the lower one if there is no upper; None: neither."""
         if self.end != math.inf:
             return self.end
         return self.start if self.start != -math.inf else None
 
     def __str__(self) -> str:
-        """The range as `parse` reads it."""
+        """The range in the notation of `parse`."""
         sign = "@" if self.inside else ""
         end = "" if self.end == math.inf else _plain(self.end)
         if self.start == 0 and end:
@@ -71,7 +69,7 @@ class Range(msgspec.Struct, frozen=True, gc=False):
 
 
 def judge(value: float, warn: Range | None, crit: Range | None) -> State:
-    """The state of a value: the graver range decides."""
+    """The state of a value: `crit` takes precedence."""
     if math.isnan(value) and (warn is not None or crit is not None):
         return UNKNOWN
     if crit is not None and crit.alerts(value):
@@ -82,7 +80,7 @@ def judge(value: float, warn: Range | None, crit: Range | None) -> State:
 
 
 def _from_text(text: str) -> Range:
-    """The range of a text. No kindness: `int` and `float` take digits of all peoples, blanks and underscores."""
+    """The range of a text. Strict: `int` and `float` would accept foreign digits, blanks and underscores."""
     if not text or len(text) > MAX_RANGE_CHARS:
         raise ValueError(f"a threshold has 1 to {MAX_RANGE_CHARS} characters, such as {_FORMS}")
     inside = text[0] == "@"

@@ -1,7 +1,4 @@
-"""The check `uptime`: how long ago the machine started.
-
-Lives here: one clock and its thresholds. Never here: how long the agent runs.
-"""
+"""The check `uptime`: how long ago the machine started."""
 
 from __future__ import annotations
 
@@ -11,29 +8,27 @@ import msgspec
 
 from scale0.monitoring.checks.arguments import Limit, limits
 from scale0.monitoring.checks.check_run import CheckRun
-from scale0.monitoring.checks.metrics import SECONDS, Measurements, span
+from scale0.monitoring.checks.metrics import SECONDS, Measurements, duration
 from scale0.monitoring.protocol.results import CheckFinding
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """See docs/checks.md."""
-
     warn: Limit = None
     crit: Limit = None
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Seconds since the start, suspended time included."""
+    """Seconds since boot, including suspend."""
     seconds = boot_seconds()
     warn, crit = limits(args)
-    gauges = Measurements()
-    says = f"up {span(seconds)}"
-    gauges.add("uptime_seconds", seconds, SECONDS, warn=warn, crit=crit, low=0.0, says=says)
-    return gauges.finding(says)
+    measurements = Measurements()
+    message = f"up {duration(seconds)}"
+    measurements.add("uptime_seconds", seconds, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
+    return measurements.finding(message)
 
 
 def boot_seconds() -> float:
-    """Seconds since the machine started, by a clock that does not jump."""
+    """Seconds since boot, on a clock that does not jump."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()

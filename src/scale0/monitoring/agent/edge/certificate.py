@@ -1,9 +1,8 @@
 """The agent's own certificate: the name in it, its validity, and its renewal.
 
-The certificate is parsed here because `ssl` does not return these fields, and a certificate library would cost an agent
-a quarter of its memory; OpenSSL decides whether a certificate is valid. For the same reason a child process renews it
-(`scale0.monitoring.pki.enrolment`). Invariants: a file that is not a certificate is refused with a reason; a renewal
-that fails is logged and tried again.
+A child process renews it (`scale0.monitoring.pki.enrolment`), because a certificate library would cost an agent a
+quarter of its memory. OpenSSL decides whether a certificate is valid. Invariants: a file that is not a certificate is
+refused with a reason; a renewal that fails is logged and tried again.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import re
 import ssl
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from scale0.kernel.errors import ConfigError
 from scale0.kernel.log_context import about
 from scale0.kernel.names import is_identity
+from scale0.monitoring.checks.certificates import parse_certificate
 
 log = logging.getLogger("scale0.agent")
 
@@ -36,15 +35,9 @@ MIN_WAIT_SECONDS: Final = 1.0
 RENEWAL_SECONDS: Final = 120.0
 """How long a renewal may take."""
 
-COMMON_NAME: Final = bytes((0x55, 0x04, 0x03))
-"""The object identifier 2.5.4.3."""
 MAX_CERTIFICATE_BYTES: Final = 1024 * 1024
 
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----", re.ASCII)
-_INTEGER, _OBJECT_ID, _UTC_TIME, _GENERALIZED_TIME = 0x02, 0x06, 0x17, 0x18
-_SEQUENCE, _SET, _VERSION = 0x30, 0x31, 0xA0
-_TEXTS: Final = (0x0C, 0x13, 0x16)
-"""UTF8String, PrintableString, IA5String."""
 
 
 class AgentCertificate(NamedTuple):
@@ -66,64 +59,12 @@ def read_certificate(path: Path) -> AgentCertificate:
     if match is None:
         raise ConfigError([f"certificate: {path} has no certificate in PEM format"])
     try:
-        found = parse(ssl.PEM_cert_to_DER_cert(match[0]))
-    except (ValueError, IndexError, OverflowError) as error:
+        found = parse_certificate(ssl.PEM_cert_to_DER_cert(match[0]))
+    except ValueError as error:
         raise ConfigError([f"certificate: {path} cannot be parsed: {error}"]) from error
-    if not is_identity(found.identity):
+    if not is_identity(found.subject):
         raise ConfigError([f"certificate: {path}: its common name is not a valid agent name"])
-    return found
-
-
-def parse(der: bytes) -> AgentCertificate:
-    """Parse a certificate (DER); ValueError if it is none."""
-    whole = _take(der, _SEQUENCE)[0]
-    body = _take(whole, _SEQUENCE)[0]
-    if body[0] == _VERSION:
-        body = _take(body, _VERSION)[1]
-    body = _take(body, _INTEGER)[1]  # serial number
-    body = _take(body, _SEQUENCE)[1]  # signature algorithm
-    body = _take(body, _SEQUENCE)[1]  # issuer
-    validity, body = _take(body, _SEQUENCE)
-    subject = _take(body, _SEQUENCE)[0]
-    begins, validity = _time(validity)
-    return AgentCertificate(_common_name(subject), begins, _time(validity)[0])
-
-
-def _take(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """The content of the first value, which must have this tag, and the rest."""
-    if data[0] != tag:
-        raise ValueError("unexpected DER structure")
-    length, start = data[1], 2
-    if length >= 0x80:
-        start += length - 0x80
-        length = int.from_bytes(data[2:start], "big")
-    if start + length > len(data):
-        raise ValueError("truncated DER")
-    return data[start : start + length], data[start + length :]
-
-
-def _common_name(subject: bytes) -> str:
-    while subject:
-        group, subject = _take(subject, _SET)
-        while group:
-            pair, group = _take(group, _SEQUENCE)
-            kind, value = _take(pair, _OBJECT_ID)
-            if kind == COMMON_NAME and value[0] in _TEXTS:
-                return _take(value, value[0])[0].decode("utf-8")
-    raise ValueError("the subject has no common name")
-
-
-def _time(data: bytes) -> tuple[float, bytes]:
-    """A time (RFC 5280: always with seconds and Z), and the rest."""
-    tag = data[0]
-    if tag not in (_UTC_TIME, _GENERALIZED_TIME):
-        raise ValueError("the validity has no times")
-    content, rest = _take(data, tag)
-    text = content.decode("ascii")
-    if tag == _UTC_TIME:
-        # A year of two digits: 50 and above are of the 20th century.
-        text = ("19" if text[:2] >= "50" else "20") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp(), rest
+    return AgentCertificate(found.subject, found.begins, found.ends)
 
 
 async def renew_forever(certificate: Path, config_file: Path, rng: random.Random) -> None:

@@ -113,7 +113,7 @@ class LuaConnection:
         self.closing = False
         """It is ended after the current run."""
         self._unsent: list[LuaRun] = []
-        """The closing of `runs`, not sent yet."""
+        """The last ones of `runs`, not sent yet."""
         self._sent_versions: dict[str, int] = {}
         self._pidfd: int | None = None
         """A signal sent by it never hits another process."""
