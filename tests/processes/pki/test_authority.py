@@ -256,7 +256,7 @@ def test_a_token_says_who_made_it_for_whom_and_where_and_no_file_has_it(authorit
     text = token.text()
     assert read_token(text) == token
     assert text.split() == [text]
-    assert (token.name, token.place) == ("web-1", "helen.example:4166")
+    assert (token.name, token.address) == ("web-1", "helen.example:4166")
     for path in folder.rglob("*.*"):
         assert not path.is_file() or token.secret not in path.read_text()
     assert token.secret not in repr(token)
@@ -421,7 +421,7 @@ def test_every_file_is_for_its_owner_alone(authority, folder):
 
 def test_an_authority_is_never_written_over(authority, folder):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(AuthorityError, match="already, and nothing was changed"):
+    with pytest.raises(AuthorityError, match="already; nothing was changed"):
         create_authority(folder, ["localhost"], NOW)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -453,11 +453,11 @@ def test_serials_say_when_they_were_signed_and_fit_a_certificate():
 
 
 def test_names_of_helen_are_hosts_and_addresses():
-    found = certificates.places(["helen.example", "10.0.0.1", "[::1]", "helen.example"])
+    found = certificates.subject_alternative_names(["helen.example", "10.0.0.1", "[::1]", "helen.example"])
     assert [str(each.value) for each in found] == ["helen.example", "10.0.0.1", "::1"]
     for name in ("", "a..b", "hölle"):
-        with pytest.raises(ValueError, match="no host name"):
-            certificates.places([name])
+        with pytest.raises(ValueError, match="not a host name"):
+            certificates.subject_alternative_names([name])
 
 
 def test_a_certificate_is_due_when_a_third_of_its_life_is_left(authority):

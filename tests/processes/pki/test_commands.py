@@ -84,7 +84,7 @@ def test_token_prints_one_line_that_says_where_helen_is(made):
     assert code == 0
     found = read_token(said.strip())
     assert found is not None
-    assert (found.name, found.place) == ("web-1", "helen.example:4170")
+    assert (found.name, found.address) == ("web-1", "helen.example:4170")
     (kept,) = (made / "tokens").glob("*.json")
     assert json.loads(kept.read_text())["expires"] == pytest.approx(time.time() + 300, abs=30)
 

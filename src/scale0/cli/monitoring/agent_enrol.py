@@ -47,7 +47,7 @@ def enrol(host: str | None, text: str | None, name: str | None, folder: Path, fo
     from scale0.monitoring.pki import enrolment
 
     token = read(text)
-    place = place_of(host or token.place)
+    place = place_of(host or token.address)
     try:
         files = enrolment.enrol(place, token, name or token.name or default_identity()[:64], folder, force)
     except enrolment.EnrolError as error:

@@ -58,11 +58,11 @@ def init(folder: Path, names: tuple[str, ...], identity: str | None, broker: str
     from scale0.cli.broker.command import default_identity
     from scale0.config import HelenConfig, parse
     from scale0.monitoring.pki.authority import AuthorityError, create_authority
-    from scale0.monitoring.pki.certificates import places
+    from scale0.monitoring.pki.certificates import subject_alternative_names
 
     config = folder / CONFIG_FILE
     try:
-        places(names)
+        subject_alternative_names(names)
         text = config_text(folder.absolute(), identity or f"helen-{default_identity()}"[:128], broker, names, port)
         parse(text.encode("utf-8", "surrogateescape"), "zpl", HelenConfig)
         if config.exists():

@@ -1,12 +1,12 @@
-"""Helen's own authority: who becomes an agent, and who stops being one.
+"""Helen's certificate authority (CA): it issues and revokes the certificates of agents.
 
-Lives here: `CertificateAuthority`, over the files in Helen's data folder. Never here: sockets. Invariants: a token is
-used up before anything is signed for it; a certificate is on record before anybody gets it; nothing secret is in what
-is returned, raised or logged. Any number of threads and processes may use one folder: a lock lets them sign in turn.
+It works on files in Helen's data folder. Any number of threads and processes may use one folder: a lock serializes
+signing. Invariants: a token is consumed before anything is signed for it; a certificate is on record before it is sent;
+nothing secret is returned, raised or logged.
 
-    ca.pem ca-key.pem           the authority            tokens/<sha256>.json   tokens that nobody has used
-    helen.pem helen-key.pem     Helen's own              issued/<name>.json     certificates that still hold
-    helen.zpl                   a file to start with     revoked/<name>.json    those that no longer count
+    ca.pem ca-key.pem                  the root CA                 tokens/<sha256>.json   unused enrolment tokens
+    agents-ca.pem agents-ca-key.pem    the CA of agents            issued/<name>.json     certificates not yet expired
+    helen.pem helen-key.pem            Helen's own certificate     revoked/<name>.json    the revocation list
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from scale0.kernel.errors import Refusal, Scale0Error
 from scale0.kernel.log_context import about
 from scale0.monitoring.pki import certificates
 from scale0.monitoring.pki.certificates import Issuer, SigningRequest
-from scale0.monitoring.pki.revocations import EVER_US, Revocations, plain_serial
+from scale0.monitoring.pki.revocations import FOREVER_US, RevocationList
 from scale0.monitoring.pki.tokens import EnrolmentToken, EnrolmentTokens, new_token, read_token
 from scale0.storage.data_dir import DIRECTORY_MODE, sync_directory
 
@@ -38,27 +38,27 @@ log = logging.getLogger(__name__)
 CA_FILE: Final = "ca.pem"
 CA_KEY_FILE: Final = "ca-key.pem"
 AGENTS_CA_FILE: Final = "agents-ca.pem"
-"""What Helen trusts agents by: the authority that signs for them, and the one that signed it."""
+"""What Helen trusts agents by: the CA of agents and the root CA that signed it."""
 AGENTS_CA_KEY_FILE: Final = "agents-ca-key.pem"
 HELEN_FILE: Final = "helen.pem"
 HELEN_KEY_FILE: Final = "helen-key.pem"
 FILES: Final = (CA_FILE, CA_KEY_FILE, AGENTS_CA_FILE, AGENTS_CA_KEY_FILE, HELEN_FILE, HELEN_KEY_FILE)
 
 MAX_ENROL_BYTES: Final = 32_768
-"""Of the JSON that asks for a certificate."""
+"""Of an enrolment request."""
 MAX_LIVE_CERTIFICATES: Final = 20
-"""Of one name: two or three are usual, and a thief must not fill the disk by renewing."""
+"""Of one name: two or three are usual, and an attacker must not fill the disk with renewals."""
 _LOCK_FILE: Final = "authority.lock"
-_NEW_TOKEN: Final = "make another with `scale0 helen token`"
-_NO_AUTHORITY: Final = "this Helen has no authority of her own: `scale0 helen init` makes one"
+_NEW_TOKEN: Final = "create another with `scale0 helen token`"
+_NO_AUTHORITY: Final = "this Helen has no certificate authority: `scale0 helen init` creates one"
 
 
 class AuthorityError(Scale0Error):
-    """The authority's files cannot be made or used; the message says what to do."""
+    """The CA's files cannot be created or used; the message says what to do."""
 
 
 class CertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `enrol` carries."""
+    """The JSON body of `enrol`."""
 
     csr: str
     token: str = ""
@@ -81,64 +81,64 @@ class IssuedRecord(msgspec.Struct, frozen=True):
 
 
 class CertificateAuthority:
-    """The authority in one data folder. `revoked` and `refresh` are quick; all else may wait for a disk."""
+    """The CA in one data folder. `revoked` and `refresh` are quick; everything else may wait for a disk."""
 
     def __init__(self, folder: Path, agent_days: float = certificates.AGENT_DAYS) -> None:
         self._folder = folder
         self._agent_days = agent_days
         self._tokens = EnrolmentTokens(folder / "tokens")
-        self._revocations = Revocations(folder / "revoked")
-        self._now_revoked = Revocations(folder / "revoked")
-        """A look of its own for what signs, within the lock: what it sees first must still be news to `refresh`."""
+        self._revocations = RevocationList(folder / "revoked")
+        self._signing_revocations = RevocationList(folder / "revoked")
+        """For signing, under the lock: what it reads first must still be a change for `refresh`."""
 
-    # ---- the operator's side
+    # ---- for the operator
 
-    def make_token(self, now: float, minutes: float, name: str = "", place: str = "") -> EnrolmentToken:
-        """A token for one agent. ValueError: no agent can have that name. AuthorityError: there is no authority."""
+    def make_token(self, now: float, minutes: float, name: str = "", address: str = "") -> EnrolmentToken:
+        """A token for one agent. ValueError: invalid agent name. AuthorityError: there is no CA."""
         if name:
             certificates.check_name(name)
         ca = _load_certificate(self._folder / CA_FILE)
-        self._tokens.sweep(now)
-        token = new_token(_fingerprint(ca), name, place)
-        self._tokens.keep(token, now + minutes * 60)
+        self._tokens.remove_expired(now)
+        token = new_token(_fingerprint(ca), name, address)
+        self._tokens.store(token, now + minutes * 60)
         return token
 
     def revoke(self, name: str, now: float, serial: str = "") -> int:
-        """Revoke every certificate of a name that was signed until now, or one. How many are known to be hit."""
+        """Revoke all certificates of a name signed until now, or one serial. How many known certificates it revokes."""
         certificates.check_name(name)
         with self._locked():
-            self._now_revoked.add(name, now, serial)
+            self._signing_revocations.add(name, now, serial)
             live = self._record(name, now).certificates
         self.refresh()
         return sum(self.revoked(name, each.serial, each.issued) for each in live)
 
-    # ---- what Helen asks on her loop
+    # ---- for Helen, in her event loop
 
     def refresh(self) -> bool:
-        """Look for new revocations: True if there are changes."""
+        """Read new revocations: True if there are changes."""
         return self._revocations.refresh()
 
     def revoked(self, name: str, serial: str, issued: float) -> bool:
-        """True if a certificate (CN, hexadecimal serial, notBefore as wall clock) no longer counts. No I/O."""
-        return self._revocations.covers(name, serial, issued)
+        """True if a certificate (CN, hexadecimal serial, notBefore as wall clock) is revoked. No I/O."""
+        return self._revocations.revokes(name, serial, issued)
 
-    # ---- what Helen asks off her loop
+    # ---- for Helen, in a thread
 
     def enrol(self, body: bytes, name: str | None, now: float, serial: str = "") -> bytes | Refusal:
-        """The chain for what an `enrol` carried. `name` and `serial`: of the certificate that came with it, if any."""
+        """The chain for an `enrol` request. `name` and `serial`: of the certificate of the connection, if any."""
         try:
             if len(body) > MAX_ENROL_BYTES:
-                raise Refusal(codes.TOO_BIG, f"what asks for a certificate has more than {MAX_ENROL_BYTES} bytes")
-            ask = _read_ask(body)
-            return self._enrol(ask, now) if name is None else self._renew(ask, name, serial, now)
+                raise Refusal(codes.TOO_BIG, f"the certificate request has more than {MAX_ENROL_BYTES} bytes")
+            request = _decode_request(body)
+            return self._enrol(request, now) if name is None else self._renew(request, name, serial, now)
         except Refusal as refusal:
             return refusal
         except (OSError, ValueError, AuthorityError) as error:
-            log.error("a certificate could not be made: %s", error, extra=about(agent=name))
-            return Refusal(codes.NOT_SERVING, "no certificate can be made now: Helen's log says why")
+            log.error("cannot issue a certificate: %s", error, extra=about(agent=name))
+            return Refusal(codes.NOT_SERVING, "no certificate can be issued now: see Helen's log for the reason")
 
     def renew_own(self, certificate: Path, now: float) -> bool:
-        """Sign Helen's own certificate anew, if a third of its life is left, and it is one of ours. True: it was."""
+        """Renew Helen's own certificate if a third of its validity is left, and this CA signed it. True: it was."""
         with contextlib.suppress(Refusal, AuthorityError):
             old = _load_certificate(certificate)
             issuer = self._issuer(CA_FILE, CA_KEY_FILE)
@@ -152,54 +152,54 @@ class CertificateAuthority:
                 return True
         return False
 
-    def _enrol(self, ask: CertificateRequest, now: float) -> bytes:
-        token = read_token(ask.token)
+    def _enrol(self, asked: CertificateRequest, now: float) -> bytes:
+        token = read_token(asked.token)
         if token is None:
-            raise Refusal(codes.WRONG_CREDENTIALS, f"that is no token: {_NEW_TOKEN}")
+            raise Refusal(codes.WRONG_CREDENTIALS, f"this is not a token: {_NEW_TOKEN}")
         issuer = self._issuer()
         root = _load_certificate(self._folder / CA_FILE)
         with self._locked():
             kept = self._tokens.find(token)
             if kept is None or token.authority != _fingerprint(root):
-                raise Refusal(codes.WRONG_CREDENTIALS, f"the token is unknown, or was used: {_NEW_TOKEN}")
+                raise Refusal(codes.WRONG_CREDENTIALS, f"the token is unknown, or was used already: {_NEW_TOKEN}")
             if kept.expires <= now:
                 raise Refusal(codes.WRONG_CREDENTIALS, f"the token has expired: {_NEW_TOKEN}")
-            request = certificates.read_request(ask.csr)
+            request = certificates.read_request(asked.csr)
             if kept.name and kept.name != request.name:
                 raise Refusal(codes.NOT_ALLOWED, f"the token is for {kept.name}: enrol with --name {kept.name}")
-            if not kept.name and self._lives(request.name, now):
+            if not kept.name and self._has_valid(request.name, now):
                 raise Refusal(
                     codes.IN_USE, f"{request.name} is enrolled already: revoke it, or make a token with --name"
                 )
             if not self._tokens.use(token):
-                raise Refusal(codes.WRONG_CREDENTIALS, f"the token was used: {_NEW_TOKEN}")
+                raise Refusal(codes.WRONG_CREDENTIALS, f"the token was used already: {_NEW_TOKEN}")
             return self._sign(issuer, request, now)
 
-    def _renew(self, ask: CertificateRequest, name: str, serial: str, now: float) -> bytes:
-        if ask.token:
-            raise Refusal(codes.MALFORMED, "a renewal needs no token: the certificate says who asks")
-        request = certificates.read_request(ask.csr)
+    def _renew(self, asked: CertificateRequest, name: str, serial: str, now: float) -> bytes:
+        if asked.token:
+            raise Refusal(codes.MALFORMED, "a renewal needs no token: the certificate identifies the agent")
+        request = certificates.read_request(asked.csr)
         if request.name != name:
             raise Refusal(codes.NOT_ALLOWED, f"a renewal keeps its name, {name}; another name needs a token")
         issuer = self._issuer()
         with self._locked():
-            self._now_revoked.refresh()
-            # Without a serial nobody knows which certificate asks: one of the name must still count, then.
-            over = self._now_revoked.covers(name, serial, 0.0) if serial else self._over(name, now)
-            if over:
+            self._signing_revocations.refresh()
+            # Without a serial it is unknown which certificate the agent has: one of the name must then be valid.
+            revoked = self._signing_revocations.revokes(name, serial, 0.0) if serial else self._is_revoked(name, now)
+            if revoked:
                 raise Refusal(codes.NOT_ALLOWED, f"the certificate of {name} is revoked: enrol again with a token")
             return self._sign(issuer, request, now)
 
     def _sign(self, issuer: Issuer, request: SigningRequest, now: float) -> bytes:
-        """Within the lock. The record first: what is not on record could not be shown to whoever revokes it."""
-        self._now_revoked.refresh()
-        before_us = self._now_revoked.before_us(request.name)
-        if before_us >= EVER_US:
-            raise Refusal(codes.NOT_ALLOWED, f"{request.name} is revoked, and Helen cannot read since when")
+        """Sign under the lock. The record is written first: only recorded certificates can be listed and revoked."""
+        self._signing_revocations.refresh()
+        before_us = self._signing_revocations.before_us(request.name)
+        if before_us >= FOREVER_US:
+            raise Refusal(codes.NOT_ALLOWED, f"{request.name} is revoked, and its revocation file is unreadable")
         record = self._record(request.name, now)
         if len(record.certificates) >= MAX_LIVE_CERTIFICATES:
-            raise Refusal(codes.TOO_MANY, f"{request.name} has {MAX_LIVE_CERTIFICATES} certificates that still hold")
-        # After the revocation whatever the clock says: a clock that went back must not make a new one stillborn.
+            raise Refusal(codes.TOO_MANY, f"{request.name} has {MAX_LIVE_CERTIFICATES} valid certificates already")
+        # Later than the revocation in any case: if the clock went back, a new certificate must not be revoked at once.
         serial = certificates.new_serial(max(int(now * 1e6), before_us + 1))
         signed = certificates.agent_certificate(issuer, request, serial, now, self._agent_days)
         issued = Issued(f"{serial:X}", now, certificates.wall(signed.not_valid_after_utc))
@@ -213,18 +213,18 @@ class CertificateAuthority:
         )
         return certificates.pem_of(signed, issuer.certificate).encode()
 
-    def _over(self, name: str, now: float) -> bool:
+    def _is_revoked(self, name: str, now: float) -> bool:
         """True if the name was revoked, and nothing was signed for it since."""
-        return self._now_revoked.touches(name) and not self._lives(name, now)
+        return self._signing_revocations.has_entry(name) and not self._has_valid(name, now)
 
-    def _lives(self, name: str, now: float) -> bool:
-        """True if somebody may hold a certificate of this name that still counts."""
-        revoked = self._now_revoked
+    def _has_valid(self, name: str, now: float) -> bool:
+        """True if there may be a valid certificate of this name."""
+        revoked = self._signing_revocations
         revoked.refresh()
-        return any(not revoked.covers(name, each.serial, each.issued) for each in self._record(name, now).certificates)
+        return any(not revoked.revokes(name, each.serial, each.issued) for each in self._record(name, now).certificates)
 
     def _record(self, name: str, now: float) -> IssuedRecord:
-        """What is on record of a name and has not expired; what cannot be read is an error, not an empty record."""
+        """The certificates of a name that have not expired. An unreadable file is an error, not an empty record."""
         try:
             record = msgspec.json.decode(self._record_path(name).read_bytes(), type=IssuedRecord)
         except FileNotFoundError:
@@ -244,7 +244,7 @@ class CertificateAuthority:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """One at a time over all threads and processes; a process that dies lets go by dying."""
+        """Only one of all threads and processes at a time; the lock of a process that dies is released."""
         descriptor = os.open(self._folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -254,13 +254,13 @@ class CertificateAuthority:
 
 
 def create_authority(folder: Path, names: Sequence[str], now: float) -> CertificateAuthority:
-    """Make an authority, and Helen's certificate for these names. AuthorityError: there is one, or it cannot be."""
+    """Create a CA, and Helen's certificate for these host names. AuthorityError: there is one, or it cannot be done."""
     found = [name for name in FILES if (folder / name).exists()]
     if found:
-        raise AuthorityError(f"{folder} has {found[0]} already, and nothing was changed; choose another folder")
-    places = certificates.places(names)
-    issuer = certificates.new_issuer(now)
-    agents = certificates.agents_issuer(issuer, now)
+        raise AuthorityError(f"{folder} has {found[0]} already; nothing was changed. Choose another folder")
+    places = certificates.subject_alternative_names(names)
+    issuer = certificates.new_root_ca(now)
+    agents = certificates.new_agents_ca(issuer, now)
     key = certificates.new_key()
     own = certificates.helen_certificate(issuer, key.public_key(), places, now)
     try:
@@ -277,22 +277,22 @@ def create_authority(folder: Path, names: Sequence[str], now: float) -> Certific
     return CertificateAuthority(folder)
 
 
-def _read_ask(body: bytes) -> CertificateRequest:
+def _decode_request(body: bytes) -> CertificateRequest:
     try:
         return msgspec.json.decode(body, type=CertificateRequest, strict=True)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise Refusal(codes.MALFORMED, "enrol carries a JSON object with `token` and `csr`") from error
+        raise Refusal(codes.MALFORMED, "enrol needs a JSON object with `token` and `csr`") from error
 
 
 def _load_certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except FileNotFoundError:
-        raise AuthorityError(f"there is no {path.name} in {path.parent}; `scale0 helen init` makes one") from None
+        raise AuthorityError(f"there is no {path.name} in {path.parent}; `scale0 helen init` creates one") from None
     except OSError as error:
-        raise AuthorityError(f"cannot read {path}: {error.strerror}; check who owns it") from error
+        raise AuthorityError(f"cannot read {path}: {error.strerror}; check its owner and permissions") from error
     except ValueError:
-        raise AuthorityError(f"{path} is no certificate in PEM; bring back a copy of it") from None
+        raise AuthorityError(f"{path} is not a PEM certificate; restore it from a backup") from None
 
 
 def _fingerprint(certificate: x509.Certificate) -> bytes:
@@ -302,17 +302,3 @@ def _fingerprint(certificate: x509.Certificate) -> bytes:
 def _write(path: Path, text: str) -> None:
     write_secret(path, text)
     sync_directory(path.parent)
-
-
-__all__ = [
-    "AGENTS_CA_FILE",
-    "CA_FILE",
-    "CA_KEY_FILE",
-    "HELEN_FILE",
-    "HELEN_KEY_FILE",
-    "AuthorityError",
-    "CertificateAuthority",
-    "EnrolmentToken",
-    "create_authority",
-    "plain_serial",
-]

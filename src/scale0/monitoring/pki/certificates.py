@@ -1,8 +1,7 @@
-"""Keys, requests and certificates of Helen's authority.
+"""Keys, certificate signing requests (CSR) and certificates of Helen's CA.
 
-Lives here: what is asked for, what is signed, and how long it holds. Never here: files, or who may have a certificate.
-Invariants: nothing of a request but its key and its name reaches a certificate; a certificate for an agent cannot serve
-as Helen's, nor the other way round; the serial of each says to the microsecond when it was signed.
+Invariants: only the key and the name of a request reach a certificate; the certificate of an agent cannot be used as
+Helen's, nor the other way round; each serial number contains the time of signing in microseconds.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity
 
 MAX_CN_CHARS: Final = 64
-"""X.509's own limit for a common name: an agent's name is no longer."""
+"""X.509's limit for a common name, and so the limit for an agent's name."""
 MAX_REQUEST_CHARS: Final = 16_384
-"""Of a request in PEM: one with the largest key that is taken has a quarter of it."""
+"""Of a CSR in PEM: one with the largest accepted key has a quarter of it."""
 MIN_RSA_BITS: Final = 2_048
 MAX_RSA_BITS: Final = 4_096
-"""Beyond it, verifying would cost more than it is worth."""
+"""Above it, verification costs too much."""
 
-AUTHORITY_DAYS: Final = 20 * 365
-"""An authority that expires takes every agent with it."""
+CA_DAYS: Final = 20 * 365
+"""When a CA expires, all its agents lose access."""
 HELEN_DAYS: Final = 730
 AGENT_DAYS: Final = 30
-"""Renewed at a third of it left; a lost key is worth nothing after it."""
+"""Renewed when a third is left; a stolen key is useless afterwards."""
 EARLY_SECONDS: Final = 3_600
-"""Certificates hold from an hour before they are signed, for clocks that are behind, or go back."""
+"""Certificates are valid from an hour before they are signed, for clocks that are behind or go back."""
 
 _TAG: Final = 0x5330
-"""The first two bytes of a serial of ours."""
+"""The first two bytes of our serial numbers."""
 _TIME_BITS: Final = 64
-_CHANCE_BITS: Final = 80
+_RANDOM_BITS: Final = 80
 _WEAK_HASHES: Final = (hashes.MD5, hashes.SHA1)
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
@@ -53,33 +52,33 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519Public
 
 
 class SigningRequest(msgspec.Struct, frozen=True):
-    """What a signing request asks for, as far as it counts."""
+    """The fields of a CSR that are used."""
 
     name: str
     key: PublicKey
 
 
 class Issuer(msgspec.Struct, frozen=True):
-    """An authority: its certificate, and the key that signs."""
+    """A CA: its certificate, and the key that signs."""
 
     certificate: x509.Certificate
     key: PrivateKey
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A fresh key, ECDSA on P-256."""
+    """A new ECDSA key on P-256."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: PrivateKey) -> str:
-    """A secret: for files of mode 0600 alone."""
+    """A secret: write it only to files of mode 0600."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
 
 
 def read_key(pem: bytes) -> PrivateKey:
-    """A key from its file. ValueError: it is none that can be used here."""
+    """A private key in PEM. ValueError: it cannot be used here."""
     try:
         key = serialization.load_pem_private_key(pem, None)
     except (TypeError, UnsupportedAlgorithm) as error:
@@ -95,18 +94,18 @@ def pem_of(*certificates: x509.Certificate) -> str:
 
 
 def fingerprint(der: bytes) -> bytes:
-    """The SHA-256 of a certificate: what a token names an authority by."""
+    """The SHA-256 of a certificate: it identifies a CA in a token."""
     return hashlib.sha256(der).digest()
 
 
 def request_pem(key: PrivateKey, name: str) -> str:
-    """A request to sign this key under this name. ValueError: no certificate can have the name."""
+    """A CSR for this key and name. ValueError: invalid name."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(_common_name(name))
     return builder.sign(key, _hash_for(key)).public_bytes(serialization.Encoding.PEM).decode()
 
 
 def read_request(pem: str) -> SigningRequest:
-    """A request from anybody. Refusal says what is wrong with it."""
+    """Validate a CSR from an untrusted client. Refusal says what is wrong with it."""
     if len(pem) > MAX_REQUEST_CHARS:
         raise Refusal(codes.TOO_BIG, f"the certificate request has more than {MAX_REQUEST_CHARS} characters")
     try:
@@ -116,15 +115,15 @@ def read_request(pem: str) -> SigningRequest:
         genuine = request.is_signature_valid
         weak = isinstance(request.signature_hash_algorithm, _WEAK_HASHES)
     except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature) as error:
-        raise Refusal(codes.MALFORMED, "the certificate request cannot be read: PEM of PKCS #10 is wanted") from error
+        raise Refusal(codes.MALFORMED, "the certificate request cannot be parsed: PKCS #10 in PEM is needed") from error
     if not genuine or weak:
-        raise Refusal(codes.MALFORMED, "the certificate request is not signed by its own key, or by a weak hash")
+        raise Refusal(codes.MALFORMED, "the certificate request is not signed by its own key, or with a weak hash")
     if len(names) != 1 or not isinstance(names[0], str) or not _is_name(names[0]):
-        raise Refusal(codes.MALFORMED, f"the certificate request must name one CN: {NAME_WORDS}")
-    return SigningRequest(names[0], _strong(key))
+        raise Refusal(codes.MALFORMED, f"the certificate request must have one CN: {NAME_RULE}")
+    return SigningRequest(names[0], _accepted(key))
 
 
-NAME_WORDS: Final = f"1 to {MAX_CN_CHARS} characters of A-Z a-z 0-9 . _ : -"
+NAME_RULE: Final = f"1 to {MAX_CN_CHARS} characters of A-Z a-z 0-9 . _ : -"
 
 
 def _is_name(text: str) -> bool:
@@ -132,12 +131,12 @@ def _is_name(text: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """ValueError if no agent can be called so."""
+    """Raise ValueError if this is not a valid agent name."""
     if not _is_name(name):
-        raise ValueError(f"an agent's name is {NAME_WORDS}")
+        raise ValueError(f"an agent's name is {NAME_RULE}")
 
 
-def _strong(key: object) -> PublicKey:
+def _accepted(key: object) -> PublicKey:
     match key:
         case ec.EllipticCurvePublicKey() if isinstance(key.curve, _CURVES):
             return key
@@ -147,50 +146,50 @@ def _strong(key: object) -> PublicKey:
             return key
     raise Refusal(
         codes.MALFORMED,
-        f"the key is too weak or of a kind that is not taken: use P-256, Ed25519, or RSA of {MIN_RSA_BITS} bits",
+        f"the key is too weak or of an unsupported type: use P-256, Ed25519, or RSA with at least {MIN_RSA_BITS} bits",
     )
 
 
-# ---- serials
+# ---- serial numbers
 
 
 def new_serial(issued_us: int) -> int:
-    """A serial that says when, and that nobody can guess."""
-    return ((_TAG << _TIME_BITS | issued_us) << _CHANCE_BITS) | secrets.randbits(_CHANCE_BITS)
+    """An unguessable serial number that contains the time of signing."""
+    return ((_TAG << _TIME_BITS | issued_us) << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
 
 
 def issued_us_of(serial: int) -> int | None:
-    """When a certificate of this serial was signed; None: it is not one of ours."""
-    if serial >> (_TIME_BITS + _CHANCE_BITS) != _TAG:
+    """The time of signing of a serial number; None: it is not one of ours."""
+    if serial >> (_TIME_BITS + _RANDOM_BITS) != _TAG:
         return None
-    return (serial >> _CHANCE_BITS) & ((1 << _TIME_BITS) - 1)
+    return (serial >> _RANDOM_BITS) & ((1 << _TIME_BITS) - 1)
 
 
 # ---- certificates
 
 
-def new_issuer(now: float) -> Issuer:
-    """An authority that signs itself: for Helen's certificate, and for that of `agents_issuer`."""
+def new_root_ca(now: float) -> Issuer:
+    """A self-signed CA, for Helen's certificate and for the CA of agents."""
     key = new_key()
     name = _common_name(f"Scale0 authority {secrets.token_hex(4)}")
-    return Issuer(_authority(name, name, key, key, 1, now), key)
+    return Issuer(_ca_certificate(name, name, key, key, 1, now), key)
 
 
-def agents_issuer(root: Issuer, now: float) -> Issuer:
-    """The authority that signs for agents.
+def new_agents_ca(root: Issuer, now: float) -> Issuer:
+    """The CA that signs the certificates of agents.
 
-    Another one than Helen's, so that it is not among what an agent trusts: OpenSSL sends along whatever it finds there,
-    and Helen would keep it once for each connection.
+    It is not the root CA, so that it is not among those that an agent trusts: OpenSSL sends every certificate of the
+    chain that it finds there, and Helen would keep it in memory for each connection.
     """
     key = new_key()
     name = _common_name(f"Scale0 agents {secrets.token_hex(4)}")
-    return Issuer(_authority(name, root.certificate.subject, key, root.key, 0, now), key)
+    return Issuer(_ca_certificate(name, root.certificate.subject, key, root.key, 0, now), key)
 
 
-def _authority(
+def _ca_certificate(
     subject: x509.Name, issuer: x509.Name, key: PrivateKey, signer: PrivateKey, path_length: int, now: float
 ) -> x509.Certificate:
-    builder = _draft(subject, issuer, key.public_key(), new_serial(_us(now)), now, AUTHORITY_DAYS)
+    builder = _builder(subject, issuer, key.public_key(), new_serial(_us(now)), now, CA_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=path_length), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -201,46 +200,45 @@ def _authority(
 def agent_certificate(
     issuer: Issuer, request: SigningRequest, serial: int, now: float, days: float
 ) -> x509.Certificate:
-    """For an agent: to connect with, and for nothing else."""
+    """A certificate for an agent: only for client authentication."""
     builder = _leaf(issuer, _common_name(request.name), request.key, serial, now, days)
-    return _signed(builder.add_extension(_for(ExtendedKeyUsageOID.CLIENT_AUTH), critical=False), issuer)
+    return _signed(builder.add_extension(_purpose(ExtendedKeyUsageOID.CLIENT_AUTH), critical=False), issuer)
 
 
 def helen_certificate(
     issuer: Issuer, key: PublicKey, names: Iterable[x509.GeneralName], now: float
 ) -> x509.Certificate:
-    """For Helen: to be connected to by these names, and for nothing else."""
+    """A certificate for Helen: only for server authentication, under these names."""
     builder = _leaf(issuer, _common_name("helen"), key, new_serial(_us(now)), now, HELEN_DAYS)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return _signed(builder.add_extension(_for(ExtendedKeyUsageOID.SERVER_AUTH), critical=False), issuer)
+    return _signed(builder.add_extension(_purpose(ExtendedKeyUsageOID.SERVER_AUTH), critical=False), issuer)
 
 
-def places(names: Sequence[str]) -> list[x509.GeneralName]:
-    """Host names and addresses, each once, as a certificate has them. ValueError names one that is neither."""
+def subject_alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
+    """Host names and IP addresses, each once, as general names. ValueError names one that is neither."""
     found: dict[str, x509.GeneralName] = {}
     for name in names:
         try:
             found[name] = x509.IPAddress(ipaddress.ip_address(name.strip("[]")))
         except ValueError:
             if not name.isascii() or not name or not all(part for part in name.split(".")):
-                raise ValueError(f"{name!r} is no host name and no address") from None
+                raise ValueError(f"{name!r} is not a host name or an address") from None
             found[name] = x509.DNSName(name)
     return list(found.values())
 
 
 def wall(moment: datetime.datetime) -> float:
-    """Seconds since the epoch."""
     return moment.timestamp()
 
 
 def renewal_at(certificate: x509.Certificate) -> float:
-    """When a third of its life is left, in seconds since the epoch."""
+    """When a third of its validity is left, in seconds since the epoch."""
     begin, end = wall(certificate.not_valid_before_utc), wall(certificate.not_valid_after_utc)
     return end - (end - begin) / 3
 
 
-def name_of(certificate: x509.Certificate) -> str:
-    """Its one CN; blank: it has none, or several."""
+def common_name_of(certificate: x509.Certificate) -> str:
+    """Its CN; blank: it has none, or several."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if len(names) == 1 else ""
 
@@ -257,7 +255,7 @@ def _hash_for(key: PrivateKey) -> hashes.SHA256 | None:
     return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
 
 
-def _draft(
+def _builder(
     subject: x509.Name, issuer: x509.Name, key: PublicKey, serial: int, now: float, days: float
 ) -> x509.CertificateBuilder:
     begin = datetime.datetime.fromtimestamp(int(now) - EARLY_SECONDS, datetime.UTC)
@@ -277,7 +275,7 @@ def _leaf(
     issuer: Issuer, subject: x509.Name, key: PublicKey, serial: int, now: float, days: float
 ) -> x509.CertificateBuilder:
     signer = issuer.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    builder = _draft(subject, issuer.certificate.subject, key, serial, now, days)
+    builder = _builder(subject, issuer.certificate.subject, key, serial, now, days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
@@ -289,7 +287,7 @@ def _signed(builder: x509.CertificateBuilder, issuer: Issuer) -> x509.Certificat
     return builder.sign(issuer.key, _hash_for(issuer.key))
 
 
-def _for(purpose: x509.ObjectIdentifier) -> x509.ExtendedKeyUsage:
+def _purpose(purpose: x509.ObjectIdentifier) -> x509.ExtendedKeyUsage:
     return x509.ExtendedKeyUsage([purpose])
 
 

@@ -1,8 +1,8 @@
-"""How an agent gets its certificate, and a new one before the old one ends.
+"""The agent's side of enrolment: how it gets its certificate, and renews it.
 
-Lives here: the agent's side of `enrol`, its key and its files. Never here: Helen's side. Invariants: the token is sent
-to nobody but the authority that it names, and that is known before it is sent; a key is on disk for its owner alone and
-never leaves it; a renewal changes one file, at once, so that a kill at any moment leaves a pair that fits.
+Invariants: the token is sent only to the CA that it names, which is verified before; a private key is on disk for its
+owner alone and never leaves the machine; a renewal replaces one file atomically, so that certificate and key always
+match.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ KEY_FILE: Final = "agent-key.pem"
 CA_FILE: Final = "ca.pem"
 
 DEADLINE_SECONDS: Final = 30.0
-"""For a whole conversation with one Helen."""
+"""For a whole request to one Helen."""
 MAX_CHAIN_BYTES: Final = 65_536
 CHUNK_BYTES: Final = 16_384
 
 
 class EnrolError(Scale0Error):
-    """No certificate came of it: what happened, and what to do next. Never anything secret."""
+    """Enrolment failed: the reason, and the next step. Never anything secret."""
 
     def __init__(self, what: str, next_step: str = "", unreachable: bool = False) -> None:
         super().__init__(what)
@@ -53,7 +53,7 @@ class EnrolError(Scale0Error):
 
 
 class CertificateFiles(msgspec.Struct, frozen=True):
-    """What enrolling wrote."""
+    """The files that enrolment wrote."""
 
     name: str
     config: Path
@@ -65,7 +65,7 @@ class CertificateFiles(msgspec.Struct, frozen=True):
 
 
 class EnrolmentEndpoint(msgspec.Struct, frozen=True):
-    """Where a Helen is."""
+    """The address of a Helen."""
 
     host: str
     port: int
@@ -76,36 +76,36 @@ class EnrolmentEndpoint(msgspec.Struct, frozen=True):
 
     @property
     def bare(self) -> str:
-        """Without the brackets of an address."""
+        """Without the brackets of an IPv6 address."""
         return self.host.strip("[]")
 
 
 def enrol(
-    place: EnrolmentEndpoint, token: EnrolmentToken, name: str, folder: Path, replace: bool = False
+    endpoint: EnrolmentEndpoint, token: EnrolmentToken, name: str, folder: Path, replace: bool = False
 ) -> CertificateFiles:
-    """Get a certificate for `name` from the Helen there, and write what an agent starts from. EnrolError if not."""
+    """Get a certificate for `name` from this Helen, and write the files of an agent. Raises EnrolError."""
     try:
         certificates.check_name(name)
     except ValueError as error:
-        raise EnrolError(f"{name!r} cannot be: {error}", "choose one with --name") from None
-    config_text = _config_text(place, folder.absolute())
+        raise EnrolError(f"invalid name {name!r}: {error}", "choose one with --name") from None
+    config_text = _config_text(endpoint, folder.absolute())
     _prepare(folder, replace)
     key = certificates.new_key()
-    unsure = folder / f"{KEY_FILE}.new"
+    new_key_file = folder / f"{KEY_FILE}.new"
     try:
-        _write(unsure, certificates.key_pem(key))  # before the token is used up: a full disk must not cost it
-        ca = learn_authority(place, token.authority)
+        _write(new_key_file, certificates.key_pem(key))  # before the token is consumed: a full disk must not waste it
+        ca = fetch_ca(endpoint, token.authority)
         body = {"token": token.text(), "csr": certificates.request_pem(key, name)}
-        chain = _ask(place, _context(ca), body)
+        chain = _request(endpoint, _context(ca), body)
         leaf = _accept(chain, ca, key, name)
         _write(folder / CA_FILE, certificates.pem_of(ca))
-        # The certificate alone: Helen knows who signed it, and would keep what else is sent for each connection.
+        # Only the leaf: Helen has the rest of the chain, and would keep what is sent for each connection.
         _write(folder / CERTIFICATE_FILE, certificates.pem_of(leaf))
-        unsure.replace(folder / KEY_FILE)
+        new_key_file.replace(folder / KEY_FILE)
     except OSError as error:
         raise EnrolError(f"cannot write to {folder}: {error.strerror}", "name another folder with --dir") from error
     finally:
-        unsure.unlink(missing_ok=True)
+        new_key_file.unlink(missing_ok=True)
     config = folder / CONFIG_FILE
     if not config.exists():
         _write(config, config_text)
@@ -115,55 +115,55 @@ def enrol(
 
 
 def renewal_at(certificate: Path) -> float:
-    """When to renew it: a third of its life is left. Wall clock; EnrolError if it cannot be read."""
+    """When to renew it: when a third of its validity is left. Wall clock. Raises EnrolError."""
     return certificates.renewal_at(_read(certificate, x509.load_pem_x509_certificate))
 
 
 def renew(config: AgentConfig) -> float:
-    """Ask each Helen of an agent's file in turn for a new certificate, with the same key; until when it holds."""
+    """Renew the certificate, with the same key, at the first Helen that does it; returns the end of its validity."""
     certificate = Path(config.certificate)
     old = _read(certificate, x509.load_pem_x509_certificate)
     key = _read(Path(config.private_key), certificates.read_key)
     ca = _read(Path(config.server_ca), x509.load_pem_x509_certificate)
-    name = certificates.name_of(old)
+    name = certificates.common_name_of(old)
     body = {"csr": certificates.request_pem(key, name)}
     failed: EnrolError | None = None
     for host, port in config.helen_addresses():
         try:
-            chain = _ask(EnrolmentEndpoint(host, port), _context(ca, config), body)
+            chain = _request(EnrolmentEndpoint(host, port), _context(ca, config), body)
             leaf = _accept(chain, ca, key, name)
             if leaf.not_valid_after_utc < old.not_valid_after_utc:
-                raise EnrolError("what Helen sent ends sooner than what we have", "look at the clock of her machine")
+                raise EnrolError("the new certificate ends before the old one", "check the clock of Helen's machine")
         except EnrolError as error:
             failed = error
             continue
         _write(certificate, certificates.pem_of(leaf))
         return certificates.wall(leaf.not_valid_after_utc)
-    raise failed or EnrolError("the agent's file names no Helen", "add `helen = HOST` to it")
+    raise failed or EnrolError("the agent's configuration names no Helen", "add `helen = HOST` to it")
 
 
 def renew_if_due(config: AgentConfig, now: float) -> float | None:
-    """Renew when a third of the life is left: until when the new one holds. None: it is not due."""
+    """Renew if a third of the validity is left: returns the end of the new one. None: it is not due."""
     return renew(config) if renewal_at(Path(config.certificate)) <= now else None
 
 
-def learn_authority(place: EnrolmentEndpoint, wanted: bytes) -> x509.Certificate:
-    """The authority that the Helen there shows, if it is the wanted one. Nothing is sent."""
+def fetch_ca(endpoint: EnrolmentEndpoint, wanted: bytes) -> x509.Certificate:
+    """The CA certificate that this Helen presents, if it has the wanted fingerprint. Nothing is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nobody is known yet: the hash in the token decides
-    with _connect(place, context, time.monotonic() + DEADLINE_SECONDS) as connection:
-        for der in _shown_chain(connection):
+    context.verify_mode = ssl.CERT_NONE  # the CA is unknown yet: the fingerprint in the token decides
+    with _connect(endpoint, context, time.monotonic() + DEADLINE_SECONDS) as connection:
+        for der in _presented_chain(connection):
             if certificates.fingerprint(der) == wanted:
                 return x509.load_der_x509_certificate(der)
     raise EnrolError(
-        f"{place} is not the Helen that the token is for: her authority has another hash. Nothing was sent",
-        "check the address, or make a token on that Helen's machine with `scale0 helen token`",
+        f"{endpoint} is not the Helen of this token: her CA has another fingerprint. Nothing was sent",
+        "check the address, or create a token on that Helen's machine with `scale0 helen token`",
     )
 
 
-# ---- the conversation
+# ---- the request
 
 
 def _context(ca: x509.Certificate, config: AgentConfig | None = None) -> ssl.SSLContext:
@@ -175,9 +175,7 @@ def _context(ca: x509.Certificate, config: AgentConfig | None = None) -> ssl.SSL
         try:
             context.load_cert_chain(config.certificate, config.private_key, password=_no_password)
         except (OSError, ValueError) as error:
-            raise EnrolError(
-                "the agent's certificate and key do not fit each other", "enrol again with a new token"
-            ) from error
+            raise EnrolError("the agent's certificate and key do not match", "enrol again with a new token") from error
     return context
 
 
@@ -185,31 +183,31 @@ def _no_password() -> str:
     raise ValueError("an agent's key must not be encrypted")
 
 
-def _connect(place: EnrolmentEndpoint, context: ssl.SSLContext, deadline: float) -> ssl.SSLSocket:
+def _connect(endpoint: EnrolmentEndpoint, context: ssl.SSLContext, deadline: float) -> ssl.SSLSocket:
     try:
-        plain = socket.create_connection((place.bare, place.port), timeout=_left(deadline, place))
+        plain = socket.create_connection((endpoint.bare, endpoint.port), timeout=_left(deadline, endpoint))
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "no such host"
         raise EnrolError(
-            f"cannot connect to {place}: {reason}", "is Helen running there? see `scale0 helen --help`", True
+            f"cannot connect to {endpoint}: {reason}", "is Helen running there? see `scale0 helen --help`", True
         ) from error
     try:
-        plain.settimeout(_left(deadline, place))
-        return context.wrap_socket(plain, server_hostname=place.bare)
+        plain.settimeout(_left(deadline, endpoint))
+        return context.wrap_socket(plain, server_hostname=endpoint.bare)
     except ssl.SSLCertVerificationError as error:
         raise EnrolError(
-            f"the certificate of {place} does not hold: {error.verify_message}",
-            "use a name that Helen's certificate has, or make one with `scale0 helen init DIR --name HOST`",
+            f"the certificate of {endpoint} is not valid: {error.verify_message}",
+            "use a name in Helen's certificate, or create one with `scale0 helen init DIR --name HOST`",
         ) from error
     except (OSError, ValueError) as error:
-        raise EnrolError(f"{place} does not speak TLS 1.3 with us: {_reason(error)}", "check the port", True) from error
+        raise EnrolError(f"no TLS 1.3 connection to {endpoint}: {_reason(error)}", "check the port", True) from error
     finally:
-        # wrap_socket takes the descriptor over; where it raised, this closes it.
+        # wrap_socket takes over the descriptor; if it raised, this closes it.
         plain.close()
 
 
-def _shown_chain(connection: ssl.SSLSocket) -> list[bytes]:
-    """The certificates that the other end showed, unverified, as DER."""
+def _presented_chain(connection: ssl.SSLSocket) -> list[bytes]:
+    """The certificates of the other side, unverified, as DER."""
     shown = getattr(connection, "get_unverified_chain", None)  # public from Python 3.13 on
     if shown is not None:
         return [bytes(each) for each in shown()]
@@ -217,61 +215,61 @@ def _shown_chain(connection: ssl.SSLSocket) -> list[bytes]:
     return [each.public_bytes(_ssl.ENCODING_DER) for each in inner.get_unverified_chain() or ()]
 
 
-def _ask(place: EnrolmentEndpoint, context: ssl.SSLContext, body: dict[str, str]) -> str:
-    """Say `enrol`, and hear the chain."""
+def _request(endpoint: EnrolmentEndpoint, context: ssl.SSLContext, body: dict[str, str]) -> str:
+    """Send `enrol`, and receive the chain."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    with _connect(place, context, deadline) as connection:
+    with _connect(endpoint, context, deadline) as connection:
         try:
             connection.sendall(encode(messages.Enrol(msgspec.json.encode(body))))
-            return _hear(place, connection, deadline)
+            return _receive(endpoint, connection, deadline)
         except TimeoutError as error:
-            raise EnrolError(f"{place} does not answer", "look at Helen's log", True) from error
+            raise EnrolError(f"{endpoint} does not answer", "see Helen's log", True) from error
         except OSError as error:
             raise EnrolError(
-                f"{place} ended the connection: {_reason(error)}", "is the certificate revoked? see Helen's log"
+                f"{endpoint} closed the connection: {_reason(error)}", "is the certificate revoked? see Helen's log"
             ) from error
 
 
-def _hear(place: EnrolmentEndpoint, connection: ssl.SSLSocket, deadline: float) -> str:
+def _receive(endpoint: EnrolmentEndpoint, connection: ssl.SSLSocket, deadline: float) -> str:
     parser = Parser(to_helen=False)
-    heard_bytes = 0
-    while heard_bytes <= MAX_CHAIN_BYTES:
-        connection.settimeout(_left(deadline, place))
+    received_bytes = 0
+    while received_bytes <= MAX_CHAIN_BYTES:
+        connection.settimeout(_left(deadline, endpoint))
         data = connection.recv(CHUNK_BYTES)
         if not data:
-            raise EnrolError(f"{place} ended the connection without an answer", "look at Helen's log", True)
-        heard_bytes += len(data)
-        for word in parser.feed(data):
-            match word:
+            raise EnrolError(f"{endpoint} closed the connection without an answer", "see Helen's log", True)
+        received_bytes += len(data)
+        for message in parser.feed(data):
+            match message:
                 case messages.Enrolled(chain):
                     return chain.decode("ascii", "replace")
-                case messages.Error(message):
-                    raise EnrolError(f"Helen refuses: {in_one_line(message)}")
+                case messages.Error(text):
+                    raise EnrolError(f"Helen refuses: {in_one_line(text)}")
                 case ParseFault(reason):
-                    raise EnrolError(f"{place} does not speak as Helen does: {reason}", "check the port")
+                    raise EnrolError(f"{endpoint} does not speak Helen's protocol: {reason}", "check the port")
                 case _:
                     pass
-    raise EnrolError(f"{place} says more than a certificate needs", "check the port")
+    raise EnrolError(f"{endpoint} sent more than a certificate chain", "check the port")
 
 
-def _left(deadline: float, place: EnrolmentEndpoint) -> float:
+def _left(deadline: float, endpoint: EnrolmentEndpoint) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise EnrolError(f"{place} does not answer within {DEADLINE_SECONDS:.0f} s", "look at Helen's log", True)
+        raise EnrolError(f"{endpoint} does not answer within {DEADLINE_SECONDS:.0f} s", "see Helen's log", True)
     return left
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
-    return getattr(error, "strerror", None) or "it was cut"
+    return getattr(error, "strerror", None) or "connection lost"
 
 
-# ---- what came, and the files
+# ---- the certificate and the files
 
 
 def _accept(chain: str, ca: x509.Certificate, key: certificates.PrivateKey, name: str) -> x509.Certificate:
-    """The leaf of a chain, if it is ours in every respect: what does not fit must not take the old one's place."""
+    """The leaf of a chain, if it matches CA, key and name: nothing else may replace the old certificate."""
     try:
         leaf, *others = x509.load_pem_x509_certificates(chain.encode())
         signed = leaf
@@ -279,9 +277,9 @@ def _accept(chain: str, ca: x509.Certificate, key: certificates.PrivateKey, name
             signed.verify_directly_issued_by(signer)
             signed = signer
     except (ValueError, TypeError, InvalidSignature) as error:
-        raise EnrolError("what Helen sent is no certificate of her authority", "look at Helen's log") from error
-    if leaf.public_key() != key.public_key() or certificates.name_of(leaf) != name:
-        raise EnrolError("Helen sent a certificate for another key or name", "look at Helen's log")
+        raise EnrolError("Helen sent a certificate that her CA did not sign", "see Helen's log") from error
+    if leaf.public_key() != key.public_key() or certificates.common_name_of(leaf) != name:
+        raise EnrolError("Helen sent a certificate for another key or name", "see Helen's log")
     return leaf
 
 
@@ -289,19 +287,19 @@ def _prepare(folder: Path, replace: bool) -> None:
     found = [each for each in (KEY_FILE, CERTIFICATE_FILE) if (folder / each).exists()]
     if found and not replace:
         raise EnrolError(
-            f"{folder} has {found[0]} already, and nothing was changed",
-            "name another folder with --dir, or take its place with --force",
+            f"{folder} has {found[0]} already; nothing was changed",
+            "name another folder with --dir, or replace its files with --force",
         )
     try:
         folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     except OSError as error:
-        raise EnrolError(f"cannot make {folder}: {error.strerror}", "name another folder with --dir") from error
+        raise EnrolError(f"cannot create {folder}: {error.strerror}", "name another folder with --dir") from error
 
 
-def _config_text(place: EnrolmentEndpoint, folder: Path) -> str:
+def _config_text(endpoint: EnrolmentEndpoint, folder: Path) -> str:
     lines = (
         "# An agent: `scale0 agent --config` runs it. Every key is in docs/configuration.md.",
-        f"helen = {_quoted(str(place))}",
+        f"helen = {_quoted(str(endpoint))}",
         f"certificate = {_quoted(str(folder / CERTIFICATE_FILE))}",
         f"private_key = {_quoted(str(folder / KEY_FILE))}",
         f"server_ca = {_quoted(str(folder / CA_FILE))}",
@@ -317,7 +315,9 @@ def _config_text(place: EnrolmentEndpoint, folder: Path) -> str:
     try:
         parse(text.encode("utf-8", "surrogateescape"), "zpl", AgentConfig)
     except ConfigError as error:
-        raise EnrolError(f"{folder} cannot stand in a file: {error.reasons[0]}", "choose another --dir") from error
+        raise EnrolError(
+            f"{folder} cannot be in a configuration: {error.reasons[0]}", "choose another --dir"
+        ) from error
     return text
 
 
@@ -337,11 +337,11 @@ def _read(path: Path, reader: Callable[[bytes], Any]) -> Any:
     except OSError as error:
         raise EnrolError(f"cannot read {path}: {error.strerror}", "enrol again with a new token") from error
     except ValueError as error:
-        raise EnrolError(f"{path} is not in PEM, or of an unknown kind", "enrol again with a new token") from error
+        raise EnrolError(f"{path} is not valid PEM, or of an unknown type", "enrol again with a new token") from error
 
 
 def main() -> int:
-    """`python -m scale0.monitoring.pki.enrolment FILE`: renew if due, outside the agent, so that it stays small."""
+    """`python -m scale0.monitoring.pki.enrolment FILE`: renew if due, in a process of its own."""
     try:
         config = read_config(Path(sys.argv[1]), AgentConfig)
         until = renew_if_due(config, time.time())

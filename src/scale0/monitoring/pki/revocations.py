@@ -1,8 +1,7 @@
-"""Which certificates no longer count.
+"""The revocation list: a folder with one file for each name.
 
-Lives here: the folder with a file per name, and what is known of it. Never here: a connection. Invariants: asking costs
-no I/O; a file that cannot be read revokes its name altogether; a certificate that was signed after its name was revoked
-is not touched by that.
+Invariants: a query needs no I/O; an unreadable file revokes all certificates of its name; a certificate signed after
+its name was revoked is valid.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from scale0.kernel.edge.secret_files import write_secret
 from scale0.monitoring.pki.certificates import issued_us_of
 from scale0.storage.data_dir import sync_directory
 
-EVER_US: Final = 2**63 - 1
+FOREVER_US: Final = 2**63 - 1
 SETTLED_SECONDS: Final = 2.0
-"""A folder that changed less than this ago is read again: its time stamp may stand for two changes."""
+"""A folder that changed more recently is read again: two changes may have one time stamp."""
 MAX_FILE_BYTES: Final = 1_048_576
 _SUFFIX: Final = ".json"
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{1,40}", re.ASCII)
@@ -31,20 +30,20 @@ class Revoked(msgspec.Struct, frozen=True):
     """What is revoked of one name."""
 
     before_us: int = 0
-    """All that was signed until then. Wall clock."""
+    """All certificates signed until then. Wall clock."""
     serials: tuple[str, ...] = ()
     """And these, hexadecimal, upper case, without leading zeros."""
 
 
-def plain_serial(text: str) -> str:
-    """A serial as it is kept. ValueError: it is none."""
+def normalized_serial(text: str) -> str:
+    """A serial number in the stored notation. ValueError: it is none."""
     if _HEX.fullmatch(text) is None:
-        raise ValueError(f"a serial is 1 to 40 hexadecimal digits, not {text[:60]!r}")
+        raise ValueError(f"a serial number has 1 to 40 hexadecimal digits, not {text[:60]!r}")
     return f"{int(text, 16):X}"
 
 
-class Revocations:
-    """What the folder says, as of the last `refresh`."""
+class RevocationList:
+    """The contents of the folder, as of the last `refresh`."""
 
     __slots__ = ("_folder", "_known", "_revoked", "_stamp")
 
@@ -56,7 +55,7 @@ class Revocations:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Look at the folder: True if anything changed. Cheap while nothing does; on any thread, one at a time."""
+        """Read the folder: True if anything changed. Cheap if nothing did; in any thread, one at a time."""
         try:
             stamp = self._folder.stat().st_mtime_ns
             if stamp == self._stamp:
@@ -65,7 +64,7 @@ class Revocations:
         except FileNotFoundError:
             stamp, entries = 0, []
         except OSError:
-            return False  # what was revoked stays so
+            return False  # revocations stay in force
         known: dict[str, tuple[int, int, int]] = {}
         revoked: dict[str, Revoked] = {}
         for entry in entries:
@@ -78,17 +77,17 @@ class Revocations:
             same = self._known.get(name) == known[name] and name in self._revoked
             revoked[name] = self._revoked[name] if same else _read(Path(entry.path))
         changed = revoked != self._revoked
-        self._known, self._revoked = known, revoked  # at once: `covers` may be asked on another thread
+        self._known, self._revoked = known, revoked  # in one step: `revokes` may be called in another thread
         self._stamp = stamp if time.time_ns() - stamp > SETTLED_SECONDS * 1e9 else -1
         return changed
 
-    def covers(self, name: str, serial: str, issued: float) -> bool:
-        """True if this certificate no longer counts. `issued` (wall) counts for one that is not of our signing."""
+    def revokes(self, name: str, serial: str, issued: float) -> bool:
+        """True if this certificate is revoked. `issued` (wall) is used for one that another CA signed."""
         found = self._revoked.get(name)
         if found is None:
             return False
         try:
-            serial = plain_serial(serial)
+            serial = normalized_serial(serial)
         except ValueError:
             return True
         if serial in found.serials:
@@ -96,8 +95,8 @@ class Revocations:
         issued_us = issued_us_of(int(serial, 16))
         return (int(issued * 1e6) if issued_us is None else issued_us) <= found.before_us
 
-    def touches(self, name: str) -> bool:
-        """True if anything of this name was ever revoked."""
+    def has_entry(self, name: str) -> bool:
+        """True if there is a revocation for this name."""
         return name in self._revoked
 
     def before_us(self, name: str) -> int:
@@ -110,7 +109,7 @@ class Revocations:
         self.refresh()
         old = self._revoked.get(name, Revoked())
         if serial:
-            kept = (*old.serials, plain_serial(serial))
+            kept = (*old.serials, normalized_serial(serial))
             new = msgspec.structs.replace(old, serials=tuple(sorted(set(kept))))
         else:
             new = Revoked(max(old.before_us, int(now * 1e6)), old.serials)
@@ -130,4 +129,4 @@ def _read(path: Path) -> Revoked:
         with path.open("rb") as file:
             return msgspec.json.decode(file.read(MAX_FILE_BYTES), type=Revoked)
     except (OSError, msgspec.DecodeError):
-        return Revoked(EVER_US)
+        return Revoked(FOREVER_US)
