@@ -1,5 +1,4 @@
-"""What must survive: one small interface, with a twin in memory and one in SQLite.
+"""Durable state behind one interface: `memory`, `sqlite` (the default) and `postgres` (shared by a group).
 
-Reading order: `writes` (all that a commit and an ask can say), `interface`, `memory`, `sqlite`. `sqlite` is the one
-place outside `io` that touches files: a store that did not would not be one.
+Read `rows`, `task_rows`, `task_queries` and `check_rows` for what a commit and a query contain, then `interface`.
 """

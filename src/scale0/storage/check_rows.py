@@ -1,9 +1,7 @@
-"""What Helen keeps of agents and their checks: what a commit can say of it, what can be asked, and what comes back.
+"""The rows that a Helen stores about agents and checks, and the writes and queries for them.
 
-Lives here: frozen data. Never here: how it is kept, or what a body means: bodies are the machines' own bytes. A put
-makes a row or takes the place of the one that was; a drop of a row that is not there is no error; no write touches
-another table than its own. Invariant: every list has an order and a place to go on from, so that a page is a page
-whatever was written meanwhile.
+Bodies are opaque bytes. A put inserts or replaces its row, a drop of a missing row is no error, and no write touches a
+second table. Every list is ordered and continues after a key, so concurrent writes do not shift its pages.
 """
 
 from __future__ import annotations
@@ -11,54 +9,58 @@ from __future__ import annotations
 import msgspec
 
 
-class PutAgent(msgspec.Struct, frozen=True):
-    """Remember an agent."""
-
+class AgentRow(msgspec.Struct, frozen=True):
     identity: str
     body: bytes
+
+
+class PutAgent(AgentRow, frozen=True):
+    """Store an agent."""
 
 
 class DropAgent(msgspec.Struct, frozen=True):
-    """Forget an agent's row; the states of its checks and its spools are dropped by writes of their own."""
+    """Delete an agent's row; the states of its checks and its spools are deleted by writes of their own."""
 
     identity: str
 
 
-class PutCheckState(msgspec.Struct, frozen=True):
-    """Remember how a check of an agent stands. The most frequent write of all: thousands a second."""
+class CheckStateRow(msgspec.Struct, frozen=True):
+    """The state of one check on one agent."""
 
     agent: str
     check: str
     body: bytes
 
 
-class DropCheckState(msgspec.Struct, frozen=True):
-    """Forget a check of an agent."""
+class PutCheckState(CheckStateRow, frozen=True):
+    """Store the state of a check. The most frequent write of all: thousands per second."""
 
+
+class DropCheckState(msgspec.Struct, frozen=True):
     agent: str
     check: str
 
 
-class PutSpool(msgspec.Struct, frozen=True):
-    """Remember which reports of an agent's spool are stored."""
+class SpoolRow(msgspec.Struct, frozen=True):
+    """Which reports of an agent's spool are stored."""
 
     agent: str
     spool: str
     seen: bytes
     heard_us: int
-    """When it was last heard of. Wall clock."""
+    """When its last report arrived. Wall clock."""
+
+
+class PutSpool(SpoolRow, frozen=True):
+    """Store which reports of a spool are stored."""
 
 
 class DropSpool(msgspec.Struct, frozen=True):
-    """Forget a spool."""
-
     agent: str
     spool: str
 
 
-class PutIncident(msgspec.Struct, frozen=True):
-    """Remember an incident; the same id again is the same incident, later."""
-
+class IncidentRow(msgspec.Struct, frozen=True):
     id: str
     agent: str
     check: str
@@ -68,22 +70,30 @@ class PutIncident(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class PutIncident(IncidentRow, frozen=True):
+    """Store an incident; a put with a known id replaces it."""
+
+
 class SweepIncidents(msgspec.Struct, frozen=True):
-    """Forget incidents that were closed at `before_us` or earlier, the first closed first, at most `limit`."""
+    """Delete at most `limit` incidents that were closed at `before_us` or earlier, the first closed first."""
 
     before_us: int
     limit: int
 
 
-class PutNotice(msgspec.Struct, frozen=True):
-    """Remember a notice that must go out."""
+class NoticeRow(msgspec.Struct, frozen=True):
+    """A notification that must be sent."""
 
     id: str
     body: bytes
 
 
+class PutNotice(NoticeRow, frozen=True):
+    """Store a notification that must be sent."""
+
+
 class DropNotice(msgspec.Struct, frozen=True):
-    """Forget a notice: it is out."""
+    """Delete a notification: it was sent."""
 
     id: str
 
@@ -102,57 +112,15 @@ CheckWrite = (
 )
 
 
-class AgentRow(msgspec.Struct, frozen=True):
-    """An agent as it is kept."""
-
-    identity: str
-    body: bytes
-
-
-class CheckStateRow(msgspec.Struct, frozen=True):
-    """How a check of an agent stands, as it is kept."""
-
-    agent: str
-    check: str
-    body: bytes
-
-
-class SpoolRow(msgspec.Struct, frozen=True):
-    """A spool as it is kept."""
-
-    agent: str
-    spool: str
-    seen: bytes
-    heard_us: int
-
-
-class IncidentRow(msgspec.Struct, frozen=True):
-    """An incident as it is kept."""
-
-    id: str
-    agent: str
-    check: str
-    opened_us: int
-    closed_us: int | None
-    body: bytes
-
-
-class NoticeRow(msgspec.Struct, frozen=True):
-    """A notice that must go out, as it is kept."""
-
-    id: str
-    body: bytes
-
-
 class ReadAgents(msgspec.Struct, frozen=True):
-    """AgentRows by identity, after that one; "" : from the first."""
+    """AgentRows by identity, after `after`; "": from the first."""
 
     after: str
     limit: int
 
 
 class ReadCheckStates(msgspec.Struct, frozen=True):
-    """CheckStateRows by (agent, check), after that place; ("", ""): from the first."""
+    """CheckStateRows by (agent, check), after this key; ("", ""): from the first."""
 
     after_agent: str
     after_check: str
@@ -160,7 +128,7 @@ class ReadCheckStates(msgspec.Struct, frozen=True):
 
 
 class ReadSpools(msgspec.Struct, frozen=True):
-    """SpoolRows by (agent, spool), after that place; ("", ""): from the first."""
+    """SpoolRows by (agent, spool), after this key; ("", ""): from the first."""
 
     after_agent: str
     after_spool: str
@@ -168,7 +136,7 @@ class ReadSpools(msgspec.Struct, frozen=True):
 
 
 class ReadNotices(msgspec.Struct, frozen=True):
-    """NoticeRows by id, after that one; "" : from the first."""
+    """NoticeRows by id, after `after`; "": from the first."""
 
     after: str
     limit: int
@@ -193,4 +161,4 @@ CheckAnswer = (
     | tuple[IncidentRow, ...]
     | tuple[NoticeRow, ...]
 )
-"""Which of them, the class of a CheckAsk says."""
+"""The class of a CheckQuery determines which."""

@@ -1,13 +1,13 @@
-"""The store as the runner sees it.
+"""The interface of a store: its Protocol, what opening it returns, its errors, failpoints and the dispatch by class.
 
-Lives here: the Protocol, what opening gives, the errors and the names of the failpoints. Never here: a database.
-Invariant: when `commit` returns, all its writes are durable; when it raises, the process must end, because the
-machines have already decided on what was not stored.
+When `commit` returns, all its writes are durable. When it raises, the process must end, because the core has already
+acted on decisions that were not stored.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol, get_args
 
 import msgspec
 
@@ -16,9 +16,6 @@ from scale0.kernel.errors import StoreError
 from scale0.storage.check_rows import CheckWrite, PutIncident, PutSpool
 from scale0.storage.rows import MAX_INTEGER, Answer, DocumentRow, PutDocument, PutToken, Query, TokenRow, Write
 from scale0.storage.task_rows import OpenTask, TaskWrite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 FIRST_SEQ: Final = 1
 """The number of the first event in a new store."""
@@ -30,42 +27,45 @@ TASK_WRITES: Final[frozenset[type]] = frozenset(get_args(TaskWrite))
 CHECK_WRITES: Final[frozenset[type]] = frozenset(get_args(CheckWrite))
 
 _UNCHECKED: Final = TASK_WRITES | CHECK_WRITES - {PutSpool, PutIncident}
-"""Most of all writes: they have no number, or fail the commit if a store cannot keep them."""
+"""The majority of all writes: they have no number, or fail the commit if a store cannot hold it."""
 
 Failpoint = Literal["before_begin", "after_writes", "before_commit", "after_commit"]
 FAILPOINTS: Final[tuple[Failpoint, ...]] = ("before_begin", "after_writes", "before_commit", "after_commit")
 """Where a test may end the process within a commit, in their order."""
 
+Handlers = Mapping[type, Callable[[Any, Any], Any]]
+"""By the class of a write or query: the function that applies or answers it, given the store's state and the item."""
+
 
 class StoreRefused(StoreError):
-    """It cannot be opened or read as it is; nothing has changed, and the message says what to do."""
+    """The store cannot be opened or read; nothing has changed, and the message says what to do."""
 
 
 class StoreFailed(StoreError):
-    """A commit failed, so nobody knows what is on disk: the process must end, and must not try again."""
+    """A commit failed, so the state on disk is unknown: the process must end, and must not try again."""
 
 
 class StoreFenced(StoreFailed):
-    """Of a shared store: others took this broker for dead, and went on without it. It must begin anew."""
+    """In a shared store: other brokers declared this one dead and took over its work. It must restart."""
 
 
 class SharedStoreInfo(msgspec.Struct, frozen=True):
-    """What a broker of a shared store must know of its place there."""
+    """The position of a broker in a shared store."""
 
     slot: int
-    """Its number among the brokers that ever used the store, 0 to MAX_SLOT: part of the seq of its tasks."""
+    """Its number among all brokers that ever used the store, 0 to MAX_SLOT: part of the seq of its tasks."""
     epoch: int
-    """Of this life: each commit is fenced by it."""
+    """Every commit is fenced by it; it ends when the broker stops or is declared dead."""
 
 
 SLOT_BITS: Final = 10
 MAX_SLOT: Final = 2**SLOT_BITS - 1
-"""A seq in a shared store is a counter, then the slot of the broker that made it. The counter is not below the time of
-the wall clock in microseconds, so that tasks of several brokers are in order, nearly."""
+"""A seq in a shared store is a counter followed by the slot of the broker that made it. The counter is at least the
+wall clock in microseconds, so that the tasks of several brokers are approximately in order."""
 
 
 class OpenedStore(msgspec.Struct, frozen=True):
-    """What a store remembers, as a broker needs it to start."""
+    """The stored state that a broker needs to start."""
 
     settings: dict[str, bytes]
     document: DocumentRow | None
@@ -78,60 +78,68 @@ class OpenedStore(msgspec.Struct, frozen=True):
     last_boot_us: int
     """Of the last journal row: the next boot must be larger, whatever the clock says. 0 in a new store."""
     boots: int
-    """How often it was opened, this time included."""
+    """How often the store was opened, this time included."""
     next_task_seq: int = FIRST_TASK_SEQ
-    """Larger than that of every task that ever was, forgotten ones included."""
+    """Larger than that of every task that ever was, deleted ones included."""
     leased: tuple[OpenTask, ...] = ()
-    """The tasks that are ASSIGNED or RUNNING, by seq. Opening puts all that are QUEUED on the shelf."""
+    """The tasks that are ASSIGNED or RUNNING, by seq. Opening moves all that are QUEUED to the stored backlog."""
     open_tasks: int = 0
-    """How many tasks have not ended."""
+    """The number of tasks that have not ended."""
     shared: SharedStoreInfo | None = None
-    """The store is shared with other brokers. Then `leased` is empty: what its predecessor held are orphans; and
-    `next_task_seq` is the next counter of its own."""
+    """Set for a store that is shared with other brokers. Then `leased` is empty, because the leases of the predecessor
+    are orphans, and `next_task_seq` is the broker's own next counter."""
 
 
 class Store(Protocol):
     """One store of one process. `commit` and `trim_journal` are called on one writer thread, one at a time.
 
-    `read` and `look` answer alike. Each is called by one thread at a time, and that may be while the other, or a
-    commit, is at work: `read` is for what a machine waits for, `look` for what may take long.
+    `read` and `scan` give equal answers. Each is called by one thread at a time, possibly during the other or a commit:
+    `read` is for what the core waits for, `scan` for what may take long.
     """
 
     def open(self) -> OpenedStore:
-        """Take it for this process alone; once per object. StoreRefused if that cannot be."""
+        """Open it for this process alone; once per object. StoreRefused if that is not possible."""
         ...
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Store all of it, durably, or raise StoreFailed. Unfit writes are our own mistake: ValueError, none stored."""
+        """Store all writes durably, or raise StoreFailed. Invalid writes are a bug: ValueError, nothing is stored."""
         ...
 
-    def read(self, ask: Query) -> Answer:
-        """Answer from what is committed, all of it from one moment."""
+    def read(self, query: Query) -> Answer:
+        """Answer from committed state, all of it from one moment."""
         ...
 
-    def read_all(self, asks: Sequence[Query]) -> list[Answer]:
-        """`read` for each, in their order; a store that is far away may need fewer trips for them."""
+    def read_all(self, queries: Sequence[Query]) -> list[Answer]:
+        """`read` for each, in their order; a remote store may need fewer round trips."""
         ...
 
-    def scan(self, ask: Query) -> Answer:
-        """The same, on a way of its own: lists, counts and histories must not keep `read` waiting."""
+    def scan(self, query: Query) -> Answer:
+        """`read` on a connection of its own, so that lists, counts and histories do not delay `read`."""
         ...
 
     def trim_journal(self, up_to_seq: int) -> None:
-        """Forget journal rows all of whose events are exported; the numbers go on."""
+        """Delete journal rows all of whose events are exported; the numbering continues."""
         ...
 
     def free_bytes(self) -> int:
-        """Room that is left where it writes."""
+        """Free space where it writes."""
         ...
 
     def close(self) -> None:
-        """Let go of it. Closing twice is no error."""
+        """Release it. Closing twice is no error."""
         ...
 
 
+def dispatch(handlers: Handlers, state: Any, item: Any) -> Any:
+    """Apply a write or answer a query by the handler of its class; a class without one is a bug."""
+    handler = handlers.get(type(item))
+    if handler is None:
+        raise TypeError(f"{type(item).__name__}: this store does not support it")
+    return handler(state, item)
+
+
 def check_writes(writes: Sequence[Write], next_seq: int) -> int:
-    """The seq after these writes. ValueError for a number too large, or a journal that has a gap or a repetition."""
+    """The seq after these writes. ValueError for a number too large, or a journal with a gap or a repetition."""
     for write in writes:
         if type(write) in _UNCHECKED:
             continue
@@ -161,6 +169,6 @@ def _check_integers(*numbers: int) -> None:
 
 
 def hit_failpoint(failpoint: Callable[[str], None] | None, name: Failpoint) -> None:
-    """Pass a failpoint: nothing in normal runs."""
+    """Run a test's failpoint, if there is one."""
     if failpoint is not None:
         failpoint(name)

@@ -1,7 +1,7 @@
-"""What a commit can contain, what can be asked, and what comes back; of tasks, `tasks` says it, of checks `checks`.
+"""What a commit can contain, what can be queried, and the answers; tasks and checks have modules of their own.
 
-Lives here: frozen data. Never here: how it is kept. Writes of one commit count in their order, and all or none of
-them. Invariant: at most one document is current, and it stops being so only when another takes its place.
+The writes of a commit apply in their order, all or none. At most one document is current, and it stays current until
+another one replaces it.
 """
 
 from __future__ import annotations
@@ -29,33 +29,30 @@ from scale0.storage.task_queries import (
 from scale0.storage.task_rows import EndedTask, OpenTask, PutTaskCommand, TaskWrite
 
 MAX_INTEGER: Final = 2**63 - 1
-"""The largest number that every store can keep. Versions from outside must be refused above it before they get here."""
+"""The largest number that every store can hold. A version from outside must be refused above it before it gets here."""
 
 MAX_READ_ROWS: Final = 10_000
-"""The most that one ask gets, whatever it says: an answer is one message to a machine."""
+"""The most rows in one answer, whatever limit a query has."""
 
 LIST_SCAN_ROWS: Final = 20_000
-"""How many tasks a page looks at, of the open and of the ended each, for a filter that has no index."""
+"""How many open and how many ended tasks one page may scan for a filter that has no index."""
 
 
 class PutSetting(msgspec.Struct, frozen=True):
-    """Remember a value of the broker's own under a key."""
+    """Store a value of the broker's own."""
 
     key: str
     value: bytes
 
 
 class DropSetting(msgspec.Struct, frozen=True):
-    """Forget a key; one that is not there is no error."""
+    """Delete a setting; a missing one is no error."""
 
     key: str
 
 
-class PutDocument(msgspec.Struct, frozen=True):
-    """Keep a network document for ever; with `current`, it takes the place of the one that was.
-
-    The same (version, hash) again is the same document: its first author and time stay.
-    """
+class DocumentRow(msgspec.Struct, frozen=True):
+    """A network document."""
 
     version: int
     hash: str
@@ -66,17 +63,26 @@ class PutDocument(msgspec.Struct, frozen=True):
     author: str
 
 
-class PutToken(msgspec.Struct, frozen=True):
-    """Remember a token by its digest, never by itself."""
+class PutDocument(DocumentRow, frozen=True):
+    """Store a network document permanently; with `current` it replaces the current one.
 
+    A known (version, hash) is the same document: its first author and time stay.
+    """
+
+
+class TokenRow(msgspec.Struct, frozen=True):
     digest: str
     name: str
     role: str
     expires_us: int
 
 
+class PutToken(TokenRow, frozen=True):
+    """Store a token by its digest, never the token itself."""
+
+
 class DropToken(msgspec.Struct, frozen=True):
-    """Forget a token; one that is not there is no error."""
+    """Delete a token; a missing one is no error."""
 
     digest: str
 
@@ -84,34 +90,13 @@ class DropToken(msgspec.Struct, frozen=True):
 Write = PutSetting | DropSetting | PutDocument | PutToken | DropToken | JournalRow | TaskWrite | CheckWrite
 
 
-class DocumentRow(msgspec.Struct, frozen=True):
-    """A network document as it is kept."""
-
-    version: int
-    hash: str
-    parent: str
-    body: bytes
-    time_us: int
-    current: bool
-    author: str
-
-
-class TokenRow(msgspec.Struct, frozen=True):
-    """A token as it is kept."""
-
-    digest: str
-    name: str
-    role: str
-    expires_us: int
-
-
 class ReadDocuments(msgspec.Struct, frozen=True):
-    """The history, newest first: the documents before (version, hash), or from the newest on."""
+    """The documents before (version, hash), newest first; without a version, from the newest on."""
 
     limit: int
     before_version: int | None = None
     before_hash: str = ""
-    """Where the last page ended within a version that has several documents."""
+    """Where the previous page ended within a version that has several documents."""
 
 
 class ReadDocument(msgspec.Struct, frozen=True):
@@ -122,7 +107,7 @@ class ReadDocument(msgspec.Struct, frozen=True):
 
 
 class ReadJournal(msgspec.Struct, frozen=True):
-    """Journal rows that hold events after `after_seq`, oldest first."""
+    """Journal rows that contain events after `after_seq`, oldest first."""
 
     after_seq: int
     limit: int
@@ -146,25 +131,25 @@ TaskAnswer = (
     | int
     | None
 )
-"""Which of them, the class of a TaskAsk says."""
+"""The class of a TaskQuery determines which."""
 
 Answer = tuple[DocumentRow, ...] | DocumentRow | tuple[JournalRow, ...] | TaskAnswer | CheckAnswer
 
 
 def bounded(limit: int) -> int:
-    """How many rows an ask gets."""
+    """The number of rows that a query with this limit gets."""
     return max(0, min(limit, MAX_READ_ROWS))
 
 
 def clamp(number: int) -> int:
-    """A number of an ask's, as a store can compare it: beyond the largest there is nothing."""
+    """A number of a query's, in the range that a store can compare."""
     return max(-MAX_INTEGER, min(number, MAX_INTEGER))
 
 
 CLAIMS: Final = (ReadQueue, ReadDependents, TakeDue, ClaimTasks, TakeOrphans, TakeTaskCommands)
-"""The asks that change something, beside FindNew with a reservation and Beat."""
+"""In a shared store these queries change something, as do LookUpSubmission with a reservation and StoreHeartbeat."""
 
 
-def is_claim(ask: Any) -> bool:
-    """True for an ask that changes something: it is fenced as a commit is."""
-    return isinstance(ask, CLAIMS) or (isinstance(ask, LookUpSubmission) and ask.reserve is not None)
+def is_claim(query: Any) -> bool:
+    """True for a query that changes something in a shared store: it is fenced as a commit is."""
+    return isinstance(query, CLAIMS) or (isinstance(query, LookUpSubmission) and query.reserve is not None)

@@ -1,9 +1,7 @@
-"""What can be asked of the tasks that a store keeps, and what comes back.
+"""Queries about tasks, and their answers.
 
-Lives here: frozen data. Never here: how it is answered, or what a commit can say of tasks (`tasks`). Invariant: every
-answer is of one moment, and as long as its ask says at the most.
-
-Of a store that brokers share, `sharing` says what else can be asked.
+Each answer is consistent (from one moment) and has at most as many rows as its query allows. Some queries *take* tasks
+in a shared store: this broker holds them afterwards (`task_rows` defines holding).
 """
 
 from __future__ import annotations
@@ -20,37 +18,37 @@ class FindTasks(msgspec.Struct, frozen=True):
 
 
 class LookUpSubmission(msgspec.Struct, frozen=True):
-    """All that must be known before a task can be taken: the answer is a `SubmissionLookup`."""
+    """Everything that a broker must know before it accepts a task: the answer is a `SubmissionLookup`."""
 
     client: str
     ids: tuple[str, ...]
-    """Its own id and those that it waits for."""
+    """The id of the task and of those that it depends on."""
     key: str | None
     series: str | None
     """The part of an id before its counter."""
     reserve: str | None = None
-    """In a shared store, for a submission: this id (empty: none), and the key if there is one, are this broker's to use
-    from now on, if they are free. It puts the task, or says FreeId. None: it only wants to know."""
+    """In a shared store: reserve this id (empty: none), and the key if there is one, for this broker if they are free.
+    The broker must then write PutTask or FreeReservation. None: reserve nothing."""
 
 
 class SubmissionLookup(msgspec.Struct, frozen=True):
-    """The answer to FindNew."""
+    """The answer to LookUpSubmission."""
 
     client: TaskClient | None
     tasks: tuple[OpenTask | EndedTask | None, ...]
     """In the order of `ids`."""
     keyed: OpenTask | EndedTask | None
     last: str
-    """The largest id that starts with `series` and "."; empty: none, or not asked."""
+    """The largest id that starts with `series` and "."; empty: there is none, or no series was given."""
     busy: bool = False
-    """Another broker has reserved the id or the key and not put its task yet: ask again soon. Nothing is reserved."""
+    """Another broker has reserved the id or the key and not put its task yet: try again soon. Nothing was reserved."""
 
 
 class ReadQueue(msgspec.Struct, frozen=True):
-    """The shelf of one method and priority, in order: OpenTasks that are QUEUED and shelved, with a larger seq.
+    """The stored backlog of one method and priority, by seq: OpenTasks that are QUEUED and shelved, after `after_seq`.
 
-    At most `limit` of them, and no more once their params reach `max_bytes`; at least one if there is any. A shared
-    store gives what nobody holds, and they are taken: this broker holds them, and they are off the shelf.
+    At most `limit` of them, and no more once their params reach `max_bytes`; at least one if there is any. In a shared
+    store they are taken, and leave the stored backlog.
     """
 
     method: str
@@ -61,13 +59,13 @@ class ReadQueue(msgspec.Struct, frozen=True):
 
 
 class ReadPriorities(msgspec.Struct, frozen=True):
-    """What waits on the shelf for a method: a tuple of (priority, largest seq), highest priority first."""
+    """The stored backlog of a method: a tuple of (priority, largest seq), highest priority first."""
 
     method: str
 
 
 class ReadSchedule(msgspec.Struct, frozen=True):
-    """OpenTasks that are SCHEDULED with waits 0, by (runnable_us, seq), after that place; at most `limit`."""
+    """OpenTasks that are SCHEDULED with waits 0, by (runnable_us, seq), after this key; at most `limit`."""
 
     after_us: int
     after_seq: int
@@ -75,9 +73,9 @@ class ReadSchedule(msgspec.Struct, frozen=True):
 
 
 class ReadDependents(msgspec.Struct, frozen=True):
-    """The OpenTasks that wait for `after_seq`, by seq, after `seq`; at most `limit`.
+    """The OpenTasks that depend on `after_seq`, by seq, after `seq`; at most `limit`.
 
-    A shared store gives those that no other broker holds, and those that are SCHEDULED are taken.
+    In a shared store: those that no other broker holds; the SCHEDULED ones are taken.
     """
 
     after_seq: int
@@ -86,17 +84,17 @@ class ReadDependents(msgspec.Struct, frozen=True):
 
 
 class ReadEndedDependencies(msgspec.Struct, frozen=True):
-    """EndedTasks that somebody still waits for: a broker died in between. By seq, at most `limit`."""
+    """EndedTasks on which others still depend, because a broker died in between. By seq, at most `limit`."""
 
     limit: int
 
 
 class ReadExpiry(msgspec.Struct, frozen=True):
-    """When the next ended task's time is over, in microseconds; None: there is none."""
+    """When the next ended task expires, in microseconds; None: there is none."""
 
 
 class CountTasks(msgspec.Struct, frozen=True):
-    """How many tasks there are, by status code: a dict. Ended ones are not counted one by one: only open."""
+    """The number of open tasks by status code: a dict."""
 
 
 class ListTasks(msgspec.Struct, frozen=True):
@@ -116,26 +114,26 @@ class TaskPage(msgspec.Struct, frozen=True):
     """The answer to ListTasks."""
 
     tasks: tuple[OpenTask | EndedTask, ...]
-    """Without params, result and options (empty): a list shows none of them."""
+    """Without params, result and options: these are empty."""
     next_seq: int | None
-    """Where the next page begins (`before_seq`); None: this was the last."""
+    """The `before_seq` of the next page; None: this is the last page."""
 
 
 class PeekBacklog(msgspec.Struct, frozen=True):
-    """Of a shared store: what its shelf holds of these methods: a tuple of (method, priority), in no order."""
+    """In a shared store: the (method, priority) pairs of its backlog for these methods: a tuple, in no order."""
 
     methods: tuple[str, ...]
 
 
 class PeekQueue(msgspec.Struct, frozen=True):
-    """Of a shared store: the ids of the first tasks on the shelf of a method: a tuple, of at most `limit`."""
+    """In a shared store: the ids of the first tasks in the backlog of a method: a tuple of at most `limit`."""
 
     method: str
     limit: int
 
 
 class TakeDue(msgspec.Struct, frozen=True):
-    """Of a shared store: OpenTasks that are SCHEDULED with waits 0, nobody's, and runnable by `now_us`: taken.
+    """In a shared store: take OpenTasks that are SCHEDULED with waits 0, unheld, and runnable by `now_us`.
 
     By (runnable_us, seq), at most `limit`.
     """
@@ -145,9 +143,9 @@ class TakeDue(msgspec.Struct, frozen=True):
 
 
 class ClaimTasks(msgspec.Struct, frozen=True):
-    """Tasks by id, and those that are open and nobody's are taken: a tuple of `ClaimedTask`, as long as `ids`.
+    """Find tasks by id, and take those that are open and unheld: a tuple of `ClaimedTask`, as long as `ids`.
 
-    With a node, the orphans whose node it is are taken too, and stand behind, by seq.
+    With a node, also take the orphans of that node; these follow, by seq.
     """
 
     ids: tuple[str, ...]
@@ -155,52 +153,47 @@ class ClaimTasks(msgspec.Struct, frozen=True):
 
 
 class ClaimedTask(msgspec.Struct, frozen=True):
-    """Of the answer to ClaimTasks."""
-
     task: OpenTask | EndedTask | None
     holder: str = ""
-    """The other broker that holds it; empty: this one does, or it is not open."""
+    """The other broker that holds it; empty: this broker does, or it is not open."""
 
 
 class FindEnded(msgspec.Struct, frozen=True):
-    """Of a shared store: the EndedTasks among these, in no order: a tuple."""
+    """In a shared store: the EndedTasks among these ids: a tuple, in no order."""
 
     ids: tuple[str, ...]
 
 
 class TakeOrphans(msgspec.Struct, frozen=True):
-    """Of a shared store: OpenTasks that have been orphans for so long, by the store's clock: taken. At most `limit`."""
+    """In a shared store: take OpenTasks that have been orphans for `patience_us`, by the database's clock."""
 
     patience_us: int
     limit: int
 
 
 class TakeTaskCommands(msgspec.Struct, frozen=True):
-    """Of a shared store: what others want of this broker, which is forgotten there: a tuple of `PutErrand`."""
+    """In a shared store: remove and return the commands of other brokers to this one: a tuple of `PutTaskCommand`."""
 
     limit: int
 
 
 class StoreHeartbeat(msgspec.Struct, frozen=True):
-    """Of a shared store: this broker is alive, and means to say so again within `lease_us`: a `StoreHeartbeatResult`.
+    """In a shared store: this broker is alive, and sends the next heartbeat within `lease_us`.
 
-    Brokers that have not said so in time are dead: their epoch ends, so that no commit of theirs can follow, and nobody
-    holds what they held. A broker whose own time was over when it says this judges nobody: perhaps all were kept
-    waiting.
+    A broker whose lease has expired is declared dead: its epoch ends, so that it cannot commit any more, and nobody
+    holds what it held. A broker whose own lease has expired declares nobody dead, because all may have been delayed.
     """
 
     lease_us: int
-    judges: bool = True
-    """False: it judges nobody, because others may need a moment more than it did to find the store again."""
+    declares_dead: bool = True
+    """False: declare nobody dead, because others may need longer to reach the store again."""
 
 
 class StoreHeartbeatResult(msgspec.Struct, frozen=True):
-    """The answer to Beat."""
-
     open_tasks: int
-    """In the whole store, nearly."""
+    """In the whole store, approximately."""
     died: tuple[str, ...] = ()
-    """Who was found dead by this beat."""
+    """The brokers that this heartbeat declared dead."""
     alive: tuple[str, ...] = ()
     """The other brokers that are alive."""
 

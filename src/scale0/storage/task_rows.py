@@ -1,12 +1,17 @@
-"""Tasks as a store keeps them: their rows, and what a commit can say of them.
+"""Tasks as a store keeps them: their rows, and the writes of a commit that concern them.
 
-Lives here: frozen data. Never here: how it is kept, what can be asked (`task_asks`), or what a broker makes of it. A
-task is either open or ended, never both: `PutTask` opens it, `EndTask` ends it, `ReopenTask` opens an ended one again.
-Within one commit the writes about one task count in their order. Invariants: an id is unique among open and ended
-tasks, and so is (client, key); a broker makes sure of that before it writes, so a store that meets a repetition has met
-our own mistake and fails.
+A task is either open or ended: `PutTask` opens it, `EndTask` ends it, `ReopenTask` opens an ended one again. The writes
+of one commit about one task apply in their order. An id is unique among open and ended tasks, and so is (client, key);
+the broker ensures that before it writes, so a store that meets a duplicate fails the commit.
 
-Of a store that brokers share, `sharing` says what else there is.
+In a shared store (`OpenedStore.shared`) at most one broker holds an open task: the one that wrote or took it last,
+while the task is ASSIGNED or RUNNING, or QUEUED and not shelved. Nobody holds a shelved or SCHEDULED task. A broker
+that dies holds nothing any more; a lease without a holder is an *orphan*. A broker writes only tasks that it holds, and
+takes unheld tasks by a query (`task_queries` marks those that take). A store that is not shared belongs to one broker,
+which holds everything; there such queries only read.
+
+The fields of OpenTask, EndedTask and the writes are the names of the columns in both databases; the SQL stores build
+their statements from them (`sql_tasks`).
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import msgspec
 CANCEL: Final = "cancel"
 RELEASE: Final = "release"
 OWN_IDS: Final = "s0:"
-"""Ids that begin so are made by brokers, each its own: nobody reserves them."""
+"""The prefix of ids that brokers generate, each its own: they need no reservation."""
 
 SCHEDULED: Final = 500
 QUEUED: Final = 1_000
@@ -41,7 +46,7 @@ STATUS_CODES: Final = {name: code for code, name in STATUS_NAMES.items()}
 
 
 class OpenTask(msgspec.Struct, frozen=True):
-    """A task that has not ended, as it is stored."""
+    """A task that has not ended."""
 
     seq: int
     """In the order of acceptance; unique in a store, never used again."""
@@ -49,45 +54,43 @@ class OpenTask(msgspec.Struct, frozen=True):
     client: str
     method: str
     params: bytes
-    """JSON, as it came."""
+    """JSON, as the client sent it."""
     priority: int
     status: int
     """SCHEDULED to RUNNING."""
     attempt: int
-    """Of the newest hand-out; 0: none yet."""
+    """The number of the newest attempt; 0: none yet."""
     starts: int
     """Attempts that count towards max_attempts."""
     node: str
-    """Who has it; empty: nobody."""
+    """The node that has it; empty: none."""
     submitted_us: int
     runnable_us: int
-    """When it became, or will become, ready to be handed out. Wall clock."""
+    """When it became, or will become, runnable. Wall clock."""
     started_us: int
-    """Of the newest attempt; 0: it has not started."""
+    """When the newest attempt started; 0: it has not started."""
     waits: int
-    """Tasks that must finish first."""
+    """The number of tasks that must finish first."""
     shelved: bool
-    """It waits in the store: it is in the index that `ReadQueue` uses. False: the broker holds it in memory."""
+    """It is in the stored backlog, in the index that `ReadQueue` uses. False: the broker holds it in memory."""
     followed: bool
-    """Other tasks wait for it."""
+    """Other tasks depend on it."""
     key: str | None
     options: bytes
-    """The rest of its options, MessagePack."""
+    """Its other options, MessagePack."""
     info: bytes
-    """What its node last said of it, JSON; empty: nothing."""
+    """The last progress report of its node, JSON; empty: none."""
     history: bytes
-    """Its ended attempts, JSON array; empty: none."""
+    """Its ended attempts, a JSON array; empty: none."""
 
 
 class EndedTask(msgspec.Struct, frozen=True):
-    """A task that has ended."""
-
     seq: int
     id: str
     client: str
     method: str
     params: bytes
-    """Empty for a finished one: only what may be tried again keeps them."""
+    """Empty for a finished task: only a task that may be reopened keeps them."""
     priority: int
     status: int
     """FINISHED, FAILED or CANCELLED."""
@@ -106,33 +109,12 @@ class EndedTask(msgspec.Struct, frozen=True):
     history: bytes
 
 
-class PutTask(msgspec.Struct, frozen=True, gc=False):
-    """Open a task. The fields are those of OpenTask, in its order."""
-
-    seq: int
-    id: str
-    client: str
-    method: str
-    params: bytes
-    priority: int
-    status: int
-    attempt: int
-    starts: int
-    node: str
-    submitted_us: int
-    runnable_us: int
-    started_us: int
-    waits: int
-    shelved: bool
-    followed: bool
-    key: str | None
-    options: bytes
-    info: bytes
-    history: bytes
+class PutTask(OpenTask, frozen=True, gc=False):
+    """Open a task."""
 
 
 class LeaseTask(msgspec.Struct, frozen=True, gc=False):
-    """Hand an open task out: the quick kind of change. It leaves the shelf."""
+    """Lease an open task to a node: the frequent kind of change. It leaves the stored backlog."""
 
     status: int
     attempt: int
@@ -143,7 +125,7 @@ class LeaseTask(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChangeTask(msgspec.Struct, frozen=True):
-    """Everything about an open task that may change."""
+    """Set all fields of an open task that may change."""
 
     status: int
     attempt: int
@@ -160,7 +142,7 @@ class ChangeTask(msgspec.Struct, frozen=True):
 
 
 class EndTask(msgspec.Struct, frozen=True, gc=False):
-    """End an open task: id, client, method, priority, submitted_us, key and options stay as they were."""
+    """End an open task: id, client, method, priority, submitted_us, key and options stay."""
 
     status: int
     attempt: int
@@ -176,7 +158,7 @@ class EndTask(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReopenTask(msgspec.Struct, frozen=True):
-    """Open an ended task again, under its old seq and id: queued, on the shelf, with no starts.
+    """Open an ended task again, under its seq and id: queued, in the stored backlog, with no starts.
 
     Its attempt, history, params, key and options stay; node, info and started_us are cleared, waits is 0.
     """
@@ -185,76 +167,78 @@ class ReopenTask(msgspec.Struct, frozen=True):
     runnable_us: int
 
 
+def ended(task: OpenTask, write: EndTask) -> EndedTask:
+    """An open task as `EndTask` ends it: only a task that may be reopened keeps its params."""
+    values = msgspec.structs.asdict(task) | msgspec.structs.asdict(write)
+    if write.status == FINISHED:
+        values["params"] = b""
+    return EndedTask(**{name: values[name] for name in EndedTask.__struct_fields__})
+
+
 def reopened(task: EndedTask, runnable_us: int, followed: bool) -> OpenTask:
     """An ended task as `ReopenTask` opens it."""
-    return OpenTask(
-        seq=task.seq,
-        id=task.id,
-        client=task.client,
-        method=task.method,
-        params=task.params,
-        priority=task.priority,
-        status=QUEUED,
-        attempt=task.attempt,
-        starts=0,
-        node="",
-        submitted_us=task.submitted_us,
-        runnable_us=runnable_us,
-        started_us=0,
-        waits=0,
-        shelved=True,
-        followed=followed,
-        key=task.key,
-        options=task.options,
-        info=b"",
-        history=task.history,
-    )
+    values = msgspec.structs.asdict(task) | {
+        "status": QUEUED,
+        "starts": 0,
+        "node": "",
+        "runnable_us": runnable_us,
+        "started_us": 0,
+        "waits": 0,
+        "shelved": True,
+        "followed": followed,
+        "info": b"",
+    }
+    return OpenTask(**{name: values[name] for name in OpenTask.__struct_fields__})
 
 
 class SweepTasks(msgspec.Struct, frozen=True):
-    """Forget at most `limit` ended tasks whose time is over, those first whose time was over first."""
+    """Delete at most `limit` ended tasks that expired by `before_us`, the first expired first."""
 
     before_us: int
     limit: int
 
 
 class PutDependency(msgspec.Struct, frozen=True):
-    """`seq` waits for `after_seq`."""
+    """`seq` depends on `after_seq`."""
 
     after_seq: int
     seq: int
 
 
 class DropDependency(msgspec.Struct, frozen=True):
-    """These wait for `after_seq` no more; None: nobody does. In a shared store a task that ended waits for nobody."""
+    """These no longer depend on `after_seq`; None: no task does. In a shared store an ended task depends on nothing."""
 
     after_seq: int
     seqs: tuple[int, ...] | None = None
 
 
-class PutTaskClient(msgspec.Struct, frozen=True):
-    """A client id is valid from now on. The same again changes nothing but `heard_us`."""
+class TaskClient(msgspec.Struct, frozen=True):
+    """A client id that is valid."""
 
     id: str
     owner: str
-    """The key that it belongs to; empty without CURVE."""
+    """The public key that owns it; empty without CURVE."""
     heard_us: int
 
 
+class PutTaskClient(TaskClient, frozen=True):
+    """A client id is valid from now on; a known id only gets a new `heard_us`."""
+
+
 class DropTaskClient(msgspec.Struct, frozen=True):
-    """A client id is valid no longer; one that is not there is no error."""
+    """A client id is no longer valid; a missing one is no error."""
 
     id: str
 
 
 class ReleaseTask(msgspec.Struct, frozen=True):
-    """Nobody holds this lease from now on: its node is with another broker of a shared store, who will take it."""
+    """In a shared store: nobody holds this lease any more, because its node moved to another broker, which takes it."""
 
     seq: int
 
 
 class FreeReservation(msgspec.Struct, frozen=True):
-    """A submission was refused after all: what `FindNew` has reserved for it is free again. None: nothing of that."""
+    """In a shared store: a submission was refused, so its reserved id and key are free again. None: not reserved."""
 
     id: str | None
     client: str
@@ -262,15 +246,15 @@ class FreeReservation(msgspec.Struct, frozen=True):
 
 
 class PutTaskCommand(msgspec.Struct, frozen=True):
-    """Have another broker do something with a task that it holds. The same again is one errand."""
+    """In a shared store: ask another broker to change a task that it holds. A repeated command is stored once."""
 
     to: str
-    """The broker."""
+    """The identity of the broker."""
     kind: str
     """CANCEL or RELEASE."""
     id: str
     body: bytes
-    """Of CANCEL: the error with which it ends."""
+    """For CANCEL: the error with which the task ends."""
 
 
 TaskWrite = (
@@ -288,11 +272,3 @@ TaskWrite = (
     | FreeReservation
     | PutTaskCommand
 )
-
-
-class TaskClient(msgspec.Struct, frozen=True):
-    """A client id as it is kept."""
-
-    id: str
-    owner: str
-    heard_us: int

@@ -121,7 +121,7 @@ def test_a_commit_is_durable_and_in_the_write_ahead_log(store):
 
 def test_reads_cannot_write(store):
     store.open()
-    for connection in (store._reader, store._looker):
+    for connection in (store._reader, store._scanner):
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             connection.execute("DELETE FROM settings")
 
@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_written_is_refused(folder, store, monkeypatch):
     folder.mkdir(parents=True)
     # Root may write anywhere: what the system says to others is said here.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(StoreRefused, match="cannot write to the data folder"):
+    with pytest.raises(StoreRefused, match="cannot write to the data directory"):
         store.open()
 
 
@@ -286,7 +286,7 @@ WALKS = ("count(*) FILTER", "GROUP BY after_seq")
 def test_no_statement_about_tasks_walks_over_a_table_or_sorts_it(store):
     store.open()
     seen: list[str] = []
-    for connection in (store._writer, store._looker):
+    for connection in (store._writer, store._scanner):
         connection.set_trace_callback(seen.append)
     store.commit(FIRST_TASKS)
     store.commit(SECOND_TASKS)
@@ -299,10 +299,10 @@ def test_no_statement_about_tasks_walks_over_a_table_or_sorts_it(store):
     asks += [ListTasks(9, *each) for each in filters]
     for ask in asks:
         store.scan(ask)
-    for connection in (store._writer, store._looker):
+    for connection in (store._writer, store._scanner):
         connection.set_trace_callback(None)
     bad = []
-    for statement in set(seen) - {"BEGIN ", "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"}:
+    for statement in set(seen) - {"BEGIN ", "BEGIN", "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"}:
         if not any(word in statement for word in WALKS):
             plan = store._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
             steps = [row[3] for row in plan if row[3] not in ("SCAN CONSTANT ROW", "SCAN (subquery-1)")]

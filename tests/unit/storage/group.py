@@ -65,7 +65,7 @@ class PostgresGroup:
 
     def kill(self, store: Any) -> None:
         """Its process ends, and tells nobody; then it is its successor's turn at once, as in memory."""
-        for line in (store._looker, store._reader, store._writer):
+        for line in (store._scanner, store._reader, store._writer):
             line.close()
         store._state = "closed"
         store.close()

@@ -120,7 +120,7 @@ def test_no_statement_about_checks_walks_over_a_table_or_sorts_it(tmp_path):
     store = SqliteStore(tmp_path)
     store.open()
     seen: list[str] = []
-    for connection in (store._writer, store._looker):
+    for connection in (store._writer, store._scanner):
         assert connection is not None
         connection.set_trace_callback(seen.append)
     store.commit(
@@ -132,10 +132,10 @@ def test_no_statement_about_checks_walks_over_a_table_or_sorts_it(tmp_path):
     )
     for ask in EVERY_ASK:
         store.scan(ask)
-    for connection in (store._writer, store._looker):
+    for connection in (store._writer, store._scanner):
         assert connection is not None
         connection.set_trace_callback(None)
-    statements = set(seen) - {"BEGIN ", "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"}
+    statements = set(seen) - {"BEGIN ", "BEGIN", "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"}
     assert len(statements) == 10 + len(EVERY_ASK)
     bad = []
     writer = store._writer

@@ -112,7 +112,7 @@ def test_while_it_is_away_writes_are_refused_and_a_commit_waits(store, line):
     line.cut()
     thread = threading.Thread(target=store.commit, args=([own(2)],))
     thread.start()
-    while "away" not in refusal(store):
+    while "unreachable" not in refusal(store):
         assert thread.is_alive()
     line.shut = False
     thread.join(20)
@@ -312,13 +312,13 @@ def test_keys_may_hold_any_letter(postgres_url, tmp_path):
     store.close()
 
 
-def test_a_commit_with_more_bytes_than_a_statement_carries_goes_in_pieces(postgres_url, tmp_path, monkeypatch):
+def test_a_commit_with_more_bytes_than_a_statement_carries_goes_in_chunks(postgres_url, tmp_path, monkeypatch):
     """An array of PostgreSQL holds less than a gigabyte; the pieces are still one commit."""
     monkeypatch.setattr(postgres_writes, "MAX_STATEMENT_BYTES", 100)
     store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
     store.open()
     params = [b'"%b"' % (b"x" * size) for size in (1, 90, 90, 300, 2, 2)]
-    assert len(list(postgres_writes._pieces([own(seq, params=one) for seq, one in enumerate(params, 1)]))) == 4
+    assert len(list(postgres_writes._chunks([own(seq, params=one) for seq, one in enumerate(params, 1)]))) == 4
     store.commit([own(seq, params=one, shelved=False) for seq, one in enumerate(params, 1)])
     store.commit([lease(seq) for seq in range(1, 7)])
     ends = [end(seq, result=b'"%b"' % (b"y" * 90)) for seq in range(1, 7)]

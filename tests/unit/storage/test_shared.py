@@ -130,7 +130,7 @@ def test_one_broker_gets_what_is_on_the_shelf(ann, bob):
 @pytest.mark.parametrize("write", [lease(1), change(1), end(1), ReleaseTask(1)])
 def test_what_another_holds_cannot_be_written(ann, bob, write):
     ann.commit(put(1, status=RUNNING))
-    with pytest.raises(StoreFailed, match="please report this"):
+    with pytest.raises(StoreFailed, match="Please report this"):
         bob.commit(PutSetting("k", b""), write)
     with pytest.raises(StoreFailed, match="earlier commit failed"):
         bob.commit()

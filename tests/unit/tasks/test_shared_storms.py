@@ -19,7 +19,7 @@ from scale0.storage.task_queries import FindTasks
 from scale0.storage.task_rows import EndedTask
 from scale0.tasks.core.shared_store import SharedStore
 from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
-from simulator.fake_postgres.tasks import SharedTasks, _Commit
+from simulator.fake_postgres.tasks import Epoch, SharedTasks, _Commit
 from tests.unit.tasks.group import FarWorld
 from tests.unit.tasks.world import Heard, World
 
@@ -301,7 +301,7 @@ class Storm:
     # What must be true.
 
     def row(self, id_: str) -> Any:
-        rows: Any = self.database.tasks.answer(("", 0), FindTasks((id_,)), lambda _: True)
+        rows: Any = self.database.tasks.answer(Epoch("", 0), FindTasks((id_,)), lambda _: True)
         return rows[0]
 
     def check(self) -> None:
@@ -357,28 +357,28 @@ def test_whatever_happens_nothing_is_lost_and_nothing_ends_twice(part):
 
 def two_hold_one_task(patch: pytest.MonkeyPatch) -> str:
     """Whoever takes a task leaves it where it is; and nobody asks whose it is."""
-    patch.setattr(SharedTasks, "_take", lambda _self, _life, rows: tuple(rows))
-    patch.setattr(_Commit, "_must_hold", lambda _self, _seq: None)
-    return "handed out twice|two results|not there to be changed"
+    patch.setattr(SharedTasks, "take", lambda _self, _identity, rows: tuple(rows))
+    patch.setattr(_Commit, "_check_holder", lambda _self, _seq: None)
+    return "handed out twice|two results|cannot be changed"
 
 
 def nobody_is_fenced(patch: pytest.MonkeyPatch) -> str:
     """A broker that others took for dead goes on, and writes what is theirs."""
     patch.setattr(FakePostgresStore, "_fence", lambda _self: None)
-    patch.setattr(_Commit, "_must_hold", lambda _self, _seq: None)
-    return "handed out twice|two results|not there to be changed|not reserved"
+    patch.setattr(_Commit, "_check_holder", lambda _self, _seq: None)
+    return "handed out twice|two results|cannot be changed|not reserved"
 
 
 def nothing_is_reserved(patch: pytest.MonkeyPatch) -> str:
     """Two brokers may use one id or key."""
     patch.setattr(_Commit, "_use", lambda _self, _write: None)
-    found = SharedTasks._find_new
+    found = SharedTasks._look_up
 
-    def never_busy(self: Any, life: Any, ask: Any, is_alive: Any) -> Any:
-        return found(self, life, msgspec.structs.replace(ask, reserve=None), is_alive)
+    def never_busy(self: Any, epoch: Any, query: Any, is_alive: Any) -> Any:
+        return found(self, epoch, msgspec.structs.replace(query, reserve=None), is_alive)
 
-    patch.setattr(SharedTasks, "_find_new", never_busy)
-    return "has two tasks|given twice|there already|is taken"
+    patch.setattr(SharedTasks, "_look_up", never_busy)
+    return "has two tasks|given twice|exists already|is taken"
 
 
 def orphans_are_forgotten(patch: pytest.MonkeyPatch) -> str:
@@ -396,7 +396,7 @@ def leases_stay_behind(patch: pytest.MonkeyPatch) -> str:
 def lost_answers_count_as_no(patch: pytest.MonkeyPatch) -> str:
     """A commit whose answer got lost is done again."""
     patch.setattr(FakePostgresStore, "lose_answer", do_twice)
-    return "journal row|there already|not held|not there"
+    return "journal row|exists already|not held|cannot be changed"
 
 
 def do_twice(self: Any, away: bool = True) -> None:

@@ -329,7 +329,7 @@ class Storm:
             assert lane is None or lane.leased == 0, f"{method}: {lane.leased}"
         line = broker.connections.find("frontend", FRONT.encode())
         assert line is None or line.waits == 0, f"the client waits for {line.waits} things"
-        assert not stored.follows, "somebody still waits for somebody"
+        assert not stored.dependencies, "somebody still waits for somebody"
 
 
 @pytest.mark.parametrize("mix", MIXES)

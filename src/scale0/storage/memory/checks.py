@@ -1,18 +1,14 @@
-"""Agents, checks, incidents and notices in memory: for tests and the simulated world.
-
-Lives here: `MemoryChecks`. Never here: a file. Invariant: it answers as the SQLite twin does.
-"""
+"""Agents, checks, incidents and notices in memory, for tests and the simulator; answers equal those of SQLite."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import msgspec
 
 from scale0.storage.check_rows import (
     AgentRow,
-    CheckAnswer,
-    CheckQuery,
     CheckStateRow,
     CheckWrite,
     DropAgent,
@@ -34,14 +30,12 @@ from scale0.storage.check_rows import (
     SpoolRow,
     SweepIncidents,
 )
+from scale0.storage.interface import Handlers, dispatch
 from scale0.storage.rows import bounded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class ChecksSnapshot(msgspec.Struct, frozen=True):
-    """All of it, at one moment."""
+    """All rows, at one moment."""
 
     agents: dict[str, AgentRow] = {}
     states: dict[tuple[str, str], CheckStateRow] = {}
@@ -51,89 +45,93 @@ class ChecksSnapshot(msgspec.Struct, frozen=True):
 
 
 class MemoryChecks:
-    """What one MemoryStore keeps for a Helen."""
+    """The rows that one MemoryStore keeps for a Helen."""
 
-    __slots__ = ("_agents", "_incidents", "_notices", "_spools", "_states")
+    __slots__ = ("agents", "incidents", "notices", "spools", "states")
 
     def __init__(self, start: ChecksSnapshot) -> None:
-        self._agents = dict(start.agents)
-        self._states = dict(start.states)
-        self._spools = dict(start.spools)
-        self._incidents = dict(start.incidents)
-        self._notices = dict(start.notices)
+        self.agents = dict(start.agents)
+        self.states = dict(start.states)
+        self.spools = dict(start.spools)
+        self.incidents = dict(start.incidents)
+        self.notices = dict(start.notices)
 
     def snapshot(self) -> ChecksSnapshot:
-        """All of it; later writes do not change it."""
+        """A copy; later writes do not change it."""
         return ChecksSnapshot(
-            agents=dict(self._agents),
-            states=dict(self._states),
-            spools=dict(self._spools),
-            incidents=dict(self._incidents),
-            notices=dict(self._notices),
+            **{name: dict(getattr(self, name)) for name in ChecksSnapshot.__struct_fields__},
         )
 
     def apply(self, writes: Iterable[CheckWrite]) -> None:
-        """All of them in their order; none can fail."""
+        """Apply all writes in their order; none can fail."""
         for write in writes:
-            self._apply(write)
+            dispatch(_WRITES, self, write)
 
-    def _apply(self, write: CheckWrite) -> None:
-        match write:
-            case PutCheckState(agent, check, body):
-                self._states[agent, check] = CheckStateRow(agent, check, body)
-            case DropCheckState(agent, check):
-                self._states.pop((agent, check), None)
-            case PutSpool(agent, spool, seen, heard_us):
-                self._spools[agent, spool] = SpoolRow(agent, spool, seen, heard_us)
-            case DropSpool(agent, spool):
-                self._spools.pop((agent, spool), None)
-            case PutAgent(identity, body):
-                self._agents[identity] = AgentRow(identity, body)
-            case DropAgent(identity):
-                self._agents.pop(identity, None)
-            case PutIncident():
-                self._incidents[write.id] = IncidentRow(*msgspec.structs.astuple(write))
-            case SweepIncidents(before_us, limit):
-                self._sweep(before_us, limit)
-            case PutNotice(id_, body):
-                self._notices[id_] = NoticeRow(id_, body)
-            case DropNotice(id_):
-                self._notices.pop(id_, None)
-
-    def _sweep(self, before_us: int, limit: int) -> None:
+    def sweep(self, write: SweepIncidents) -> None:
         closed = [
             (row.closed_us, row.id)
-            for row in self._incidents.values()
-            if row.closed_us is not None and row.closed_us <= before_us
+            for row in self.incidents.values()
+            if row.closed_us is not None and row.closed_us <= write.before_us
         ]
-        for _, id_ in sorted(closed)[: bounded(limit)]:
-            del self._incidents[id_]
+        for _, id_ in sorted(closed)[: bounded(write.limit)]:
+            del self.incidents[id_]
 
-    def answer(self, ask: CheckQuery) -> CheckAnswer:
-        """As the SQLite twin says it."""
-        match ask:
-            case ReadAgents(after, limit):
-                return _page(self._agents, after, limit)
-            case ReadCheckStates(agent, check, limit):
-                return _page(self._states, (agent, check), limit)
-            case ReadSpools(agent, spool, limit):
-                return _page(self._spools, (agent, spool), limit)
-            case ReadNotices(after, limit):
-                return _page(self._notices, after, limit)
-            case ReadIncidents():
-                return self._newest(ask)
-
-    def _newest(self, ask: ReadIncidents) -> tuple[IncidentRow, ...]:
+    def newest_incidents(self, query: ReadIncidents) -> tuple[IncidentRow, ...]:
         rows = [
             row
-            for row in self._incidents.values()
-            if (not ask.open_only or row.closed_us is None)
-            and (ask.before_us is None or (row.opened_us, row.id) < (ask.before_us, ask.before_id))
+            for row in self.incidents.values()
+            if (not query.open_only or row.closed_us is None)
+            and (query.before_us is None or (row.opened_us, row.id) < (query.before_us, query.before_id))
         ]
         rows.sort(key=lambda row: (row.opened_us, row.id), reverse=True)
-        return tuple(rows[: bounded(ask.limit)])
+        return tuple(rows[: bounded(query.limit)])
 
 
-def _page(table: dict[Any, Any], after: Any, limit: int) -> tuple[Any, ...]:
-    keys = sorted(key for key in table if key > after)
-    return tuple(table[key] for key in keys[: bounded(limit)])
+def _put(table: str, row: Any, *key: str) -> Callable[[MemoryChecks, Any], None]:
+    def put(checks: MemoryChecks, write: Any) -> None:
+        getattr(checks, table)[_key(write, key)] = row(*msgspec.structs.astuple(write))
+
+    return put
+
+
+def _drop(table: str, *key: str) -> Callable[[MemoryChecks, Any], None]:
+    def drop(checks: MemoryChecks, write: Any) -> None:
+        getattr(checks, table).pop(_key(write, key), None)
+
+    return drop
+
+
+def _page(table: str, *after: str) -> Callable[[MemoryChecks, Any], tuple[Any, ...]]:
+    def page(checks: MemoryChecks, query: Any) -> tuple[Any, ...]:
+        rows = getattr(checks, table)
+        first = _key(query, after)
+        return tuple(rows[key] for key in sorted(key for key in rows if key > first)[: bounded(query.limit)])
+
+    return page
+
+
+def _key(item: Any, names: tuple[str, ...]) -> Any:
+    values = tuple(getattr(item, name) for name in names)
+    return values if len(values) > 1 else values[0]
+
+
+_WRITES: Final[Handlers] = {
+    PutAgent: _put("agents", AgentRow, "identity"),
+    DropAgent: _drop("agents", "identity"),
+    PutCheckState: _put("states", CheckStateRow, "agent", "check"),
+    DropCheckState: _drop("states", "agent", "check"),
+    PutSpool: _put("spools", SpoolRow, "agent", "spool"),
+    DropSpool: _drop("spools", "agent", "spool"),
+    PutIncident: _put("incidents", IncidentRow, "id"),
+    SweepIncidents: MemoryChecks.sweep,
+    PutNotice: _put("notices", NoticeRow, "id"),
+    DropNotice: _drop("notices", "id"),
+}
+
+CHECK_ANSWERS: Final[Handlers] = {
+    ReadAgents: _page("agents", "after"),
+    ReadCheckStates: _page("states", "after_agent", "after_check"),
+    ReadSpools: _page("spools", "after_agent", "after_spool"),
+    ReadNotices: _page("notices", "after"),
+    ReadIncidents: MemoryChecks.newest_incidents,
+}

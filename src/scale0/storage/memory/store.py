@@ -1,29 +1,27 @@
-"""The store in memory: for tests and the simulated world.
-
-Lives here: `MemoryStore`. Never here: a file. Invariant: it answers as the SQLite twin does, and what `crash` leaves
-is what was committed.
-"""
+"""The store in memory, for tests, the simulator and brokers without durable state; answers equal those of SQLite."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from scale0.history.events.journal import JournalRow
-from scale0.storage.check_rows import CheckQuery
 from scale0.storage.interface import (
     CHECK_WRITES,
     FIRST_SEQ,
     TASK_WRITES,
+    Handlers,
     OpenedStore,
     StoreFailed,
     StoreRefused,
     check_writes,
+    dispatch,
     hit_failpoint,
 )
-from scale0.storage.memory.checks import ChecksSnapshot, MemoryChecks
-from scale0.storage.memory.tasks import MemoryTasks, TasksSnapshot
+from scale0.storage.memory.checks import CHECK_ANSWERS, ChecksSnapshot, MemoryChecks
+from scale0.storage.memory.tasks import TASK_ANSWERS, MemoryTasks, TasksSnapshot
 from scale0.storage.rows import (
     Answer,
     DocumentRow,
@@ -41,15 +39,12 @@ from scale0.storage.rows import (
     bounded,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 DEFAULT_FREE_BYTES: Final = 1 << 40
-"""Room on the disk that this store does not have, unless a test says less."""
+"""The free space that the store reports, unless a test sets less."""
 
 
 class MemorySnapshot(msgspec.Struct, frozen=True):
-    """Everything that is committed, at one moment."""
+    """All committed state, at one moment."""
 
     settings: dict[str, bytes] = {}
     documents: dict[tuple[int, str], DocumentRow] = {}
@@ -64,8 +59,6 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
 
 
 class MemoryStore:
-    """The twin without a disk."""
-
     def __init__(
         self,
         snapshot: MemorySnapshot | None = None,
@@ -89,7 +82,7 @@ class MemoryStore:
 
     def open(self) -> OpenedStore:
         if self._state != "new":
-            raise StoreRefused("this store was opened before: make another from its snapshot")
+            raise StoreRefused("this store was opened before; create another from its snapshot")
         self._state = "open"
         self._boots += 1
         return OpenedStore(
@@ -101,13 +94,13 @@ class MemoryStore:
             last_boot_us=self._last_boot_us,
             boots=self._boots,
             next_task_seq=self._tasks.next_seq,
-            leased=self._tasks.begin(),
+            leased=self._tasks.start(),
             open_tasks=len(self._tasks),
         )
 
     @property
     def next_seq(self) -> int:
-        """Of the next event."""
+        """The number of the next event."""
         return self._next_seq
 
     def commit(self, writes: Sequence[Write]) -> None:
@@ -117,37 +110,36 @@ class MemoryStore:
         try:
             for name in ("before_begin", "after_writes", "before_commit"):
                 hit_failpoint(self._failpoint, name)
-            # First of all, because only these can fail.
-            about_tasks: Any = (write for write in writes if type(write) in TASK_WRITES)
-            self._tasks.apply(about_tasks)
+            # These are first, because only these can fail.
+            task_writes: Any = (write for write in writes if type(write) in TASK_WRITES)
+            self._tasks.apply(task_writes)
         except BaseException:
             self._state = "failed"
             raise
-        about_checks: Any = (write for write in writes if type(write) in CHECK_WRITES)
-        self._checks.apply(about_checks)
+        check_rows: Any = (write for write in writes if type(write) in CHECK_WRITES)
+        self._checks.apply(check_rows)
         for write in writes:
-            self._apply(write)
+            if type(write) not in TASK_WRITES and type(write) not in CHECK_WRITES:
+                dispatch(_WRITES, self, write)
         hit_failpoint(self._failpoint, "after_commit")
 
-    def _apply(self, write: Write) -> None:
-        match write:
-            case JournalRow():
-                self._journal.append(write)
-                self._next_seq = write.last_seq + 1
-                self._last_time_us = write.time_us
-                self._last_boot_us = write.boot
-            case PutSetting(key, value):
-                self._settings[key] = value
-            case DropSetting(key):
-                self._settings.pop(key, None)
-            case PutToken():
-                self._tokens[write.digest] = TokenRow(*msgspec.structs.astuple(write))
-            case DropToken(digest):
-                self._tokens.pop(digest, None)
-            case PutDocument():
-                self._put_document(write)
-            case _:
-                pass
+    def _append_journal(self, row: JournalRow) -> None:
+        self._journal.append(row)
+        self._next_seq = row.last_seq + 1
+        self._last_time_us = row.time_us
+        self._last_boot_us = row.boot
+
+    def _put_setting(self, write: PutSetting) -> None:
+        self._settings[write.key] = write.value
+
+    def _drop_setting(self, write: DropSetting) -> None:
+        self._settings.pop(write.key, None)
+
+    def _put_token(self, write: PutToken) -> None:
+        self._tokens[write.digest] = TokenRow(*msgspec.structs.astuple(write))
+
+    def _drop_token(self, write: DropToken) -> None:
+        self._tokens.pop(write.digest, None)
 
     def _put_document(self, write: PutDocument) -> None:
         if write.current:
@@ -161,33 +153,35 @@ class MemoryStore:
         elif write.current:
             self._documents[key] = msgspec.structs.replace(known, current=True)
 
-    def read(self, ask: Query) -> Answer:
+    def read(self, query: Query) -> Answer:
         if self._state != "open":
             raise StoreRefused("the store is not open")
-        match ask:
-            case ReadDocuments(limit, version, name):
-                keys = sorted(self._documents, reverse=True)
-                if version is not None:
-                    keys = [key for key in keys if key < (version, name)]
-                return tuple(self._documents[key] for key in keys[: bounded(limit)])
-            case ReadDocument(version, exact):
-                if exact is not None:
-                    return self._documents.get((version, exact))
-                found = [each for each in self._documents.values() if each.version == version]
-                return max(found, key=lambda each: (each.current, each.hash), default=None)
-            case ReadJournal(after_seq, limit):
-                rows = [row for row in self._journal if row.last_seq > after_seq]
-                return tuple(rows[: bounded(limit)])
-            case _ if isinstance(ask, CheckQuery):
-                return self._checks.answer(ask)
-            case _:
-                return self._tasks.answer(ask)
+        kind = type(query)
+        state: Any = self._tasks if kind in TASK_ANSWERS else self._checks if kind in CHECK_ANSWERS else self
+        answer: Answer = dispatch(_ANSWERS, state, query)
+        return answer
 
-    def read_all(self, asks: Sequence[Query]) -> list[Answer]:
-        return [self.read(ask) for ask in asks]
+    def read_all(self, queries: Sequence[Query]) -> list[Answer]:
+        return [self.read(query) for query in queries]
 
-    def scan(self, ask: Query) -> Answer:
-        return self.read(ask)
+    def scan(self, query: Query) -> Answer:
+        return self.read(query)
+
+    def _read_documents(self, query: ReadDocuments) -> tuple[DocumentRow, ...]:
+        keys = sorted(self._documents, reverse=True)
+        if query.before_version is not None:
+            keys = [key for key in keys if key < (query.before_version, query.before_hash)]
+        return tuple(self._documents[key] for key in keys[: bounded(query.limit)])
+
+    def _read_document(self, query: ReadDocument) -> DocumentRow | None:
+        if query.hash is not None:
+            return self._documents.get((query.version, query.hash))
+        of_version = [each for each in self._documents.values() if each.version == query.version]
+        return max(of_version, key=lambda each: (each.current, each.hash), default=None)
+
+    def _read_journal(self, query: ReadJournal) -> tuple[JournalRow, ...]:
+        rows = [row for row in self._journal if row.last_seq > query.after_seq]
+        return tuple(rows[: bounded(query.limit)])
 
     def trim_journal(self, up_to_seq: int) -> None:
         if self._state != "open":
@@ -197,15 +191,11 @@ class MemoryStore:
     def free_bytes(self) -> int:
         return self._free_bytes
 
-    def fill(self, free_bytes: int) -> None:
-        """Let the disk that is not there have this much room."""
-        self._free_bytes = free_bytes
-
     def close(self) -> None:
         self._state = "closed"
 
     def snapshot(self) -> MemorySnapshot:
-        """All that is committed now; later commits do not change it."""
+        """A copy of all committed state; later commits do not change it."""
         return MemorySnapshot(
             settings=dict(self._settings),
             documents=dict(self._documents),
@@ -220,10 +210,27 @@ class MemoryStore:
         )
 
     def restore(self, snapshot: MemorySnapshot) -> MemoryStore:
-        """A new store as it was at the snapshot: an old disk comes back. This one ends."""
+        """A new store with the state of a snapshot, as if a backup were restored. This one is closed."""
         self.close()
         return MemoryStore(snapshot, free_bytes=self._free_bytes)
 
     def crash(self) -> MemoryStore:
-        """The process died: a new store with what was committed. This one ends."""
+        """The process died: a new store with the committed state. This one is closed."""
         return self.restore(self.snapshot())
+
+
+_WRITES: Final[Handlers] = {
+    JournalRow: MemoryStore._append_journal,
+    PutSetting: MemoryStore._put_setting,
+    DropSetting: MemoryStore._drop_setting,
+    PutToken: MemoryStore._put_token,
+    DropToken: MemoryStore._drop_token,
+    PutDocument: MemoryStore._put_document,
+}
+_ANSWERS: Final[Handlers] = {
+    ReadDocuments: MemoryStore._read_documents,
+    ReadDocument: MemoryStore._read_document,
+    ReadJournal: MemoryStore._read_journal,
+    **CHECK_ANSWERS,
+    **TASK_ANSWERS,
+}

@@ -1,20 +1,17 @@
-"""Tasks in memory: for tests and the simulated world.
-
-Lives here: `MemoryTasks`. Never here: a file. Invariants: it answers as the SQLite twin does; of writes that fail
-nothing is in a snapshot.
-"""
+"""Tasks in memory, for tests and the simulator; answers equal those of SQLite, and failed writes leave no trace."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from scale0.storage.interface import FIRST_TASK_SEQ, StoreFailed
-from scale0.storage.memory.task_pages import list_tasks
+from scale0.storage import rows as limits
+from scale0.storage.interface import FIRST_TASK_SEQ, Handlers, StoreFailed, dispatch
 from scale0.storage.rows import MAX_INTEGER, TaskAnswer, bounded
 from scale0.storage.task_queries import (
     ClaimedTask,
@@ -30,10 +27,13 @@ from scale0.storage.task_queries import (
     ReadQueue,
     ReadSchedule,
     SubmissionLookup,
+    TaskPage,
     TaskQuery,
 )
 from scale0.storage.task_rows import (
     ASSIGNED,
+    CANCELLED,
+    FAILED,
     FINISHED,
     QUEUED,
     RUNNING,
@@ -52,14 +52,12 @@ from scale0.storage.task_rows import (
     SweepTasks,
     TaskClient,
     TaskWrite,
+    ended,
     reopened,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
 SPARE_ITEMS: Final = 64
-"""How many forgotten items an Ordered keeps before it makes room, beside as many as it has."""
+"""How many dropped items a SortedSet keeps before it compacts, beside as many as it has."""
 
 
 class TasksSnapshot(msgspec.Struct, frozen=True):
@@ -67,14 +65,14 @@ class TasksSnapshot(msgspec.Struct, frozen=True):
 
     open: dict[int, OpenTask] = {}
     ended: dict[int, EndedTask] = {}
-    follows: dict[tuple[int, int], bool] = {}
-    """(after_seq, seq), always true: a set that can be written as the others are."""
+    dependencies: dict[tuple[int, int], bool] = {}
+    """(after_seq, seq), always true: a set that can be undone like the other tables."""
     clients: dict[str, TaskClient] = {}
     next_seq: int = FIRST_TASK_SEQ
 
 
 class SortedSet:
-    """A sorted set. What is dropped stays in the list until half of it is such, so that a queue's head is cheap."""
+    """A sorted set. A dropped item stays in the list until half of it is such, so that dropping the first is cheap."""
 
     __slots__ = ("_items", "_live")
 
@@ -83,25 +81,24 @@ class SortedSet:
         self._live: set[Any] = set()
 
     def add(self, item: Any) -> None:
-        """Put it at its place; twice is once."""
         if item in self._live:
             return
         self._live.add(item)
         if not self._items or item > self._items[-1]:
             self._items.append(item)
             return
-        place = bisect_left(self._items, item)
-        if self._items[place] != item:
-            self._items.insert(place, item)
+        index = bisect_left(self._items, item)
+        if self._items[index] != item:
+            self._items.insert(index, item)
 
     def drop(self, item: Any) -> None:
-        """Forget it; one that is not there is no error."""
+        """Remove an item; a missing one is no error."""
         self._live.discard(item)
         if len(self._items) > 2 * len(self._live) + SPARE_ITEMS:
             self._items = [each for each in self._items if each in self._live]
 
     def after(self, item: Any) -> Iterator[Any]:
-        """Those that are larger, in order."""
+        """The larger items, in order."""
         start = bisect_right(self._items, item)
         return (each for each in islice(self._items, start, None) if each in self._live)
 
@@ -114,14 +111,14 @@ class MemoryTasks:
     """The tasks of one MemoryStore."""
 
     __slots__ = (
-        *("_clients", "_ended", "_expiry", "_followers", "_follows", "_ids", "_keys", "_open", "_schedule", "_shelf"),
-        *("_undo", "next_seq"),
+        *("_backlog", "_clients", "_dependencies", "_dependents", "_ended", "_expiry", "_ids", "_keys", "_open"),
+        *("_schedule", "_undo", "next_seq"),
     )
 
     def __init__(self, start: TasksSnapshot) -> None:
         self._open = dict(start.open)
         self._ended = dict(start.ended)
-        self._follows = dict(start.follows)
+        self._dependencies = dict(start.dependencies)
         self._clients = dict(start.clients)
         self.next_seq = start.next_seq
         tasks: Iterable[OpenTask | EndedTask] = (*self._open.values(), *self._ended.values())
@@ -131,46 +128,46 @@ class MemoryTasks:
         self._index()
 
     def _index(self) -> None:
-        self._shelf: dict[tuple[str, int], SortedSet] = {}
+        self._backlog: dict[tuple[str, int], SortedSet] = {}
         self._schedule = SortedSet()
         self._expiry = SortedSet()
-        self._followers: dict[int, SortedSet] = {}
+        self._dependents: dict[int, SortedSet] = {}
         for task in self._open.values():
-            self._enter(task)
-        for ended in self._ended.values():
-            self._expiry.add((ended.expires_us, ended.seq))
-        for after_seq, seq in self._follows:
-            self._followers.setdefault(after_seq, SortedSet()).add(seq)
+            self._add_to_index(task)
+        for each in self._ended.values():
+            self._expiry.add((each.expires_us, each.seq))
+        for after_seq, seq in self._dependencies:
+            self._dependents.setdefault(after_seq, SortedSet()).add(seq)
 
     def snapshot(self) -> TasksSnapshot:
-        """All of it; later writes do not change it."""
+        """A copy; later writes do not change it."""
         return TasksSnapshot(
-            dict(self._open), dict(self._ended), dict(self._follows), dict(self._clients), self.next_seq
+            dict(self._open), dict(self._ended), dict(self._dependencies), dict(self._clients), self.next_seq
         )
 
     def __len__(self) -> int:
-        """How many have not ended."""
+        """The number of open tasks."""
         return len(self._open)
 
     def __iter__(self) -> Iterator[OpenTask]:
-        """Those that have not ended, in no order."""
+        """The open tasks, in no order."""
         return iter(self._open.values())
 
     def open(self, seq: int) -> OpenTask | None:
-        """One that has not ended."""
+        """An open task by its seq."""
         return self._open.get(seq)
 
     def can_reopen(self, seq: int) -> bool:
-        """It has ended, and was not finished."""
+        """The task has ended, and is not finished."""
         return seq in self._ended and self._ended[seq].status != FINISHED
 
-    def shelve(self, seq: int, shelved: bool) -> None:
-        """Put an open one on the shelf, or take it off, between two commits."""
+    def set_shelved(self, seq: int, shelved: bool) -> None:
+        """Move an open task to the stored backlog, or out of it, between two commits."""
         self._set_open(seq, msgspec.structs.replace(self._open[seq], shelved=shelved))
         self._undo.clear()
 
-    def begin(self) -> tuple[OpenTask, ...]:
-        """A process begins, and holds nothing: all that is queued goes on the shelf. What is handed out."""
+    def start(self) -> tuple[OpenTask, ...]:
+        """A process starts and holds nothing: all queued tasks go to the stored backlog. The leased tasks."""
         for task in list(self._open.values()):
             if task.status == QUEUED and not task.shelved:
                 self._set_open(task.seq, msgspec.structs.replace(task, shelved=True))
@@ -181,11 +178,12 @@ class MemoryTasks:
     # ---- writes
 
     def apply(self, writes: Iterable[TaskWrite]) -> None:
-        """All of them in their order, or none and StoreFailed: then only a snapshot may be taken."""
+        """Apply all writes in their order, or none and raise: then only a snapshot may be taken."""
         next_seq = self.next_seq
         try:
             for write in writes:
-                self._apply(write)
+                _check_integers(write)
+                dispatch(_WRITES, self, write)
         except BaseException:
             while self._undo:
                 table, key, old = self._undo.pop()
@@ -194,122 +192,94 @@ class MemoryTasks:
             raise
         self._undo.clear()
 
-    def _apply(self, write: TaskWrite) -> None:
-        _check_integers(write)
-        match write:
-            case PutTask():
-                self._put_task(write)
-            case LeaseTask():
-                self._change(shelved=False, **msgspec.structs.asdict(write))
-            case ChangeTask():
-                self._change(**msgspec.structs.asdict(write))
-            case EndTask():
-                self._end(write)
-            case ReopenTask(seq, runnable_us):
-                self._reopen(seq, runnable_us)
-            case SweepTasks(before_us, limit):
-                places = self._expiry.after((-MAX_INTEGER, 0))
-                for expires_us, seq in list(islice(places, bounded(limit))):
-                    if expires_us <= before_us:
-                        self._forget(seq)
-            case PutDependency(after_seq, seq):
-                self._set(self._follows, (after_seq, seq), True)
-                self._followers.setdefault(after_seq, SortedSet()).add(seq)
-            case DropDependency(after_seq, seqs):
-                followers = self._followers.get(after_seq, SortedSet())
-                for seq in list(followers.after(-1)):
-                    if seqs is None or seq in seqs:
-                        self._set(self._follows, (after_seq, seq), None)
-                        followers.drop(seq)
-                if followers.last() is None:
-                    self._followers.pop(after_seq, None)
-            case PutTaskClient(name, owner, heard_us):
-                known = self._clients.get(name)
-                self._set(self._clients, name, TaskClient(name, known.owner if known else owner, heard_us))
-            case DropTaskClient(name):
-                self._set(self._clients, name, None)
-
     def _put_task(self, write: PutTask) -> None:
         if write.seq in self._open or write.seq in self._ended:
-            raise StoreFailed(f"task {write.seq} is there already: please report this")
+            raise StoreFailed(f"task {write.seq} exists already. Please report this.")
         if write.id in self._ids:
-            raise StoreFailed(f"a task with the id {write.id!r} is there already: please report this")
+            raise StoreFailed(f"a task with the id {write.id!r} exists already. Please report this.")
         self._set(self._ids, write.id, write.seq)
         if write.key is not None:
             if (write.client, write.key) in self._keys:
-                raise StoreFailed(f"a task with the key {write.key!r} is there already: please report this")
+                raise StoreFailed(f"a task with the key {write.key!r} exists already. Please report this.")
             self._set(self._keys, (write.client, write.key), write.seq)
         self._set_open(write.seq, OpenTask(*msgspec.structs.astuple(write)))
         self.next_seq = max(self.next_seq, write.seq + 1)
 
-    def _change(self, seq: int, **changes: Any) -> None:
-        self._set_open(seq, msgspec.structs.replace(self._must(self._open, seq), **changes))
+    def _lease(self, write: LeaseTask) -> None:
+        self._change(write, shelved=False)
+
+    def _change(self, write: LeaseTask | ChangeTask, **changes: Any) -> None:
+        task = self._expect(self._open, write.seq)
+        self._set_open(write.seq, msgspec.structs.replace(task, **msgspec.structs.asdict(write), **changes))
 
     def _end(self, write: EndTask) -> None:
-        task = self._must(self._open, write.seq)
+        task = ended(self._expect(self._open, write.seq), write)
         self._set_open(write.seq, None)
-        ended = EndedTask(
-            seq=task.seq,
-            id=task.id,
-            client=task.client,
-            method=task.method,
-            params=b"" if write.status == FINISHED else task.params,
-            priority=task.priority,
-            status=write.status,
-            attempt=write.attempt,
-            starts=write.starts,
-            node=write.node,
-            submitted_us=task.submitted_us,
-            started_us=write.started_us,
-            ended_us=write.ended_us,
-            expires_us=write.expires_us,
-            key=task.key,
-            options=task.options,
-            result=write.result,
-            info=write.info,
-            history=write.history,
-        )
-        self._set(self._ended, ended.seq, ended)
-        self._expiry.add((ended.expires_us, ended.seq))
+        self._set(self._ended, task.seq, task)
+        self._expiry.add((task.expires_us, task.seq))
 
-    def _reopen(self, seq: int, runnable_us: int) -> None:
-        task = self._must(self._ended, seq)
+    def _reopen(self, write: ReopenTask) -> None:
+        seq = write.seq
+        task = self._expect(self._ended, seq)
         if task.status == FINISHED:
-            raise StoreFailed(f"task {seq} is finished and has no params any more: please report this")
+            raise StoreFailed(f"task {seq} cannot be reopened: it is finished and has no params. Please report this.")
         self._set(self._ended, seq, None)
         self._expiry.drop((task.expires_us, seq))
-        self._set_open(seq, reopened(task, runnable_us, seq in self._followers))
+        self._set_open(seq, reopened(task, write.runnable_us, seq in self._dependents))
 
-    def _forget(self, seq: int) -> None:
-        task = self._ended[seq]
-        self._set(self._ended, seq, None)
-        self._set(self._ids, task.id, None)
-        if task.key is not None:
-            self._set(self._keys, (task.client, task.key), None)
-        self._expiry.drop((task.expires_us, seq))
+    def _sweep(self, write: SweepTasks) -> None:
+        expiries = list(islice(self._expiry.after((-MAX_INTEGER, 0)), bounded(write.limit)))
+        for seq in (seq for expires_us, seq in expiries if expires_us <= write.before_us):
+            task = self._ended[seq]
+            self._set(self._ended, seq, None)
+            self._set(self._ids, task.id, None)
+            if task.key is not None:
+                self._set(self._keys, (task.client, task.key), None)
+            self._expiry.drop((task.expires_us, seq))
 
-    def _must(self, table: dict[int, Any], seq: int) -> Any:
+    def _put_dependency(self, write: PutDependency) -> None:
+        self._set(self._dependencies, (write.after_seq, write.seq), True)
+        self._dependents.setdefault(write.after_seq, SortedSet()).add(write.seq)
+
+    def _drop_dependency(self, write: DropDependency) -> None:
+        dependents = self._dependents.get(write.after_seq, SortedSet())
+        for seq in list(dependents.after(-1)):
+            if write.seqs is None or seq in write.seqs:
+                self._set(self._dependencies, (write.after_seq, seq), None)
+                dependents.drop(seq)
+        if dependents.last() is None:
+            self._dependents.pop(write.after_seq, None)
+
+    def _put_client(self, write: PutTaskClient) -> None:
+        known = self._clients.get(write.id)
+        owner = write.owner if known is None else known.owner
+        self._set(self._clients, write.id, TaskClient(write.id, owner, write.heard_us))
+
+    def _drop_client(self, write: DropTaskClient) -> None:
+        self._set(self._clients, write.id, None)
+
+    def _expect(self, table: dict[int, Any], seq: int) -> Any:
         if seq not in table:
-            raise StoreFailed(f"task {seq} is not there to be changed: please report this")
+            raise StoreFailed(f"task {seq} does not exist and cannot be changed. Please report this.")
         return table[seq]
 
     def _set_open(self, seq: int, task: OpenTask | None) -> None:
         old = self._open.get(seq)
         if old is not None:
-            self._leave(old)
+            self._remove_from_index(old)
         if task is not None:
-            self._enter(task)
+            self._add_to_index(task)
         self._set(self._open, seq, task)
 
-    def _enter(self, task: OpenTask) -> None:
+    def _add_to_index(self, task: OpenTask) -> None:
         if task.status == QUEUED and task.shelved:
-            self._shelf.setdefault((task.method, task.priority), SortedSet()).add(task.seq)
+            self._backlog.setdefault((task.method, task.priority), SortedSet()).add(task.seq)
         elif task.status == SCHEDULED and task.waits == 0:
             self._schedule.add((task.runnable_us, task.seq))
 
-    def _leave(self, task: OpenTask) -> None:
+    def _remove_from_index(self, task: OpenTask) -> None:
         if task.status == QUEUED and task.shelved:
-            self._shelf[task.method, task.priority].drop(task.seq)
+            self._backlog[task.method, task.priority].drop(task.seq)
         elif task.status == SCHEDULED and task.waits == 0:
             self._schedule.drop((task.runnable_us, task.seq))
 
@@ -317,45 +287,14 @@ class MemoryTasks:
         self._undo.append((table, key, table.get(key)))
         _put(table, key, value)
 
-    # ---- asks
+    # ---- queries
 
-    def answer(self, ask: TaskQuery) -> TaskAnswer:
-        """As the SQLite twin says it."""
-        match ask:
-            case FindTasks(ids):
-                return tuple(map(self.by_id, ids))
-            case ClaimTasks(ids):
-                return tuple(ClaimedTask(self.by_id(name)) for name in ids)
-            case LookUpSubmission(client, ids, key, series):
-                keyed = None if key is None else self._by_seq(self._keys.get((client, key)))
-                last = "" if series is None else max(filter(_starts(f"{series}."), self._ids), default="")
-                return SubmissionLookup(self._clients.get(client), tuple(map(self.by_id, ids)), keyed, last)
-            case ReadQueue():
-                return tuple(self._queue(ask))
-            case ReadPriorities(method):
-                found = [(key[1], shelf.last()) for key, shelf in self._shelf.items() if key[0] == method]
-                return tuple(sorted(((priority, seq) for priority, seq in found if seq is not None), reverse=True))
-            case ReadSchedule(after_us, after_seq, limit):
-                places = islice(self._schedule.after((after_us, after_seq)), bounded(limit))
-                return tuple(self._open[seq] for _, seq in places)
-            case ReadDependents(after_seq, seq, limit):
-                seqs = self._followers.get(after_seq, SortedSet()).after(seq)
-                return tuple(islice((self._open[each] for each in seqs if each in self._open), bounded(limit)))
-            case ReadEndedDependencies(limit):
-                seqs = (seq for seq in sorted(self._followers) if seq in self._ended)
-                return tuple(self._ended[seq] for seq in islice(seqs, bounded(limit)))
-            case ReadExpiry():
-                place = next(self._expiry.after((-MAX_INTEGER, 0)), None)
-                return None if place is None else int(place[0])
-            case CountTasks():
-                return dict(Counter(task.status for task in self._open.values()))
-            case ListTasks():
-                return list_tasks(self._open, self._ended, ask)
-            case _:
-                raise TypeError(f"{type(ask).__name__}: this store is not shared")
+    def answer(self, query: TaskQuery) -> TaskAnswer:
+        answer: TaskAnswer = dispatch(TASK_ANSWERS, self, query)
+        return answer
 
     def by_id(self, name: str) -> OpenTask | EndedTask | None:
-        """Open or ended."""
+        """An open or ended task."""
         return self._by_seq(self._ids.get(name))
 
     def _by_seq(self, seq: int | None) -> OpenTask | EndedTask | None:
@@ -363,18 +302,97 @@ class MemoryTasks:
             return None
         return self._open.get(seq) or self._ended[seq]
 
-    def _queue(self, ask: ReadQueue) -> Iterator[OpenTask]:
+    def _find(self, query: FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
+        return tuple(map(self.by_id, query.ids))
+
+    def _claim(self, query: ClaimTasks) -> tuple[ClaimedTask, ...]:
+        return tuple(ClaimedTask(self.by_id(name)) for name in query.ids)
+
+    def _look_up(self, query: LookUpSubmission) -> SubmissionLookup:
+        keyed = None if query.key is None else self._by_seq(self._keys.get((query.client, query.key)))
+        series = "" if query.series is None else f"{query.series}."
+        last = max((name for name in self._ids if name.startswith(series)), default="") if series else ""
+        return SubmissionLookup(self._clients.get(query.client), tuple(map(self.by_id, query.ids)), keyed, last)
+
+    def _read_queue(self, query: ReadQueue) -> tuple[OpenTask, ...]:
+        tasks: list[OpenTask] = []
         size = 0
-        shelf = self._shelf.get((ask.method, ask.priority), SortedSet())
-        for seq in islice(shelf.after(ask.after_seq), bounded(ask.limit)):
-            yield self._open[seq]
+        backlog = self._backlog.get((query.method, query.priority), SortedSet())
+        for seq in islice(backlog.after(query.after_seq), bounded(query.limit)):
+            tasks.append(self._open[seq])
             size += len(self._open[seq].params)
-            if size >= ask.max_bytes:
-                return
+            if size >= query.max_bytes:
+                break
+        return tuple(tasks)
+
+    def _read_priorities(self, query: ReadPriorities) -> tuple[tuple[int, int], ...]:
+        lasts = [(key[1], backlog.last()) for key, backlog in self._backlog.items() if key[0] == query.method]
+        return tuple(sorted(((priority, seq) for priority, seq in lasts if seq is not None), reverse=True))
+
+    def _read_schedule(self, query: ReadSchedule) -> tuple[OpenTask, ...]:
+        due = islice(self._schedule.after((query.after_us, query.after_seq)), bounded(query.limit))
+        return tuple(self._open[seq] for _, seq in due)
+
+    def _read_dependents(self, query: ReadDependents) -> tuple[OpenTask, ...]:
+        seqs = self._dependents.get(query.after_seq, SortedSet()).after(query.seq)
+        return tuple(islice((self._open[seq] for seq in seqs if seq in self._open), bounded(query.limit)))
+
+    def _read_ended_dependencies(self, query: ReadEndedDependencies) -> tuple[EndedTask, ...]:
+        seqs = (seq for seq in sorted(self._dependents) if seq in self._ended)
+        return tuple(self._ended[seq] for seq in islice(seqs, bounded(query.limit)))
+
+    def _read_expiry(self, _: ReadExpiry) -> int | None:
+        first = next(self._expiry.after((-MAX_INTEGER, 0)), None)
+        return None if first is None else int(first[0])
+
+    def _count(self, _: CountTasks) -> dict[int, int]:
+        return dict(Counter(task.status for task in self._open.values()))
+
+    def _list(self, query: ListTasks) -> TaskPage:
+        """A page of both tables, newest first; it begins and ends where a page of SQLite does."""
+        limit = max(1, bounded(query.limit))
+        scans: list[tuple[list[Any], int | None]] = []
+        if query.status is None or query.status in (SCHEDULED, QUEUED, ASSIGNED, RUNNING):
+            scans.append(_scan(self._open, query, limit, by=()))
+        if query.status is None or query.status in (FINISHED, FAILED, CANCELLED):
+            rare = query.status is not None and query.status != FINISHED
+            scans.append(_scan(self._ended, query, limit, by=("status",) if rare else ("method",)))
+        lowest = max((stopped for _, stopped in scans if stopped is not None), default=None)
+        selected = sorted(
+            (task for tasks, _ in scans for task in tasks if lowest is None or task.seq >= lowest),
+            key=lambda task: -task.seq,
+        )
+        page = tuple(map(_without_large_fields, selected[:limit]))
+        return TaskPage(page, page[-1].seq if len(selected) > limit else lowest)
 
 
-def _starts(prefix: str) -> Callable[[str], bool]:
-    return lambda name: name.startswith(prefix)
+def _scan(table: dict[int, Any], query: ListTasks, limit: int, by: tuple[str, ...]) -> tuple[list[Any], int | None]:
+    """The selected tasks of a table, one more than a page at most; and where the scan stopped, None at its end.
+
+    SQLite has an index for `by`: it does not pass other rows. For the other filters it scans a limited number of rows.
+    """
+    wanted = {name: value for name in ("status", "method", "client") if (value := getattr(query, name)) is not None}
+    indexed = {name: value for name, value in wanted.items() if name in by}
+    seqs = sorted((seq for seq in table if query.before_seq is None or seq < query.before_seq), reverse=True)
+    tasks = [table[seq] for seq in seqs if _matches(table[seq], indexed)]
+    stopped = None
+    if len(wanted) > len(indexed) and len(tasks) >= limits.LIST_SCAN_ROWS:
+        tasks = tasks[: limits.LIST_SCAN_ROWS]
+        stopped = tasks[-1].seq
+    tasks = [task for task in tasks if _matches(task, wanted)]
+    if len(tasks) > limit:
+        return tasks[: limit + 1], tasks[limit].seq
+    return tasks, stopped
+
+
+def _matches(task: OpenTask | EndedTask, wanted: dict[str, Any]) -> bool:
+    return all(getattr(task, name) == value for name, value in wanted.items())
+
+
+def _without_large_fields(task: OpenTask | EndedTask) -> OpenTask | EndedTask:
+    if isinstance(task, OpenTask):
+        return msgspec.structs.replace(task, params=b"", options=b"")
+    return msgspec.structs.replace(task, params=b"", options=b"", result=b"")
 
 
 def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
@@ -388,3 +406,31 @@ def _check_integers(write: TaskWrite) -> None:
     for value in msgspec.structs.astuple(write):
         if type(value) is int and not -MAX_INTEGER <= value <= MAX_INTEGER:
             raise StoreFailed(f"{value} does not fit a store's integer")
+
+
+_WRITES: Final[Handlers] = {
+    PutTask: MemoryTasks._put_task,
+    LeaseTask: MemoryTasks._lease,
+    ChangeTask: MemoryTasks._change,
+    EndTask: MemoryTasks._end,
+    ReopenTask: MemoryTasks._reopen,
+    SweepTasks: MemoryTasks._sweep,
+    PutDependency: MemoryTasks._put_dependency,
+    DropDependency: MemoryTasks._drop_dependency,
+    PutTaskClient: MemoryTasks._put_client,
+    DropTaskClient: MemoryTasks._drop_client,
+}
+
+TASK_ANSWERS: Final[Handlers] = {
+    FindTasks: MemoryTasks._find,
+    ClaimTasks: MemoryTasks._claim,
+    LookUpSubmission: MemoryTasks._look_up,
+    ReadQueue: MemoryTasks._read_queue,
+    ReadPriorities: MemoryTasks._read_priorities,
+    ReadSchedule: MemoryTasks._read_schedule,
+    ReadDependents: MemoryTasks._read_dependents,
+    ReadEndedDependencies: MemoryTasks._read_ended_dependencies,
+    ReadExpiry: MemoryTasks._read_expiry,
+    CountTasks: MemoryTasks._count,
+    ListTasks: MemoryTasks._list,
+}

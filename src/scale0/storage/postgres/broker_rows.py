@@ -1,19 +1,18 @@
-"""What is a broker's own in PostgreSQL: settings, tokens, documents and its journal.
+"""The rows of one broker in PostgreSQL: settings, tokens, documents and its journal.
 
-Lives here: the statements about them. Never here: a task. Invariant: every row has the slot of its broker, and no
-statement reaches another's.
+Every row has the slot of its broker, and no statement touches the rows of another broker.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from scale0.history.events.journal import JournalRow
+from scale0.storage.interface import Handlers
 from scale0.storage.rows import (
     MAX_INTEGER,
-    Answer,
     DocumentRow,
     DropSetting,
     DropToken,
@@ -30,7 +29,7 @@ from scale0.storage.rows import (
 if TYPE_CHECKING:
     import psycopg
 
-OWN_STATEMENTS: Final[dict[type, str]] = {
+_STATEMENTS: Final[dict[type, str]] = {
     JournalRow: "INSERT INTO journal VALUES (%s, %s, %s, %s, %s, %b)",
     PutSetting: """
         INSERT INTO settings VALUES (%s, %s, %b) ON CONFLICT (broker, key) DO UPDATE SET value = excluded.value""",
@@ -40,21 +39,21 @@ OWN_STATEMENTS: Final[dict[type, str]] = {
         SET name = excluded.name, role = excluded.role, expires_us = excluded.expires_us""",
     DropToken: "DELETE FROM tokens WHERE broker = %s AND digest = %s",
 }
-"""One statement per class: the slot and its fields are the parameters in order; documents need two."""
+"""By class: the statement whose parameters are the slot and the fields in order; documents need two."""
 
 _NOT_CURRENT: Final = "UPDATE documents SET current = false WHERE broker = %s AND current"
 _PUT_DOCUMENT: Final = """
     INSERT INTO documents VALUES (%s, %s, %s, %s, %b, %s, %s, %s)
     ON CONFLICT (broker, version, hash) DO UPDATE SET current = documents.current OR excluded.current"""
 
-_DOCUMENT: Final = "SELECT version, hash, parent, body, time_us, current, author FROM documents WHERE broker = %s"
+_DOCUMENT: Final = f"SELECT {', '.join(DocumentRow.__struct_fields__)} FROM documents WHERE broker = %s"
 _CURRENT: Final = f"{_DOCUMENT} AND current"
 _NEWEST: Final = f"{_DOCUMENT} ORDER BY version DESC, hash DESC LIMIT %s"
 _OLDER: Final = f"{_DOCUMENT} AND (version, hash) < (%s, %s) ORDER BY version DESC, hash DESC LIMIT %s"
 _ONE: Final = f"""{_DOCUMENT} AND version = %s AND (%s::text IS NULL OR hash = %s)
     ORDER BY current DESC, hash DESC LIMIT 1"""
 
-# The row that holds an event is the last that begins at or before it: the key finds it without a scan.
+# The row of an event is the last that begins at or before it: the key finds it without a scan.
 JOURNAL_FROM: Final = """
     FROM journal WHERE broker = %(broker)s AND last_seq > %(after)s AND first_seq >= coalesce(
         (SELECT max(first_seq) FROM journal WHERE broker = %(broker)s AND first_seq <= %(after)s), 0)
@@ -63,19 +62,30 @@ _JOURNAL: Final = f"SELECT first_seq, last_seq, boot, time_us, body {JOURNAL_FRO
 TRIM: Final = "DELETE FROM journal WHERE broker = %s AND first_seq <= %s AND last_seq <= %s"
 
 
-def apply_own(connection: psycopg.Connection[Any], slot: int, write: Any) -> None:
-    """One write that is not about tasks."""
-    values = (slot, *msgspec.structs.astuple(write))
-    if type(write) is PutDocument:
-        if write.current:
-            connection.execute(_NOT_CURRENT, (slot,))
-        connection.execute(_PUT_DOCUMENT, values)
-    else:
-        connection.execute(OWN_STATEMENTS[type(write)], values, binary=True)
+class StoreSession(NamedTuple):
+    """A connection, and the broker that uses it."""
+
+    connection: psycopg.Connection[Any]
+    slot: int
+    identity: str
+
+
+def _execute(session: StoreSession, write: Any) -> None:
+    session.connection.execute(_STATEMENTS[type(write)], (session.slot, *msgspec.structs.astuple(write)), binary=True)
+
+
+def _put_document(session: StoreSession, write: PutDocument) -> None:
+    if write.current:
+        session.connection.execute(_NOT_CURRENT, (session.slot,))
+    session.connection.execute(_PUT_DOCUMENT, (session.slot, *msgspec.structs.astuple(write)))
+
+
+OWN_WRITES: Final[Handlers] = {**dict.fromkeys(_STATEMENTS, _execute), PutDocument: _put_document}
+"""Their state has a `connection` and a `slot`."""
 
 
 def read_own(connection: psycopg.Connection[Any], slot: int) -> dict[str, Any]:
-    """What an Opened holds of it."""
+    """The part of an OpenedStore that is the broker's own."""
     document = connection.execute(_CURRENT, (slot,), binary=True).fetchone()
     settings = connection.execute("SELECT key, value FROM settings WHERE broker = %s", (slot,), binary=True)
     tokens = connection.execute(
@@ -88,22 +98,31 @@ def read_own(connection: psycopg.Connection[Any], slot: int) -> dict[str, Any]:
     }
 
 
-def answer_own(connection: psycopg.Connection[Any], slot: int, ask: Any) -> Answer:
-    """Documents and journal rows."""
-    match ask:
-        case ReadDocuments(limit, before, name):
-            if before is None or before > MAX_INTEGER:
-                rows = connection.execute(_NEWEST, (slot, bounded(limit)), binary=True)
-            else:
-                rows = connection.execute(_OLDER, (slot, max(before, 0), name, bounded(limit)), binary=True)
-            return tuple(DocumentRow(*row) for row in rows)
-        case ReadDocument(version, exact):
-            if not 0 <= version <= MAX_INTEGER:
-                return None
-            found = connection.execute(_ONE, (slot, version, exact, exact), binary=True).fetchone()
-            return None if found is None else DocumentRow(*found)
-        case ReadJournal(after_seq, limit):
-            place = {"broker": slot, "after": max(0, min(after_seq, MAX_INTEGER)), "limit": bounded(limit)}
-            return tuple(JournalRow(*row) for row in connection.execute(_JOURNAL, place, binary=True))
-        case _:
-            raise TypeError(type(ask).__name__)
+def _read_documents(session: StoreSession, query: ReadDocuments) -> tuple[DocumentRow, ...]:
+    if query.before_version is None or query.before_version > MAX_INTEGER:
+        found = session.connection.execute(_NEWEST, (session.slot, bounded(query.limit)), binary=True)
+    else:
+        values = (session.slot, max(query.before_version, 0), query.before_hash, bounded(query.limit))
+        found = session.connection.execute(_OLDER, values, binary=True)
+    return tuple(DocumentRow(*row) for row in found)
+
+
+def _read_document(session: StoreSession, query: ReadDocument) -> DocumentRow | None:
+    if not 0 <= query.version <= MAX_INTEGER:
+        return None
+    values = (session.slot, query.version, query.hash, query.hash)
+    row = session.connection.execute(_ONE, values, binary=True).fetchone()
+    return None if row is None else DocumentRow(*row)
+
+
+def _read_journal(session: StoreSession, query: ReadJournal) -> tuple[JournalRow, ...]:
+    after = max(0, min(query.after_seq, MAX_INTEGER))
+    values = {"broker": session.slot, "after": after, "limit": bounded(query.limit)}
+    return tuple(JournalRow(*row) for row in session.connection.execute(_JOURNAL, values, binary=True))
+
+
+OWN_ANSWERS: Final[Handlers] = {
+    ReadDocuments: _read_documents,
+    ReadDocument: _read_document,
+    ReadJournal: _read_journal,
+}

@@ -1,8 +1,7 @@
-"""A connection to PostgreSQL that comes back: what is lost is connected again, for as long as it takes.
+"""A connection to PostgreSQL that reconnects after a loss, for as long as necessary.
 
-Lives here: `PostgresConnection`, and which errors mean what. Never here: a statement about what is stored. Invariants:
-nothing that a user may read holds the URL; work that is done again after a loss was not committed, or knows how to find
-out; a wait ends when the store is closed.
+No text that a user may read contains the URL. Work that is repeated after a loss was not committed, or can find out
+whether it was. Closing the store ends every wait.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 from psycopg import conninfo
 
+from scale0.kernel.backoff import Backoff
 from scale0.kernel.log_context import about
 from scale0.storage.interface import StoreRefused
 from scale0.storage.postgres.schema import SCHEMA
@@ -39,11 +39,11 @@ _NETWORK: Final[dict[str, Any]] = {
     "tcp_user_timeout": 10_000,
     "application_name": "scale0",
 }
-"""A connection that is cut without a word is noticed within seconds; what the URL says goes first."""
+"""A silently broken connection is noticed within seconds; options of the URL take precedence."""
 
 _SESSION: Final = (
     f"SET search_path = {SCHEMA}, pg_catalog",
-    # What is left by a broker whose machine died must not be locked for hours.
+    # A transaction of a broker whose machine died must not hold locks for hours.
     "SET idle_in_transaction_session_timeout = '10s'",
     "SET tcp_keepalives_idle = 3",
     "SET tcp_keepalives_interval = 2",
@@ -55,59 +55,58 @@ _SESSION: Final = (
 )
 _ASYNCHRONOUS: Final = ("off", "local")
 
-_OWN_PLANS: Final = ("SET enable_seqscan = off", "SET enable_hashjoin = off", "SET enable_mergejoin = off")
-"""Every busy statement follows an index; statistics of a table that was empty a moment ago must not say otherwise."""
+_INDEX_ONLY: Final = ("SET enable_seqscan = off", "SET enable_hashjoin = off", "SET enable_mergejoin = off")
+"""Every frequent statement uses an index, even if the statistics are of a table that was empty a moment ago."""
 
-_AGAIN: Final = ("08", "53", "57", "58")
-"""Classes of errors that pass: connection, resources, an operator at work, the system."""
-_AGAIN_SOON: Final = ("40001", "40P01")
-"""A deadlock, or a conflict: the database chose this one to give way."""
-_AGAIN_LATER: Final = ("55P03", "25006", "25P03")
-"""A lock that was not to be had; a standby that is not promoted yet; a transaction that was idle too long."""
+_TRANSIENT_CLASSES: Final = ("08", "53", "57", "58")
+"""Classes of transient errors: connection, resources, operator intervention, system."""
+_CONFLICTS: Final = ("40001", "40P01")
+"""A serialization conflict or a deadlock, of which this transaction is the victim."""
+_UNAVAILABLE: Final = ("55P03", "25006", "25P03")
+"""A lock timeout; a standby that is not promoted yet; a transaction that was idle too long."""
 
 
 class PostgresConnection:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, url: str, closing: threading.Event, own_plans: bool) -> None:
+    def __init__(self, url: str, closing: threading.Event, index_only: bool) -> None:
         self._url = url
         self._closing = closing
-        self._own_plans = own_plans
+        self._index_only = index_only
         self._connection: psycopg.Connection[Any] | None = None
-        self.away = ""
-        """Why it cannot be reached now; empty: it can, as far as is known."""
+        self.unreachable = ""
+        """Why the database cannot be reached now; empty: it can, as far as is known."""
 
     def connect(self) -> psycopg.Connection[Any]:
-        """The connection; one try, if it has to be made."""
+        """The connection; if there is none, one attempt to connect."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
-        self._connection = connect(self._url, self._own_plans)
+        self._connection = connect(self._url, self._index_only)
         return self._connection
 
     def run(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Do this; if the connection is lost, or the database gives up on it, do it again until it is done."""
-        backoff = FIRST_BACKOFF_SECONDS
+        """Do this; after a transient error, repeat it until it succeeds."""
+        backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         while True:
             if self._closing.is_set():
                 raise StoreRefused("the store is not open")
             try:
                 result = work(self.connect())
             except psycopg.Error as error:
-                self._clean_up()
+                self._roll_back()
                 if not is_transient(error) and not self._is_lost():
                     raise
-                if error.sqlstate not in _AGAIN_SOON:
-                    self._note_away(error)
-                self._closing.wait(backoff * (0.5 + random.random()))
-                backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
+                if error.sqlstate not in _CONFLICTS:
+                    self._set_unreachable(error)
+                self._closing.wait(backoff.next() * (0.5 + random.random()))
             except BaseException:
-                self._clean_up()
+                self._roll_back()
                 raise
             else:
-                self._note_back()
+                self._set_reachable()
                 return result
 
-    def _clean_up(self) -> None:
+    def _roll_back(self) -> None:
         connection = self._connection
         if connection is not None:
             try:
@@ -118,32 +117,34 @@ class PostgresConnection:
     def _is_lost(self) -> bool:
         return self._connection is None or self._connection.closed
 
-    def _note_away(self, error: psycopg.Error) -> None:
-        if not self.away:
+    def _set_unreachable(self, error: psycopg.Error) -> None:
+        if not self.unreachable:
             log.error(
-                "the database is away, and it is tried again: %s", describe_error(error, self._url), extra=about()
+                "the database is unreachable; retrying until it answers: %s",
+                describe_error(error, self._url),
+                extra=about(),
             )
-        self.away = describe_error(error, self._url)
+        self.unreachable = describe_error(error, self._url)
 
-    def _note_back(self) -> None:
-        if self.away:
-            log.warning("the database is back", extra=about())
-            self.away = ""
+    def _set_reachable(self) -> None:
+        if self.unreachable:
+            log.warning("the database is reachable again", extra=about())
+            self.unreachable = ""
 
     def close(self) -> None:
-        """Let go of it; the thread that uses it may be waiting in it."""
+        """Close it, even while another thread waits in it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
 
 
-def connect(url: str, own_plans: bool) -> psycopg.Connection[Any]:
-    """A connection as this store wants it; every BEGIN is said."""
+def connect(url: str, index_only: bool) -> psycopg.Connection[Any]:
+    """A connection with the settings of this store; every BEGIN is explicit."""
     whole = conninfo.make_conninfo(url, **{**_NETWORK, **conninfo.conninfo_to_dict(url)})
     connection = psycopg.connect(whole, autocommit=True)
     try:
-        connection.execute("; ".join((*_SESSION, *(_OWN_PLANS if own_plans else ()))).encode())
+        connection.execute("; ".join((*_SESSION, *(_INDEX_ONLY if index_only else ()))).encode())
         found = connection.execute("SHOW synchronous_commit").fetchone()
         if found is not None and found[0] in _ASYNCHRONOUS:
             connection.execute("SET synchronous_commit = on")
@@ -154,21 +155,21 @@ def connect(url: str, own_plans: bool) -> psycopg.Connection[Any]:
 
 
 def is_transient(error: psycopg.Error) -> bool:
-    """True for an error that is not about what was said."""
+    """True for an error whose cause is not the statement."""
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError)
-    return state.startswith(_AGAIN) or state in _AGAIN_SOON or state in _AGAIN_LATER
+    return state.startswith(_TRANSIENT_CLASSES) or state in _CONFLICTS or state in _UNAVAILABLE
 
 
 def describe_error(error: BaseException, url: str) -> str:
-    """An error in one line, without what only the file may hold."""
+    """An error in one line, without secrets."""
     text = " ".join(str(error).split()) or type(error).__name__
     return redact(text, url)
 
 
 def redact(text: str, url: str) -> str:
-    """A text without the URL, and without its password."""
+    """A text without the URL and its password."""
     secrets = [url]
     with contextlib.suppress(psycopg.Error):
         secrets += [str(value) for key, value in conninfo.conninfo_to_dict(url).items() if "password" in key]
@@ -179,10 +180,10 @@ def redact(text: str, url: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """StoreRefused if it cannot be understood; what libpq says of it may hold a part of it, and is not told."""
+    """StoreRefused if it is invalid; the message of libpq may contain a part of it, and is not repeated."""
     try:
         conninfo.conninfo_to_dict(url)
     except psycopg.Error:
         raise StoreRefused(
-            "store: the URL of the database is not valid; it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+            "store: the URL of the database is not valid; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         ) from None

@@ -1,8 +1,7 @@
-"""The journal of one broker in PostgreSQL, read from outside the process that writes it.
+"""The journal of one broker in PostgreSQL, read by another process than its owner.
 
-Lives here: `JournalTable`, and who is dead and left rows. Never here: a write, but that of trimming what a dead
-broker left. Invariants: every read is a statement of its own; what one read brings is bounded in bytes; one exporter at
-a time has a broker's journal.
+Every read is a statement of its own, and its size is bounded. Only one exporter at a time reads a broker's journal. The
+only write is the trimming of what a dead broker left.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from scale0.storage.postgres.broker_rows import JOURNAL_FROM, TRIM
 from scale0.storage.postgres.connection import check_url, connect, describe_error
 from scale0.storage.postgres.schema import LOCK_JOURNAL, check_version
 from scale0.storage.rows import MAX_INTEGER
-from scale0.storage.sqlite.journal import PAGE_BYTES, PAGE_ROWS
+from scale0.storage.sqlite.journal import PAGE_ROWS, within_page
 
 DEAD_US: Final = 60_000_000
-"""How long a broker is dead before another exports what it left: it may come back."""
+"""How long a broker is dead before another exports its journal: it may come back."""
 
 _SLOT: Final = "SELECT slot FROM brokers WHERE identity = %s"
 _SIZES: Final = f"SELECT first_seq, length(body) {JOURNAL_FROM}"
@@ -35,13 +34,13 @@ _ENDS: Final = """
         (SELECT last_seq FROM journal WHERE broker = slot ORDER BY first_seq DESC LIMIT 1), next_seq
     FROM brokers WHERE slot = %s"""
 _LOCK: Final = "SELECT pg_try_advisory_lock(%s, %s)"
-_LEFT: Final = """
+_DEAD_WITH_ROWS: Final = """
     SELECT slot, identity FROM brokers WHERE alive_until_us IS NULL AND gone_us <= clock_us() - %s
     AND EXISTS (SELECT 1 FROM journal WHERE broker = slot) ORDER BY slot"""
 
 
 class JournalTable:
-    """The journal of one broker; it may be at work meanwhile, or not. Who does not export needs no lock."""
+    """The journal of one broker, which may be running. An exporter takes a lock; a reader needs none."""
 
     def __init__(self, url: str, source: str, exports: bool = True) -> None:
         check_url(url)
@@ -52,38 +51,32 @@ class JournalTable:
         self._slot = 0
 
     def ends(self) -> tuple[int, int]:
-        """The first event and the last; of an empty journal, the one that is to come and the one before it."""
+        """The first and the last seq; for an empty journal, the next seq and the one before it."""
         ((first, last, next_seq),) = self._all(_ENDS, lambda: (self._slot,))
         return (next_seq, next_seq - 1) if first is None else (first, last)
 
     def after(self, seq: int) -> list[JournalRow]:
-        """The next rows that hold events after `seq`, oldest first; as many as fit a read."""
-        place = {"after": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
-        return self._fetch(self._all(_SIZES, lambda: {**place, "broker": self._slot}))
+        """The next rows that contain events after `seq`, oldest first; as many as fit one read."""
+        values = {"after": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
+        return self._fetch(self._all(_SIZES, lambda: {**values, "broker": self._slot}))
 
     def before(self, seq: int) -> list[JournalRow]:
-        """The last rows that begin before `seq`, oldest first; as many as fit a read."""
-        place = {"before": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
-        return self._fetch(self._all(_SIZES_BEFORE, lambda: {**place, "broker": self._slot}))
+        """The last rows that begin before `seq`, oldest first; as many as fit one read."""
+        values = {"before": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
+        return self._fetch(self._all(_SIZES_BEFORE, lambda: {**values, "broker": self._slot}))
 
     def _fetch(self, sizes: list[tuple[Any, ...]]) -> list[JournalRow]:
-        taken: list[int] = []
-        room = PAGE_BYTES
-        for first_seq, size in sizes:
-            room -= size
-            if taken and room < 0:
-                break
-            taken.append(first_seq)
-        if not taken:
+        first_seqs = within_page(sizes)
+        if not first_seqs:
             return []
-        return [JournalRow(*row) for row in self._all(_ROWS, lambda: (self._slot, min(taken), max(taken)))]
+        return [JournalRow(*row) for row in self._all(_ROWS, lambda: (self._slot, min(first_seqs), max(first_seqs)))]
 
     def trim(self, up_to_seq: int) -> None:
-        """Forget what a dead broker left and another has exported."""
+        """Delete rows of a dead broker that another has exported."""
         self._all(f"{TRIM} RETURNING first_seq", lambda: (self._slot, up_to_seq, up_to_seq))
 
     def close(self) -> None:
-        """Let go of it, and of its lock; the next read opens it again."""
+        """Close the connection and release its lock; the next read opens it again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -98,12 +91,12 @@ class JournalTable:
             raise StoreError(f"cannot read the journal in the database: {describe_error(error, self._url)}") from None
 
     def _connect(self) -> psycopg.Connection[Any]:
-        connection = connect(self._url, own_plans=True)
+        connection = connect(self._url, index_only=True)
         try:
             check_version(connection)
             row = connection.execute(_SLOT, (self._source,)).fetchone()
             if row is None:
-                raise StoreError(f"the database does not know {self._source}")
+                raise StoreError(f"the database has no broker {self._source}")
             self._slot = row[0]
             if self._exports:
                 self._lock(connection)
@@ -115,14 +108,14 @@ class JournalTable:
     def _lock(self, connection: psycopg.Connection[Any]) -> None:
         locked = connection.execute(_LOCK, (LOCK_JOURNAL, self._slot)).fetchone()
         if locked is None or not locked[0]:
-            raise StoreError(f"another broker exports the journal of {self._source} now")
+            raise StoreError(f"another process exports the journal of {self._source} now")
 
 
 def dead_brokers_with_rows(url: str) -> list[str]:
-    """The brokers that have been dead for a while, and whose journal has rows."""
+    """The brokers that have been dead for DEAD_US, and whose journal has rows."""
     try:
-        with connect(url, own_plans=False) as connection:
+        with connect(url, index_only=False) as connection:
             check_version(connection)
-            return [identity for _, identity in connection.execute(_LEFT, (DEAD_US,)).fetchall()]
+            return [identity for _, identity in connection.execute(_DEAD_WITH_ROWS, (DEAD_US,)).fetchall()]
     except psycopg.Error as error:
         raise StoreError(f"cannot read the database: {describe_error(error, url)}") from None

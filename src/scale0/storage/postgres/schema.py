@@ -1,8 +1,7 @@
-"""The tables of the store in PostgreSQL, as the steps that made them.
+"""The tables of the store in PostgreSQL, as migrations, in a schema of their own.
 
-Lives here: the migrations. Never here: a connection that stays open. Invariants: a released migration never changes;
-all of them run in one transaction under a lock of the whole database, so that brokers that start together find it
-done or not begun; everything is in a schema of its own.
+A released migration never changes. All migrations run in one transaction under a database-wide lock, so that brokers
+that start together find them complete or not started.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "scale0"
 LOCK_MIGRATE: Final = 0x5343_4C30_0000_0001
-"""Advisory locks are numbers: SCL0, then what for."""
+"""The number of an advisory lock: SCL0, then its purpose."""
 LOCK_JOURNAL: Final = 0x5343_4C31
-"""With the slot of the broker whose journal it is, for exporters."""
+"""With the slot of the broker: only one exporter reads its journal."""
 
-# Rows of the busy tables come and go: what they leave must be swept up early, or every index walks over it.
+# Rows of busy tables come and go: dead rows must be vacuumed early, or every index scan passes over them.
 _BUSY: Final = (
     "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0"
 )
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
-        # The only clock that judges.
+        # The only clock that decides.
         """CREATE FUNCTION clock_us() RETURNS bigint LANGUAGE sql VOLATILE
             AS 'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint'""",
         """CREATE TABLE brokers (
@@ -53,7 +52,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             broker smallint NOT NULL, first_seq bigint NOT NULL, last_seq bigint NOT NULL, boot bigint NOT NULL,
             time_us bigint NOT NULL, body bytea NOT NULL, PRIMARY KEY (broker, first_seq)
         ) WITH ({_BUSY})""",
-        # holder: the slot of a broker; orphaned_us: a lease that is nobody's has been so since then.
+        # holder: the slot of a broker; orphaned_us: since when a lease has no holder.
         f"""CREATE TABLE open_tasks (
             seq bigint PRIMARY KEY, status smallint NOT NULL, shelved boolean NOT NULL, followed boolean NOT NULL,
             holder smallint, orphaned_us bigint, priority bigint NOT NULL, waits bigint NOT NULL,
@@ -104,7 +103,7 @@ STORE_VERSION: Final = len(MIGRATIONS)
 
 
 def migrate(connection: psycopg.Connection[Any]) -> None:
-    """Bring the schema, missing or ours, to STORE_VERSION; refuse another's, or a newer one, before a change."""
+    """Migrate the schema to STORE_VERSION; refuse one of another program or a newer version before any change."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_MIGRATE,))
         version = _version(connection)
@@ -118,13 +117,15 @@ def migrate(connection: psycopg.Connection[Any]) -> None:
 
 
 def check_version(connection: psycopg.Connection[Any]) -> None:
-    """For one who only reads: refuse what this program does not know."""
+    """For a reader: refuse a schema of another version."""
     if _version(connection) != STORE_VERSION:
-        raise StoreRefused(f"the schema {SCHEMA} of the database is not there yet, or older than this program")
+        raise StoreRefused(
+            f"the schema {SCHEMA} of the database is missing or of another version; start a broker first"
+        )
 
 
 def _version(connection: psycopg.Connection[Any]) -> int:
-    """0: there is nothing of ours, and nothing of another's."""
+    """0: the schema is empty or missing."""
     names = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'v', 'S')",
         (SCHEMA,),
@@ -139,6 +140,6 @@ def _version(connection: psycopg.Connection[Any]) -> int:
     version = 0 if found is None else int(found[0])
     if version > STORE_VERSION:
         raise StoreRefused(
-            f"the database has version {version}, this program knows {STORE_VERSION}; install the newer Scale0 again"
+            f"the database has version {version}, this program supports {STORE_VERSION}; install the newer Scale0 again"
         )
     return version

@@ -1,24 +1,21 @@
-"""All that must be known before tasks can be taken, and the reservation of their ids and keys, in PostgreSQL.
+"""Submissions in PostgreSQL: everything that a broker must know before it accepts tasks, and their reservations.
 
-Lives here: `find_new`, for all submissions of a turn at once. Never here: a transaction. Invariants: a constant number
-of statements, however many asks; what is reserved is reserved whole or not at all; names are locked in their order, so
-that two brokers do not wait for each other.
+All submissions of a turn are looked up by a constant number of statements. An id and key are reserved together or not
+at all, and names are locked in their order, so that two brokers do not deadlock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.storage.interface import StoreFenced
 from scale0.storage.postgres.brokers import FENCED, BrokerEpoch
-from scale0.storage.postgres.task_rows import JOINED, NAMED, NamedTask, named
-from scale0.storage.postgres.values import clean
+from scale0.storage.postgres.task_rows import JOINED, NAMED, NamedTask, clean, named_task
 from scale0.storage.task_queries import LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import TaskClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import psycopg
 
 _FENCE: Final = "SELECT 1 FROM brokers WHERE slot = %s AND epoch = %s FOR SHARE"
@@ -27,54 +24,54 @@ _IDS: Final = f"SELECT n.id, {NAMED} FROM task_ids n {JOINED} WHERE n.id = ANY(%
 _KEYS: Final = f"""
     SELECT n.client, n.key, {NAMED} FROM unnest(%s::text[], %s::text[]) AS v (client, key)
     JOIN task_keys n ON n.client = v.client AND n.key = v.key {JOINED}"""
-# "/" is the letter behind ".".
+# "/" is the character after ".".
 _LASTS: Final = """
     SELECT s.name, (SELECT n.id FROM task_ids n WHERE n.id >= s.name || '.' AND n.id < s.name || '/'
         AND n.seq IS NOT NULL ORDER BY n.id DESC LIMIT 1) FROM unnest(%s::text[]) AS s (name)"""
 
-# A reservation of one's own, or of an epoch that has ended, is taken over.
-_OVER: Final = """
+# A reservation of this broker, or of an epoch that has ended, is replaced.
+_REPLACE: Final = """
     SET broker = excluded.broker, epoch = excluded.epoch WHERE n.seq IS NULL AND (n.broker = excluded.broker
         OR NOT EXISTS (SELECT 1 FROM brokers b WHERE b.slot = n.broker AND b.epoch = n.epoch))"""
 _RESERVE_IDS: Final = f"""
     INSERT INTO task_ids AS n (id, broker, epoch) SELECT v.id, %s, %s FROM unnest(%s::text[]) AS v (id)
-    ON CONFLICT (id) DO UPDATE {_OVER} RETURNING n.id"""
+    ON CONFLICT (id) DO UPDATE {_REPLACE} RETURNING n.id"""
 _RESERVE_KEYS: Final = f"""
     INSERT INTO task_keys AS n (client, key, broker, epoch)
     SELECT v.client, v.key, %s, %s FROM unnest(%s::text[], %s::text[]) AS v (client, key)
-    ON CONFLICT (client, key) DO UPDATE {_OVER} RETURNING n.client, n.key"""
+    ON CONFLICT (client, key) DO UPDATE {_REPLACE} RETURNING n.client, n.key"""
 _FREE_IDS: Final = "DELETE FROM task_ids WHERE id = ANY(%s::text[]) AND seq IS NULL AND broker = %s"
 _FREE_KEY: Final = "DELETE FROM task_keys WHERE client = %s AND key = %s AND seq IS NULL AND broker = %s"
 
 Name = tuple[str] | tuple[str, str]
-"""A clean id, or a clean client and key."""
+"""A cleaned id, or a cleaned client and key."""
 
 
-def find_new(
-    connection: psycopg.Connection[Any], life: BrokerEpoch, asks: Sequence[LookUpSubmission], begin: bool = False
+def look_up_submissions(
+    connection: psycopg.Connection[Any], epoch: BrokerEpoch, queries: Sequence[LookUpSubmission], begin: bool = False
 ) -> list[SubmissionLookup]:
     """The answers, in their order; to reserve, `begin` a transaction, which is left open."""
-    look = _Look(connection, life, asks, begin)
-    wanted = {place: names for place, ask in enumerate(asks) if (names := look.wanted(ask, life.slot))}
-    lost = _reserve(connection, life, look, wanted) if wanted else set()
-    return [look.found(ask, life.slot, busy=place in lost) for place, ask in enumerate(asks)]
+    lookup = _Names(connection, epoch, queries, begin)
+    wanted = {number: names for number, query in enumerate(queries) if (names := lookup.reservable(query, epoch.slot))}
+    lost = _reserve(connection, epoch, lookup, wanted) if wanted else set()
+    return [lookup.answer(query, epoch.slot, busy=number in lost) for number, query in enumerate(queries)]
 
 
-class _Look:
-    """What is there, all of it asked for without waiting in between."""
+class _Names:
+    """The clients, ids and keys of all queries, read in one pipeline."""
 
     def __init__(
-        self, connection: psycopg.Connection[Any], life: BrokerEpoch, asks: Sequence[LookUpSubmission], begin: bool
+        self, connection: psycopg.Connection[Any], epoch: BrokerEpoch, queries: Sequence[LookUpSubmission], begin: bool
     ) -> None:
-        ids = {clean(name) for ask in asks for name in (*ask.ids, ask.reserve or "")} - {""}
-        keys = sorted({(clean(ask.client), clean(ask.key)) for ask in asks if ask.key is not None})
-        series = sorted({clean(ask.series) for ask in asks if ask.series is not None})
+        ids = {clean(name) for query in queries for name in (*query.ids, query.reserve or "")} - {""}
+        keys = sorted({(clean(query.client), clean(query.key)) for query in queries if query.key is not None})
+        series = sorted({clean(query.series) for query in queries if query.series is not None})
         with connection.pipeline():
             fence = None
             if begin:
                 connection.execute("BEGIN")
-                fence = connection.execute(_FENCE, (life.slot, life.epoch))
-            clients = connection.execute(_CLIENTS, (sorted({clean(ask.client) for ask in asks}),))
+                fence = connection.execute(_FENCE, (epoch.slot, epoch.epoch))
+            clients = connection.execute(_CLIENTS, (sorted({clean(query.client) for query in queries}),))
             by_id = connection.execute(_IDS, (sorted(ids),), binary=True) if ids else None
             by_key = None
             if keys:
@@ -83,8 +80,8 @@ class _Look:
         if fence is not None and fence.fetchone() is None:
             raise StoreFenced(FENCED)
         self.clients = {row[0]: TaskClient(*row) for row in clients}
-        self.names: dict[Name, NamedTask] = {(row[0],): named(row[1:]) for row in by_id or ()}
-        self.names.update({(row[0], row[1]): named(row[2:]) for row in by_key or ()})
+        self.names: dict[Name, NamedTask] = {(row[0],): named_task(row[1:]) for row in by_id or ()}
+        self.names.update({(row[0], row[1]): named_task(row[2:]) for row in by_key or ()})
         self.lasts: dict[str, str | None] = dict(lasts.fetchall()) if lasts is not None else {}
 
     def task(self, name: Name) -> Any:
@@ -99,58 +96,58 @@ class _Look:
         known = self.names.get(name)
         return known is not None and known.task is None and known.reserver == slot and known.is_live
 
-    def wanted(self, ask: LookUpSubmission, slot: int) -> list[Name]:
-        """What is to be reserved for an ask: nothing if one of its names leads to a task, or is another's."""
-        names = _names(ask)
+    def reservable(self, query: LookUpSubmission, slot: int) -> list[Name]:
+        """The names to reserve for a query: none if one of them has a task, or another broker reserved it."""
+        names = _names(query)
         if any(self.task(name) is not None or self.is_busy(name, slot) for name in names):
             return []
         return names
 
-    def found(self, ask: LookUpSubmission, slot: int, busy: bool) -> SubmissionLookup:
-        names = _names(ask)
+    def answer(self, query: LookUpSubmission, slot: int, busy: bool) -> SubmissionLookup:
+        names = _names(query)
         free = all(self.task(name) is None for name in names)
         return SubmissionLookup(
-            client=self.clients.get(clean(ask.client)),
-            tasks=tuple(self.task((clean(name),)) for name in ask.ids),
-            keyed=None if ask.key is None else self.task((clean(ask.client), clean(ask.key))),
-            last="" if ask.series is None else self.lasts.get(clean(ask.series)) or "",
+            client=self.clients.get(clean(query.client)),
+            tasks=tuple(self.task((clean(name),)) for name in query.ids),
+            keyed=None if query.key is None else self.task((clean(query.client), clean(query.key))),
+            last="" if query.series is None else self.lasts.get(clean(query.series)) or "",
             busy=busy or (free and any(self.is_busy(name, slot) for name in names)),
         )
 
 
-def _names(ask: LookUpSubmission) -> list[Name]:
-    if ask.reserve is None:
+def _names(query: LookUpSubmission) -> list[Name]:
+    if query.reserve is None:
         return []
-    names: list[Name] = [(clean(ask.reserve),)] if ask.reserve else []
-    if ask.key is not None:
-        names.append((clean(ask.client), clean(ask.key)))
+    names: list[Name] = [(clean(query.reserve),)] if query.reserve else []
+    if query.key is not None:
+        names.append((clean(query.client), clean(query.key)))
     return names
 
 
 def _reserve(
-    connection: psycopg.Connection[Any], life: BrokerEpoch, look: _Look, wanted: dict[int, list[Name]]
+    connection: psycopg.Connection[Any], epoch: BrokerEpoch, lookup: _Names, wanted: dict[int, list[Name]]
 ) -> set[int]:
-    """Reserve what looked free; the asks for which another broker was faster, and nothing is reserved."""
+    """Reserve the names; the queries that lost a name to a faster broker, for which nothing stays reserved."""
     every: set[Name] = {name for names in wanted.values() for name in names}
     ids = sorted(name[0] for name in every if len(name) == 1)
     keys = sorted(name for name in every if len(name) == 2)
     with connection.pipeline():
-        by_id = connection.execute(_RESERVE_IDS, (life.slot, life.epoch, ids)) if ids else None
+        by_id = connection.execute(_RESERVE_IDS, (epoch.slot, epoch.epoch, ids)) if ids else None
         by_key = None
         if keys:
-            values = (life.slot, life.epoch, [key[0] for key in keys], [key[1] for key in keys])
+            values = (epoch.slot, epoch.epoch, [key[0] for key in keys], [key[1] for key in keys])
             by_key = connection.execute(_RESERVE_KEYS, values)
     got: set[Name] = set(by_id or ()) | set(by_key or ())
-    lost = {place for place, names in wanted.items() if not got.issuperset(names)}
+    lost = {number for number, names in wanted.items() if not got.issuperset(names)}
     if lost:
-        kept = {name for place, names in wanted.items() if place not in lost for name in names}
-        _free(connection, life, (name for name in got - kept if not look.is_ours(name, life.slot)))
+        kept = {name for number, names in wanted.items() if number not in lost for name in names}
+        _free(connection, epoch, (name for name in got - kept if not lookup.is_ours(name, epoch.slot)))
     return lost
 
 
-def _free(connection: psycopg.Connection[Any], life: BrokerEpoch, names: Iterable[Name]) -> None:
+def _free(connection: psycopg.Connection[Any], epoch: BrokerEpoch, names: Iterable[Name]) -> None:
     for name in names:
         if len(name) == 1:
-            connection.execute(_FREE_IDS, ([name[0]], life.slot))
+            connection.execute(_FREE_IDS, ([name[0]], epoch.slot))
         else:
-            connection.execute(_FREE_KEY, (*name, life.slot))
+            connection.execute(_FREE_KEY, (*name, epoch.slot))

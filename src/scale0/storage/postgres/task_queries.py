@@ -1,20 +1,32 @@
-"""Tasks in PostgreSQL: how asks become statements, and rows become answers.
+"""Tasks in PostgreSQL: queries that read and queries that take; `task_lookup` has those that reserve.
 
-Lives here: asks that read, and asks that take; `postgres_find` has those that reserve. Never here: a transaction.
-Invariants: what is taken was nobody's, and two brokers never take the same (FOR UPDATE SKIP LOCKED); no ask walks
-through more rows than it may return, but those that say so.
+A taken task was held by nobody, and two brokers never take the same one (FOR UPDATE SKIP LOCKED). No query scans more
+rows than it may return, except where a comment says so.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from scale0.storage.postgres.task_pages import list_tasks
-from scale0.storage.postgres.task_rows import ENDED, JOINED, NAMED, OPEN, NamedTask, ended_task, named, open_task
-from scale0.storage.postgres.values import clean
-from scale0.storage.rows import TaskAnswer, bounded, clamp
+from scale0.storage.interface import Handlers
+from scale0.storage.postgres.broker_rows import StoreSession
+from scale0.storage.postgres.task_rows import (
+    ENDED,
+    ENDED_LISTED,
+    JOINED,
+    NAMED,
+    OPEN,
+    OPEN_LISTED,
+    NamedTask,
+    clean,
+    ended_task,
+    named_task,
+    open_task,
+)
+from scale0.storage.rows import bounded, clamp
+from scale0.storage.sql_tasks import Access, PageStatements, list_tasks, page_statements
 from scale0.storage.task_queries import (
     ClaimedTask,
     ClaimTasks,
@@ -33,52 +45,47 @@ from scale0.storage.task_queries import (
     TakeDue,
     TakeOrphans,
     TakeTaskCommands,
-    TaskQuery,
+    TaskPage,
 )
-from scale0.storage.task_rows import OpenTask, PutTaskCommand
+from scale0.storage.task_rows import EndedTask, OpenTask, PutTaskCommand
 
-if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.Connection[Any]
-
-_SHELF: Final = "shelved AND status = 1000 AND method = {method}"
+_BACKLOG: Final = "shelved AND status = 1000 AND method = {method}"
 
 _FIND_ENDED: Final = f"""
     SELECT {ENDED} FROM task_ids n JOIN ended_tasks e ON e.seq = n.seq WHERE n.id = ANY(%s::text[])"""
 _FIND: Final = f"SELECT n.id, {NAMED} FROM task_ids n {JOINED} WHERE n.id = ANY(%s::text[])"
 
 _NEXT_PRIORITY: Final = """
-    SELECT priority FROM open_tasks WHERE {shelf} {below} ORDER BY priority DESC LIMIT 1"""
+    SELECT priority FROM open_tasks WHERE {backlog} {below} ORDER BY priority DESC LIMIT 1"""
 _EACH_PRIORITY: Final = """
     WITH RECURSIVE p AS (({first}) UNION ALL SELECT n.priority FROM p, LATERAL ({next}) n)"""
 
 
 def _each_priority(method: str) -> str:
-    """The priorities on the shelf, from the highest, one step in the index for each."""
-    shelf = _SHELF.format(method=method)
-    first = _NEXT_PRIORITY.format(shelf=shelf, below="")
-    following = _NEXT_PRIORITY.format(shelf=shelf, below="AND priority < p.priority")
+    """The priorities in the backlog, from the highest, with one index lookup for each."""
+    backlog = _BACKLOG.format(method=method)
+    first = _NEXT_PRIORITY.format(backlog=backlog, below="")
+    following = _NEXT_PRIORITY.format(backlog=backlog, below="AND priority < p.priority")
     return _EACH_PRIORITY.format(first=first, next=following)
 
 
 _PRIORITIES: Final = f"""{_each_priority("%(method)s")}
-    SELECT p.priority, (SELECT max(seq) FROM open_tasks WHERE {_SHELF.format(method="%(method)s")}
+    SELECT p.priority, (SELECT max(seq) FROM open_tasks WHERE {_BACKLOG.format(method="%(method)s")}
         AND priority = p.priority) FROM p"""
-_PEEK_SHELF: Final = f"""
+_PEEK_BACKLOG: Final = f"""
     SELECT m.name, p.priority FROM unnest(%s::text[]) AS m (name)
     CROSS JOIN LATERAL ({_each_priority("m.name")} SELECT priority FROM p) p"""
 _PEEK_QUEUE: Final = f"""
-    SELECT id FROM open_tasks WHERE {_SHELF.format(method="%s")} ORDER BY priority DESC, seq LIMIT %s"""
+    SELECT id FROM open_tasks WHERE {_BACKLOG.format(method="%s")} ORDER BY priority DESC, seq LIMIT %s"""
 _SCHEDULE: Final = f"""
     SELECT {OPEN} FROM open_tasks o WHERE status = 500 AND waits = 0 AND (runnable_us, seq) > (%s, %s)
     ORDER BY runnable_us, seq LIMIT %s"""
-# It walks over all that waits for something.
-_SETTLED: Final = f"""
+# It scans all dependencies.
+_ENDED_DEPENDENCIES: Final = f"""
     SELECT {ENDED} FROM (SELECT DISTINCT after_seq FROM follows) f JOIN ended_tasks e ON e.seq = f.after_seq
     ORDER BY e.seq LIMIT %s"""
 _EXPIRY: Final = "SELECT min(expires_us) FROM ended_tasks"
-# It walks over all open tasks, for the sake of `look`.
+# It scans all open tasks, on the connection of `scan`.
 _COUNT: Final = "SELECT status, count(*) FROM open_tasks GROUP BY status"
 
 _TAKE: Final = f"""
@@ -87,13 +94,13 @@ _TAKE: Final = f"""
 
 _TAKE_QUEUE: Final = f"""
     WITH c AS (SELECT seq, length(params) AS size FROM open_tasks
-        WHERE {_SHELF.format(method="%(method)s")} AND priority = %(priority)s AND seq > %(after)s
+        WHERE {_BACKLOG.format(method="%(method)s")} AND priority = %(priority)s AND seq > %(after)s
         ORDER BY seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
-    s AS (SELECT seq, row_number() OVER w AS place, sum(size) OVER w - size AS before FROM c
+    s AS (SELECT seq, row_number() OVER w AS number, sum(size) OVER w - size AS before FROM c
         WINDOW w AS (ORDER BY seq)),
-    t AS (SELECT seq FROM s WHERE place = 1 OR before < %(max_bytes)s)
+    t AS (SELECT seq FROM s WHERE number = 1 OR before < %(max_bytes)s)
     {_TAKE}"""
-_TAKE_FOLLOWERS: Final = f"""
+_TAKE_DEPENDENTS: Final = f"""
     WITH t AS (SELECT o.seq FROM follows f JOIN open_tasks o ON o.seq = f.seq
         WHERE f.after_seq = %(after)s AND f.seq > %(seq)s AND (o.holder IS NULL OR o.holder = %(slot)s)
         ORDER BY f.seq LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED),
@@ -112,116 +119,185 @@ _TAKE_NODES: Final = f"""
     WITH t AS (SELECT seq FROM open_tasks WHERE orphaned_us IS NOT NULL AND node = ANY(%(nodes)s::text[])
         ORDER BY seq FOR UPDATE SKIP LOCKED)
     {_TAKE}"""
-# Here one waits for another: the answer must say who has it.
+# Without SKIP LOCKED: the answer must name the holder.
 _CLAIM: Final = f"""
     WITH t AS (SELECT seq FROM open_tasks WHERE holder IS NULL AND seq IN (
         SELECT seq FROM task_ids WHERE id = ANY(%(ids)s::text[])) ORDER BY seq FOR UPDATE)
     {_TAKE}"""
-_TAKE_ERRANDS: Final = """
+_TAKE_COMMANDS: Final = """
     DELETE FROM errands WHERE number IN (SELECT number FROM errands WHERE receiver = %s ORDER BY number LIMIT %s)
     RETURNING number, receiver, kind, id, body"""
 
 
-def answer_tasks(connection: Connection, ask: TaskQuery) -> TaskAnswer:
-    """An ask that changes nothing."""
-    match ask:
-        case FindTasks(ids):
-            found = find(connection, ids)
-            return tuple(found[name].task if name in found else None for name in ids)
-        case FindEnded(ids):
-            rows = connection.execute(_FIND_ENDED, (list(map(clean, ids)),), binary=True)
-            return tuple(map(ended_task, rows))
-        case ReadPriorities(method):
-            return tuple(connection.execute(_PRIORITIES, {"method": clean(method)}).fetchall())
-        case PeekBacklog(methods):
-            return tuple(connection.execute(_PEEK_SHELF, (sorted(set(map(clean, methods))),)).fetchall())
-        case PeekQueue(method, limit):
-            return tuple(name for (name,) in connection.execute(_PEEK_QUEUE, (clean(method), bounded(limit))))
-        case ReadSchedule(after_us, after_seq, limit):
-            place = (clamp(after_us), clamp(after_seq), bounded(limit))
-            return tuple(map(open_task, connection.execute(_SCHEDULE, place, binary=True)))
-        case ReadEndedDependencies(limit):
-            return tuple(map(ended_task, connection.execute(_SETTLED, (bounded(limit),), binary=True)))
-        case ReadExpiry():
-            row = connection.execute(_EXPIRY).fetchone()
-            return None if row is None or row[0] is None else int(row[0])
-        case CountTasks():
-            return dict(connection.execute(_COUNT).fetchall())
-        case ListTasks():
-            return list_tasks(connection, ask)
-        case _:
-            raise TypeError(type(ask).__name__)
+_TYPED: Final = {"status": "::bigint", "method": "::text", "client": "::text"}
+_PARAMETERS: Final = {
+    name: f"%({name})s{_TYPED.get(name, '')}"
+    for name in ("before", "scan", "floor", "limit", "status", "method", "client")
+}
+_BY_STATUS: Final = "ended_tasks e WHERE status <> 7000 AND status = %(status)s"
+_PAGES: Final[dict[Access, PageStatements]] = {
+    "open": page_statements(OPEN_LISTED, "open_tasks o WHERE true", _PARAMETERS),
+    "ended": page_statements(ENDED_LISTED, "ended_tasks e WHERE true", _PARAMETERS),
+    "method": page_statements(ENDED_LISTED, "ended_tasks e WHERE method = %(method)s", _PARAMETERS),
+    "status": page_statements(ENDED_LISTED, _BY_STATUS, _PARAMETERS),
+}
+
+# ---- queries that read
 
 
-def find(connection: Connection, ids: tuple[str, ...]) -> dict[str, NamedTask]:
-    """What ids lead to, all from one moment."""
+def _find(session: StoreSession, ids: tuple[str, ...]) -> dict[str, NamedTask]:
     if not ids:
         return {}
     cleaned = {clean(name): name for name in ids}
-    rows = connection.execute(_FIND, (list(cleaned),), binary=True).fetchall()
-    return {cleaned[row[0]]: named(row[1:]) for row in rows}
+    rows = session.connection.execute(_FIND, (list(cleaned),), binary=True).fetchall()
+    return {cleaned[row[0]]: named_task(row[1:]) for row in rows}
+
+
+def _find_tasks(session: StoreSession, query: FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
+    named = _find(session, query.ids)
+    return tuple(named[name].task if name in named else None for name in query.ids)
+
+
+def _find_ended(session: StoreSession, query: FindEnded) -> tuple[EndedTask, ...]:
+    rows = session.connection.execute(_FIND_ENDED, (list(map(clean, query.ids)),), binary=True)
+    return tuple(map(ended_task, rows))
+
+
+def _read_priorities(session: StoreSession, query: ReadPriorities) -> tuple[tuple[int, int], ...]:
+    return tuple(session.connection.execute(_PRIORITIES, {"method": clean(query.method)}).fetchall())
+
+
+def _peek_backlog(session: StoreSession, query: PeekBacklog) -> tuple[tuple[str, int], ...]:
+    return tuple(session.connection.execute(_PEEK_BACKLOG, (sorted(set(map(clean, query.methods))),)).fetchall())
+
+
+def _peek_queue(session: StoreSession, query: PeekQueue) -> tuple[str, ...]:
+    rows = session.connection.execute(_PEEK_QUEUE, (clean(query.method), bounded(query.limit)))
+    return tuple(name for (name,) in rows)
+
+
+def _read_schedule(session: StoreSession, query: ReadSchedule) -> tuple[OpenTask, ...]:
+    values = (clamp(query.after_us), clamp(query.after_seq), bounded(query.limit))
+    return tuple(map(open_task, session.connection.execute(_SCHEDULE, values, binary=True)))
+
+
+def _read_ended_dependencies(session: StoreSession, query: ReadEndedDependencies) -> tuple[EndedTask, ...]:
+    rows = session.connection.execute(_ENDED_DEPENDENCIES, (bounded(query.limit),), binary=True)
+    return tuple(map(ended_task, rows))
+
+
+def _read_expiry(session: StoreSession, _: ReadExpiry) -> int | None:
+    row = session.connection.execute(_EXPIRY).fetchone()
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def _count_tasks(session: StoreSession, _: CountTasks) -> dict[int, int]:
+    return dict(session.connection.execute(_COUNT).fetchall())
+
+
+def _list_tasks(session: StoreSession, query: ListTasks) -> TaskPage:
+    def run(statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return session.connection.execute(statement, values, binary=True).fetchall()
+
+    names = {name: clean(value) for name in ("method", "client") if (value := getattr(query, name)) is not None}
+    with session.connection.transaction():
+        # All statements see one snapshot.
+        session.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return list_tasks(msgspec.structs.replace(query, **names), _PAGES, run, open_task, ended_task)
+
+
+TASK_ANSWERS: Final[Handlers] = {
+    FindTasks: _find_tasks,
+    FindEnded: _find_ended,
+    ReadPriorities: _read_priorities,
+    PeekBacklog: _peek_backlog,
+    PeekQueue: _peek_queue,
+    ReadSchedule: _read_schedule,
+    ReadEndedDependencies: _read_ended_dependencies,
+    ReadExpiry: _read_expiry,
+    CountTasks: _count_tasks,
+    ListTasks: _list_tasks,
+}
+
+# ---- queries that take, within a transaction that has locked its broker's row
 
 
 class ClaimAll(msgspec.Struct, frozen=True):
-    """Several ClaimTasks at one go: their answers, in their order."""
+    """Several ClaimTasks in one transaction: their answers, in their order."""
 
     claims: tuple[ClaimTasks, ...]
 
 
-def take_tasks(connection: Connection, slot: int, identity: str, ask: TaskQuery | ClaimAll) -> Any:
-    """An ask that takes, within a transaction that has the lock of its broker's row."""
-    match ask:
-        case ReadQueue(method, priority, after_seq, limit, max_bytes):
-            place = {"method": clean(method), "priority": clamp(priority), "after": clamp(after_seq)}
-            return _taken(
-                connection, _TAKE_QUEUE, slot, {**place, "limit": bounded(limit), "max_bytes": clamp(max_bytes)}
-            )
-        case ReadDependents(after_seq, seq, limit):
-            place = {"after": clamp(after_seq), "seq": clamp(seq), "limit": bounded(limit)}
-            return _taken(connection, _TAKE_FOLLOWERS, slot, place)
-        case TakeDue(now_us, limit):
-            due = _taken(connection, _TAKE_DUE, slot, {"now": clamp(now_us), "limit": bounded(limit)})
-            return tuple(sorted(due, key=lambda task: (task.runnable_us, task.seq)))
-        case TakeOrphans(patience_us, limit):
-            values = {"slot": slot, "patience": clamp(patience_us), "limit": bounded(limit)}
-            rows = connection.execute(_TAKE_ORPHANS, values, binary=True).fetchall()
-            rows.sort(key=lambda row: (row[-1], row[0]))
-            return tuple(open_task(row[:-1]) for row in rows)
-        case ClaimTasks():
-            return _claim(connection, slot, identity, (ask,))[0]
-        case ClaimAll(claims):
-            return _claim(connection, slot, identity, claims)
-        case TakeTaskCommands(limit):
-            rows = connection.execute(_TAKE_ERRANDS, (identity, bounded(limit)), binary=True).fetchall()
-            return tuple(PutTaskCommand(*row[1:]) for row in sorted(rows))
-        case _:
-            raise TypeError(type(ask).__name__)
-
-
-def _taken(connection: Connection, statement: str, slot: int, place: dict[str, Any]) -> tuple[OpenTask, ...]:
-    rows = connection.execute(statement, {"slot": slot, **place}, binary=True)
+def _take(session: StoreSession, statement: str, **values: Any) -> tuple[OpenTask, ...]:
+    rows = session.connection.execute(statement, {"slot": session.slot, **values}, binary=True)
     return tuple(sorted(map(open_task, rows), key=lambda task: task.seq))
 
 
-def _claim(
-    connection: Connection, slot: int, identity: str, claims: tuple[ClaimTasks, ...]
-) -> tuple[tuple[ClaimedTask, ...], ...]:
-    ids = tuple(dict.fromkeys(name for claim in claims for name in claim.ids))
-    if ids:
-        connection.execute(_CLAIM, {"slot": slot, "ids": list(map(clean, ids))})
-    found = find(connection, ids)
-    nodes = sorted({clean(claim.node) for claim in claims if claim.node is not None})
-    orphans: dict[str, list[ClaimedTask]] = {}
-    for task in _taken(connection, _TAKE_NODES, slot, {"nodes": nodes}) if nodes else ():
-        orphans.setdefault(task.node, []).append(ClaimedTask(task))
-    # If a node is named twice, the first claim has what was its.
-    return tuple(
-        (*(_claimed(found.get(name), identity) for name in claim.ids), *orphans.pop(claim.node or "", ()))
-        for claim in claims
+def _take_queue(session: StoreSession, query: ReadQueue) -> tuple[OpenTask, ...]:
+    return _take(
+        session,
+        _TAKE_QUEUE,
+        method=clean(query.method),
+        priority=clamp(query.priority),
+        after=clamp(query.after_seq),
+        limit=bounded(query.limit),
+        max_bytes=clamp(query.max_bytes),
     )
 
 
-def _claimed(each: NamedTask | None, identity: str) -> ClaimedTask:
-    if each is None:
-        return ClaimedTask(None)
-    return ClaimedTask(each.task, "" if each.holder == identity else each.holder)
+def _take_dependents(session: StoreSession, query: ReadDependents) -> tuple[OpenTask, ...]:
+    after, seq = clamp(query.after_seq), clamp(query.seq)
+    return _take(session, _TAKE_DEPENDENTS, after=after, seq=seq, limit=bounded(query.limit))
+
+
+def _take_due(session: StoreSession, query: TakeDue) -> tuple[OpenTask, ...]:
+    due = _take(session, _TAKE_DUE, now=clamp(query.now_us), limit=bounded(query.limit))
+    return tuple(sorted(due, key=lambda task: (task.runnable_us, task.seq)))
+
+
+def _take_orphans(session: StoreSession, query: TakeOrphans) -> tuple[OpenTask, ...]:
+    values = {"slot": session.slot, "patience": clamp(query.patience_us), "limit": bounded(query.limit)}
+    rows = session.connection.execute(_TAKE_ORPHANS, values, binary=True).fetchall()
+    rows.sort(key=lambda row: (row[-1], row[0]))
+    return tuple(open_task(row[:-1]) for row in rows)
+
+
+def _take_commands(session: StoreSession, query: TakeTaskCommands) -> tuple[PutTaskCommand, ...]:
+    values = (session.identity, bounded(query.limit))
+    rows = session.connection.execute(_TAKE_COMMANDS, values, binary=True).fetchall()
+    return tuple(PutTaskCommand(*row[1:]) for row in sorted(rows))
+
+
+def _claim_all(session: StoreSession, query: ClaimAll) -> tuple[tuple[ClaimedTask, ...], ...]:
+    ids = tuple(dict.fromkeys(name for claim in query.claims for name in claim.ids))
+    if ids:
+        session.connection.execute(_CLAIM, {"slot": session.slot, "ids": list(map(clean, ids))})
+    named = _find(session, ids)
+    nodes = sorted({clean(claim.node) for claim in query.claims if claim.node is not None})
+    orphans: dict[str, list[ClaimedTask]] = {}
+    for task in _take(session, _TAKE_NODES, nodes=nodes) if nodes else ():
+        orphans.setdefault(task.node, []).append(ClaimedTask(task))
+
+    def claimed(name: str) -> ClaimedTask:
+        known = named.get(name)
+        if known is None:
+            return ClaimedTask(None)
+        return ClaimedTask(known.task, "" if known.holder == session.identity else known.holder)
+
+    # If a node is named twice, the first claim gets its orphans.
+    return tuple((*map(claimed, claim.ids), *orphans.pop(claim.node or "", ())) for claim in query.claims)
+
+
+def _claim(session: StoreSession, query: ClaimTasks) -> tuple[ClaimedTask, ...]:
+    return _claim_all(session, ClaimAll((query,)))[0]
+
+
+TASK_CLAIMS: Final[Handlers] = {
+    ReadQueue: _take_queue,
+    ReadDependents: _take_dependents,
+    TakeDue: _take_due,
+    TakeOrphans: _take_orphans,
+    TakeTaskCommands: _take_commands,
+    ClaimTasks: _claim,
+    ClaimAll: _claim_all,
+}

@@ -1,73 +1,126 @@
-"""Rows of PostgreSQL as tasks.
+"""Values and rows as PostgreSQL takes and returns them: texts, arrays, column lists and tasks.
 
-Lives here: the columns of both tables of tasks, in the order of the classes, and what was found under a name. Never
-here: a statement of its own. Invariant: one row of a named task comes from one moment, so it is open or ended, never
-both.
+The columns come from the row classes (`sql_tasks`). A row of a named task is read by one statement, so the task is
+either open or ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from scale0.storage.postgres.values import restore
+from scale0.storage.interface import StoreFailed
+from scale0.storage.rows import MAX_INTEGER
+from scale0.storage.sql_tasks import BLOBS, ENDED_FIELDS, FLAGS, OPEN_FIELDS, UNLISTED, columns
 from scale0.storage.task_rows import EndedTask, OpenTask
 
-_OPEN_FIELDS: Final = OpenTask.__struct_fields__
-_ENDED_FIELDS: Final = EndedTask.__struct_fields__
-_OPEN_KEY: Final = _OPEN_FIELDS.index("key")
-_ENDED_KEY: Final = _ENDED_FIELDS.index("key")
+_NUL: Final = "\0"
+_ESCAPE: Final = "\x01"
 
-OPEN: Final = ", ".join(f"o.{name}" for name in _OPEN_FIELDS)
-ENDED: Final = ", ".join(f"e.{name}" for name in _ENDED_FIELDS)
 
-_LARGE: Final = frozenset(("params", "options", "result"))
-OPEN_LISTED: Final = ", ".join("''::bytea" if name in _LARGE else f"o.{name}" for name in _OPEN_FIELDS)
-ENDED_LISTED: Final = ", ".join("''::bytea" if name in _LARGE else f"e.{name}" for name in _ENDED_FIELDS)
-"""What a list shows."""
+def clean(text: str) -> str:
+    """A text without NUL, which PostgreSQL refuses; different texts stay different."""
+    if _NUL in text or _ESCAPE in text:
+        text = text.replace(_ESCAPE, f"{_ESCAPE}1").replace(_NUL, f"{_ESCAPE}0")
+    return text
 
-# n: the name, h: who holds the task, r: who reserved the name.
-NAMED: Final = f"""coalesce(h.identity, ''), n.broker, coalesce(r.epoch = n.epoch, false), {OPEN}, {ENDED}"""
+
+def restore(text: str | None) -> str | None:
+    """A text as it was before `clean`."""
+    if text is None or _ESCAPE not in text:
+        return text
+    return text.replace(f"{_ESCAPE}0", _NUL).replace(f"{_ESCAPE}1", _ESCAPE)
+
+
+def integers(values: Iterable[int]) -> str:
+    """An array of numbers. As text: a list would have another type for each size, and each its own statement."""
+    numbers = list(values)
+    for number in numbers:
+        if not -MAX_INTEGER <= number <= MAX_INTEGER:
+            raise StoreFailed(f"{number} does not fit a store's integer")
+    return f"{{{','.join(map(str, numbers))}}}"
+
+
+_TYPES: Final = {
+    "status": "smallint",
+    **dict.fromkeys(BLOBS, "bytea"),
+    **dict.fromkeys(FLAGS, "boolean"),
+    **dict.fromkeys(("id", "client", "method", "node", "key"), "text"),
+}
+"""The types of columns that are not bigint."""
+
+
+def unnested(fields: Sequence[str]) -> str:
+    """A FROM item `v` of rows, from one array parameter for each field."""
+    arrays = ", ".join(f"%({name}){'b' if name in BLOBS else 's'}::{_TYPES.get(name, 'bigint')}[]" for name in fields)
+    return f"unnest({arrays}) AS v ({columns(fields)})"
+
+
+def arrays(writes: Sequence[Any]) -> dict[str, Any]:
+    """The fields of writes of one class, each as an array parameter."""
+    out: dict[str, Any] = {}
+    rows = zip(*map(msgspec.structs.astuple, writes), strict=True)
+    for name, values in zip(writes[0].__struct_fields__, rows, strict=True):
+        match _TYPES.get(name):
+            case "text" if name == "key":
+                out[name] = [None if value is None else clean(value) for value in values]
+            case "text" | "bytea":
+                out[name] = list(values)
+            case "boolean":
+                out[name] = f"{{{','.join('t' if value else 'f' for value in values)}}}"
+            case _:
+                out[name] = integers(values)
+    return out
+
+
+_NO_BYTES: Final = dict.fromkeys(UNLISTED, "''::bytea")
+OPEN: Final = columns(OPEN_FIELDS, prefix="o.")
+ENDED: Final = columns(ENDED_FIELDS, prefix="e.")
+OPEN_LISTED: Final = columns(OPEN_FIELDS, _NO_BYTES, "o.")
+ENDED_LISTED: Final = columns(ENDED_FIELDS, _NO_BYTES, "e.")
+
+# n: the name, h: the holder of the task, r: the broker that reserved the name.
+NAMED: Final = f"coalesce(h.identity, ''), n.broker, coalesce(r.epoch = n.epoch, false), {OPEN}, {ENDED}"
 JOINED: Final = """
     LEFT JOIN open_tasks o ON o.seq = n.seq LEFT JOIN ended_tasks e ON e.seq = n.seq
     LEFT JOIN brokers h ON h.slot = o.holder LEFT JOIN brokers r ON r.slot = n.broker"""
 
+_OPEN_KEY: Final = OPEN_FIELDS.index("key")
+_ENDED_KEY: Final = ENDED_FIELDS.index("key")
+
 
 class NamedTask(msgspec.Struct, frozen=True):
-    """What an id or a key leads to."""
+    """The task of an id or a key, or its reservation."""
 
     task: OpenTask | EndedTask | None
     holder: str
-    """Of an open task: the broker; empty: nobody."""
+    """For an open task: the broker that holds it; empty: none."""
     reserver: int | None
-    """Without a task: the slot of the broker that reserved it."""
+    """Without a task: the slot of the broker that reserved the name."""
     is_live: bool
-    """That broker's epoch has not ended."""
+    """The epoch of that broker has not ended."""
 
 
-def open_task(row: tuple[Any, ...]) -> OpenTask:
+def open_task(row: Sequence[Any]) -> OpenTask:
     """A row of OPEN."""
-    if row[_OPEN_KEY] is None:
-        return OpenTask(*row)
     values = list(row)
     values[_OPEN_KEY] = restore(row[_OPEN_KEY])
     return OpenTask(*values)
 
 
-def ended_task(row: tuple[Any, ...]) -> EndedTask:
+def ended_task(row: Sequence[Any]) -> EndedTask:
     """A row of ENDED."""
-    if row[_ENDED_KEY] is None:
-        return EndedTask(*row)
     values = list(row)
     values[_ENDED_KEY] = restore(row[_ENDED_KEY])
     return EndedTask(*values)
 
 
-def named(row: tuple[Any, ...]) -> NamedTask:
+def named_task(row: Sequence[Any]) -> NamedTask:
     """A row of NAMED."""
-    holder, reserver, is_live, *columns = row
-    opened, ended = tuple(columns[: len(_OPEN_FIELDS)]), tuple(columns[len(_OPEN_FIELDS) :])
+    holder, reserver, is_live, *fields = row
+    opened, ended = fields[: len(OPEN_FIELDS)], fields[len(OPEN_FIELDS) :]
     task: OpenTask | EndedTask | None = None
     if opened[0] is not None:
         task = open_task(opened)

@@ -1,17 +1,16 @@
-"""Agents, checks, incidents and notices in SQLite: how their writes become statements, and their asks answers.
+"""Agents, checks, incidents and notices in SQLite: the statements that write and read them.
 
-Lives here: the statements about them. Never here: a transaction, or a file. Invariants: of the writes about one row in
-a commit the last counts, so each row is touched once; no ask walks through more rows than it may return.
+Of the writes about one row in a commit the last one counts, so each row is written once. No query scans more rows than
+it may return.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.storage.check_rows import (
     AgentRow,
-    CheckAnswer,
-    CheckQuery,
     CheckStateRow,
     CheckWrite,
     DropAgent,
@@ -33,12 +32,12 @@ from scale0.storage.check_rows import (
     SpoolRow,
     SweepIncidents,
 )
+from scale0.storage.interface import Handlers
 from scale0.storage.rows import MAX_INTEGER, bounded, clamp
-from scale0.storage.sqlite.tasks import at_once
+from scale0.storage.sqlite.tasks import execute_rows, placeholders
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
 
     Key = tuple[str, ...]
     Row = tuple[Any, ...]
@@ -58,12 +57,12 @@ _PUT_INCIDENTS: Final = """
 _PUT_NOTICES: Final = """
     INSERT INTO notices (id, body) VALUES {rows} ON CONFLICT (id) DO UPDATE SET body = excluded.body"""
 
-_PUTS: Final[dict[type, tuple[str, str]]] = {
-    PutAgent: (_PUT_AGENTS, "(?, ?)"),
-    PutCheckState: (_PUT_STATES, "(?, ?, ?)"),
-    PutSpool: (_PUT_SPOOLS, "(?, ?, ?, ?)"),
-    PutIncident: (_PUT_INCIDENTS, "(?, ?, ?, ?, ?, ?)"),
-    PutNotice: (_PUT_NOTICES, "(?, ?)"),
+_PUTS: Final[dict[type, str]] = {
+    PutAgent: _PUT_AGENTS,
+    PutCheckState: _PUT_STATES,
+    PutSpool: _PUT_SPOOLS,
+    PutIncident: _PUT_INCIDENTS,
+    PutNotice: _PUT_NOTICES,
 }
 _DROPS: Final[dict[type, str]] = {
     DropAgent: "DELETE FROM agents WHERE identity = ?",
@@ -77,7 +76,7 @@ _SWEEP: Final = """
 
 
 def apply_checks(writer: sqlite3.Connection, writes: Iterable[CheckWrite]) -> None:
-    """Write all of them, as if in their order, within the caller's transaction."""
+    """Apply all writes, as if in their order, within the caller's transaction."""
     last: dict[str, dict[Key, tuple[type, Row]]] = {}
     for write in writes:
         if type(write) is SweepIncidents:
@@ -91,7 +90,7 @@ def apply_checks(writer: sqlite3.Connection, writes: Iterable[CheckWrite]) -> No
 
 
 def _row(write: CheckWrite) -> tuple[str, Key, Row]:
-    """Table, key and values. A bytearray is bound more quickly than bytes (`sqlite_tasks` says why)."""
+    """Table, key and values. sqlite3 binds a bytearray faster than bytes (see `sqlite.tasks`)."""
     match write:
         case PutCheckState(agent, check, body):
             return "check_states", (agent, check), (agent, check, bytearray(body))
@@ -124,10 +123,10 @@ def _flush(writer: sqlite3.Connection, last: dict[str, dict[Key, tuple[type, Row
             if kind in _DROPS:
                 writer.executemany(_DROPS[kind], values)
             else:
-                at_once(writer, *_PUTS[kind], values)
+                execute_rows(writer, _PUTS[kind], placeholders(len(values[0])), values)
 
 
-# ---- asks
+# ---- queries
 
 _AGENTS: Final = "SELECT identity, body FROM agents WHERE identity > ? ORDER BY identity LIMIT ?"
 _STATES: Final = """
@@ -148,25 +147,30 @@ _OPEN_INCIDENTS: Final = (
     _INCIDENTS.format(index="incidents_open", which="closed_us IS NULL"),
     _INCIDENTS.format(index="incidents_open", which=f"closed_us IS NULL AND {_BEFORE}"),
 )
-"""From the newest on, and from a place on."""
+"""From the newest on, and before a key."""
 
 
-def answer_checks(reader: sqlite3.Connection, ask: CheckQuery) -> CheckAnswer:
-    """Answer from one moment: each ask is one statement."""
-    limit = bounded(ask.limit)
-    match ask:
-        case ReadAgents(after):
-            return tuple(AgentRow(*row) for row in reader.execute(_AGENTS, (after, limit)))
-        case ReadCheckStates(agent, check):
-            return tuple(CheckStateRow(*row) for row in reader.execute(_STATES, (agent, check, limit)))
-        case ReadSpools(agent, spool):
-            return tuple(SpoolRow(*row) for row in reader.execute(_SPOOLS, (agent, spool, limit)))
-        case ReadNotices(after):
-            return tuple(NoticeRow(*row) for row in reader.execute(_NOTICES, (after, limit)))
-        case ReadIncidents(open_only, before_us, before_id):
-            newest, older = _OPEN_INCIDENTS if open_only else _ALL_INCIDENTS
-            if before_us is None or before_us > MAX_INTEGER:
-                rows = reader.execute(newest, (limit,))
-            else:
-                rows = reader.execute(older, (clamp(before_us), before_id, limit))
-            return tuple(IncidentRow(*row) for row in rows)
+def _page(statement: str, row: Any, *after: str) -> Callable[[sqlite3.Connection, Any], tuple[Any, ...]]:
+    def page(reader: sqlite3.Connection, query: Any) -> tuple[Any, ...]:
+        values = (*(getattr(query, name) for name in after), bounded(query.limit))
+        return tuple(row(*values) for values in reader.execute(statement, values))
+
+    return page
+
+
+def _read_incidents(reader: sqlite3.Connection, query: ReadIncidents) -> tuple[IncidentRow, ...]:
+    newest, older = _OPEN_INCIDENTS if query.open_only else _ALL_INCIDENTS
+    if query.before_us is None or query.before_us > MAX_INTEGER:
+        rows = reader.execute(newest, (bounded(query.limit),))
+    else:
+        rows = reader.execute(older, (clamp(query.before_us), query.before_id, bounded(query.limit)))
+    return tuple(IncidentRow(*row) for row in rows)
+
+
+CHECK_ANSWERS: Final[Handlers] = {
+    ReadAgents: _page(_AGENTS, AgentRow, "after"),
+    ReadCheckStates: _page(_STATES, CheckStateRow, "after_agent", "after_check"),
+    ReadSpools: _page(_SPOOLS, SpoolRow, "after_agent", "after_spool"),
+    ReadNotices: _page(_NOTICES, NoticeRow, "after"),
+    ReadIncidents: _read_incidents,
+}

@@ -1,8 +1,7 @@
-"""The journal of a SQLite store, read from outside the process that writes it.
+"""The journal of a SQLite store, read by another process than its owner; the connection is read-only.
 
-Lives here: `JournalFile`. Never here: a write; the connection cannot. Invariants: every read is a transaction of its
-own and ends before anything is done with what it found, so that no commit and no checkpoint waits for a reader; what
-one read brings is bounded in bytes.
+Every read is a transaction of its own and ends before its result is used, so that no commit and no checkpoint waits for
+a reader. The size of one read is bounded.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from urllib.parse import quote
 from scale0.history.events.journal import JournalRow
 from scale0.kernel.errors import StoreError
 from scale0.storage.rows import MAX_INTEGER
-from scale0.storage.sqlite.schema import refuse_strange
+from scale0.storage.sqlite.schema import check_owner
 from scale0.storage.sqlite.store import BUSY_SECONDS, DATABASE_NAME
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 
 PAGE_ROWS: Final = 2_000
 PAGE_BYTES: Final = 8 * 1024 * 1024
-"""What one read brings; a single row may be larger."""
+"""The size of one read; a single row may be larger."""
 
-# The row that holds an event is the last that begins at or before it: the key finds it without a scan.
+# The row of an event is the last that begins at or before it: the key finds it without a scan.
 _SIZES: Final = """
     SELECT first_seq, length(body) FROM journal
     WHERE first_seq >= coalesce((SELECT max(first_seq) FROM journal WHERE first_seq <= :after), 0)
@@ -39,45 +38,51 @@ _ENDS: Final = """
            (SELECT last_seq FROM journal ORDER BY first_seq DESC LIMIT 1), (SELECT next_seq FROM tail)"""
 
 
+def within_page(sizes: list[tuple[Any, ...]]) -> list[int]:
+    """The first of these (first_seq, bytes) that fit one read; at least one."""
+    first_seqs: list[int] = []
+    left = PAGE_BYTES
+    for first_seq, size in sizes:
+        left -= size
+        if first_seqs and left < 0:
+            break
+        first_seqs.append(first_seq)
+    return first_seqs
+
+
 class JournalFile:
-    """The journal in one data folder; its owner may be at work meanwhile, or not."""
+    """The journal in one data directory; its owner may be running."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / DATABASE_NAME
         self._connection: sqlite3.Connection | None = None
 
     def ends(self) -> tuple[int, int]:
-        """The first event and the last; of an empty journal, the one that is to come and the one before it."""
+        """The first and the last seq; for an empty journal, the next seq and the one before it."""
         ((first, last, next_seq),) = self._all(_ENDS, ())
         return (next_seq, next_seq - 1) if first is None else (first, last)
 
     def after(self, seq: int) -> list[JournalRow]:
-        """The next rows that hold events after `seq`, oldest first; as many as fit a read."""
+        """The next rows that contain events after `seq`, oldest first; as many as fit one read."""
         sizes = self._all(_SIZES, {"after": min(seq, MAX_INTEGER), "limit": PAGE_ROWS})
         return self._fetch(sizes)
 
     def before(self, seq: int) -> list[JournalRow]:
-        """The last rows that begin before `seq`, oldest first; as many as fit a read."""
+        """The last rows that begin before `seq`, oldest first; as many as fit one read."""
         sizes = self._all(_SIZES_BEFORE, {"before": min(seq, MAX_INTEGER), "limit": PAGE_ROWS})
         return self._fetch(sizes)
 
     def close(self) -> None:
-        """Let go of it; the next read opens it again."""
+        """Close the connection; the next read opens it again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _fetch(self, sizes: list[tuple[Any, ...]]) -> list[JournalRow]:
-        taken: list[int] = []
-        room = PAGE_BYTES
-        for first_seq, size in sizes:
-            room -= size
-            if taken and room < 0:
-                break
-            taken.append(first_seq)
-        if not taken:
+        first_seqs = within_page(sizes)
+        if not first_seqs:
             return []
-        return [JournalRow(*row) for row in self._all(_ROWS, (min(taken), max(taken)))]
+        return [JournalRow(*row) for row in self._all(_ROWS, (min(first_seqs), max(first_seqs)))]
 
     def _all(self, statement: str, values: tuple[int, ...] | dict[str, int]) -> list[tuple[Any, ...]]:
         try:
@@ -95,7 +100,7 @@ class JournalFile:
         try:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("PRAGMA trusted_schema = OFF")
-            refuse_strange(connection)
+            check_owner(connection)
         except BaseException:
             connection.close()
             raise

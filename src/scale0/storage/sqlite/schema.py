@@ -1,7 +1,7 @@
-"""The tables of the SQLite store, as the steps that made them.
+"""The tables of the SQLite store, as migrations.
 
-Lives here: the migrations. Never here: a connection that stays open. Invariant: a released migration never changes;
-each runs in one transaction with its own row in `migrations`, so that a kill leaves it done or not begun.
+A released migration never changes. Each runs in one transaction with its own row in `migrations`, so that a kill leaves
+it complete or not started.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 APPLICATION_ID: Final = 0x5343_4C30
-"""`SCL0`: tells our databases from others."""
+"""`SCL0`: identifies our databases."""
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
@@ -31,14 +31,14 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             first_seq INTEGER PRIMARY KEY, last_seq INTEGER NOT NULL, boot INTEGER NOT NULL,
             time_us INTEGER NOT NULL, body BLOB NOT NULL
         ) STRICT""",
-        # What outlives trimming: where the journal was, and how often the store was opened.
+        # Survives trimming: the end of the journal, and how often the store was opened.
         """CREATE TABLE tail (
             one INTEGER PRIMARY KEY CHECK (one = 1), next_seq INTEGER NOT NULL, last_time_us INTEGER NOT NULL,
             last_boot_us INTEGER NOT NULL, boots INTEGER NOT NULL
         ) STRICT""",
         "INSERT INTO tail VALUES (1, 1, 0, 0, 0)",
     ),
-    # What may be large stands last in a row: a list that skips it need not follow its pages.
+    # Large columns are last in a row, so that a list that skips them need not read their pages.
     (
         """CREATE TABLE open_tasks (
             seq INTEGER PRIMARY KEY, status INTEGER NOT NULL, shelved INTEGER NOT NULL, waits INTEGER NOT NULL,
@@ -47,7 +47,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             client TEXT NOT NULL, method TEXT NOT NULL, node TEXT NOT NULL, key TEXT, options BLOB NOT NULL,
             info BLOB NOT NULL, history BLOB NOT NULL, params BLOB NOT NULL
         ) STRICT""",
-        # An index ends with the seq by itself: it is the row's own number.
+        # Every index ends with the seq, because it is the rowid.
         "CREATE INDEX shelf ON open_tasks (method, priority) WHERE shelved = 1 AND status = 1000",
         "CREATE INDEX schedule ON open_tasks (runnable_us) WHERE status = 500 AND waits = 0",
         """CREATE TABLE ended_tasks (
@@ -60,7 +60,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE INDEX ended_expiry ON ended_tasks (expires_us)",
         "CREATE INDEX ended_unfinished ON ended_tasks (status) WHERE status <> 7000",
         "CREATE INDEX ended_method ON ended_tasks (method)",
-        # Open and ended tasks share these, so that a repetition is seen when it is put, and ending touches neither.
+        # Open and ended tasks share these, so that a duplicate is found by the put, and ending a task changes neither.
         "CREATE TABLE task_ids (id TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID",
         """CREATE TABLE task_keys (
             client TEXT NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (client, key)
@@ -71,10 +71,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE task_clients (
             id TEXT PRIMARY KEY, owner TEXT NOT NULL, heard_us INTEGER NOT NULL
         ) STRICT, WITHOUT ROWID""",
-        # What outlives sweeping: where the numbers of tasks were.
+        # Survives sweeping: the end of the task numbers.
         "ALTER TABLE tail ADD COLUMN next_task_seq INTEGER NOT NULL DEFAULT 1",
     ),
-    # What a Helen keeps.
+    # For a Helen.
     (
         "CREATE TABLE agents (identity TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT, WITHOUT ROWID",
         """CREATE TABLE check_states (
@@ -99,8 +99,8 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 STORE_VERSION: Final = len(MIGRATIONS)
 
 
-def refuse_strange(connection: sqlite3.Connection) -> None:
-    """Raise before anything is changed, if another program or a newer one made this database."""
+def check_owner(connection: sqlite3.Connection) -> None:
+    """Raise, before anything is changed, if another program or a newer version created this database."""
     if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         return
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
@@ -108,7 +108,7 @@ def refuse_strange(connection: sqlite3.Connection) -> None:
     version = _version(connection)
     if version > STORE_VERSION:
         raise StoreRefused(
-            f"the database has version {version}, this program knows {STORE_VERSION}; install the newer Scale0 again"
+            f"the database has version {version}, this program supports {STORE_VERSION}; install the newer Scale0 again"
         )
 
 
@@ -118,7 +118,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a database, empty or ours, to STORE_VERSION."""
+    """Migrate an empty database, or one of ours, to STORE_VERSION."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute("CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY) STRICT")

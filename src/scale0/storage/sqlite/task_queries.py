@@ -1,15 +1,27 @@
-"""What SQLite answers about tasks.
+"""Tasks in SQLite: the statements that read them, and the answers to queries.
 
-Lives here: the statements that read, and the answers. Never here: a write (`sqlite_tasks`). Invariants: an answer is of
-one moment; no ask walks through more rows than it may return, but those that say so.
+No query scans more rows than it may return, except where a comment says so. The caller holds a transaction, because a
+task that ends during a query must be in exactly one of the two tables.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from scale0.storage.rows import MAX_INTEGER, TaskAnswer, bounded, clamp
-from scale0.storage.sqlite.task_pages import OPEN_STATUSES, list_tasks, open_task
+from scale0.storage.interface import Handlers
+from scale0.storage.rows import MAX_INTEGER, bounded, clamp
+from scale0.storage.sql_tasks import (
+    ENDED_FIELDS,
+    FLAGS,
+    OPEN_FIELDS,
+    OPEN_STATUSES,
+    UNLISTED,
+    Access,
+    PageStatements,
+    columns,
+    list_tasks,
+    page_statements,
+)
 from scale0.storage.task_queries import (
     ClaimedTask,
     ClaimTasks,
@@ -24,37 +36,35 @@ from scale0.storage.task_queries import (
     ReadQueue,
     ReadSchedule,
     SubmissionLookup,
-    TaskQuery,
+    TaskPage,
 )
 from scale0.storage.task_rows import EndedTask, OpenTask, TaskClient
 
 if TYPE_CHECKING:
     import sqlite3
 
-SELECT_OPEN: Final = """
-    SELECT open_tasks.seq, id, client, method, params, priority, status, attempt, starts, node, submitted_us,
-    runnable_us, started_us, waits, shelved, followed, key, options, info, history"""
-_ENDED: Final = """
-    SELECT ended_tasks.seq, id, client, method, params, priority, status, attempt, starts, node, submitted_us,
-    started_us, ended_us, expires_us, key, options, result, info, history"""
+_FLAG_INDEXES: Final = tuple(OPEN_FIELDS.index(name) for name in FLAGS)
+
+SELECT_OPEN: Final = f"SELECT {columns(OPEN_FIELDS, prefix='open_tasks.')}"
+_SELECT_ENDED: Final = f"SELECT {columns(ENDED_FIELDS, prefix='ended_tasks.')}"
 _READ_QUEUE: Final = f"""{SELECT_OPEN} FROM open_tasks INDEXED BY shelf
     WHERE shelved = 1 AND status = 1000 AND method = ? AND priority = ? AND seq > ? ORDER BY seq LIMIT ?"""
 _NEXT_PRIORITY: Final = """
     SELECT priority, seq FROM open_tasks INDEXED BY shelf
     WHERE shelved = 1 AND status = 1000 AND method = ? AND priority < ? ORDER BY priority DESC, seq DESC LIMIT 1"""
-# Not (runnable_us, seq) > (?, ?): that would walk over all of one moment again.
+# Not (runnable_us, seq) > (?, ?): that would scan all rows of one moment again.
 _READ_MOMENT: Final = f"""{SELECT_OPEN} FROM open_tasks INDEXED BY schedule
     WHERE status = 500 AND waits = 0 AND runnable_us = ? AND seq > ? ORDER BY seq LIMIT ?"""
 _READ_LATER: Final = f"""{SELECT_OPEN} FROM open_tasks INDEXED BY schedule
     WHERE status = 500 AND waits = 0 AND runnable_us > ? ORDER BY runnable_us, seq LIMIT ?"""
-# CROSS JOIN: from the left to the right, in the order of the left one's key.
-_READ_FOLLOWERS: Final = f"""{SELECT_OPEN} FROM follows CROSS JOIN open_tasks ON open_tasks.seq = follows.seq
+# CROSS JOIN: SQLite reads the left table first, in the order of its key.
+_READ_DEPENDENTS: Final = f"""{SELECT_OPEN} FROM follows CROSS JOIN open_tasks ON open_tasks.seq = follows.seq
     WHERE after_seq = ? AND follows.seq > ? ORDER BY follows.seq LIMIT ?"""
-# It walks over all that waits for something, once in the life of a process.
-_READ_SETTLED: Final = f"""{_ENDED} FROM follows CROSS JOIN ended_tasks ON ended_tasks.seq = after_seq
+# It scans all dependencies, once per process.
+_READ_ENDED_DEPENDENCIES: Final = f"""{_SELECT_ENDED} FROM follows CROSS JOIN ended_tasks ON ended_tasks.seq = after_seq
     GROUP BY after_seq ORDER BY after_seq LIMIT ?"""
 _READ_EXPIRY: Final = "SELECT min(expires_us) FROM ended_tasks"
-# It walks over all open tasks, for the sake of `look`. GROUP BY would sort them too.
+# It scans all open tasks, on the connection of `scan`. GROUP BY would also sort them.
 _COUNT: Final = """
     SELECT count(*) FILTER (WHERE status = 500), count(*) FILTER (WHERE status = 1000),
         count(*) FILTER (WHERE status = 3000), count(*) FILTER (WHERE status = 5000) FROM open_tasks"""
@@ -63,52 +73,36 @@ _FIND_KEY: Final = "SELECT seq FROM task_keys WHERE client = ? AND key = ?"
 _FIND_CLIENT: Final = "SELECT id, owner, heard_us FROM task_clients WHERE id = ?"
 _FIND_LAST: Final = "SELECT max(id) FROM task_ids WHERE id >= ? AND id < ?"
 _ONE_OPEN: Final = f"{SELECT_OPEN} FROM open_tasks WHERE seq = ?"
-_ONE_ENDED: Final = f"{_ENDED} FROM ended_tasks WHERE seq = ?"
+_ONE_ENDED: Final = f"{_SELECT_ENDED} FROM ended_tasks WHERE seq = ?"
 
 
-def answer_tasks(reader: sqlite3.Connection, ask: TaskQuery) -> TaskAnswer:
-    """Answer from one moment: a task that ends meanwhile must not be in both tables, or in none."""
-    reader.execute("BEGIN")
-    try:
-        return _answer(reader, ask)
-    finally:
-        reader.rollback()  # nothing to keep; and SQLite may have ended it already
+_NO_BYTES: Final = dict.fromkeys(UNLISTED, "x''")
+_PARAMETERS: Final = {name: f":{name}" for name in ("before", "scan", "floor", "limit", "status", "method", "client")}
+_OPEN_LISTED: Final = columns(OPEN_FIELDS, _NO_BYTES)
+_ENDED_LISTED: Final = columns(ENDED_FIELDS, _NO_BYTES)
+_BY_STATUS: Final = "ended_tasks INDEXED BY ended_unfinished WHERE status <> 7000 AND status = :status"
+_BY_METHOD: Final = "ended_tasks INDEXED BY ended_method WHERE method = :method"
+_PAGES: Final[dict[Access, PageStatements]] = {
+    "open": page_statements(_OPEN_LISTED, "open_tasks NOT INDEXED WHERE true", _PARAMETERS),
+    "ended": page_statements(_ENDED_LISTED, "ended_tasks NOT INDEXED WHERE true", _PARAMETERS),
+    "method": page_statements(_ENDED_LISTED, _BY_METHOD, _PARAMETERS),
+    "status": page_statements(_ENDED_LISTED, _BY_STATUS, _PARAMETERS),
+}
 
 
-def _answer(reader: sqlite3.Connection, ask: TaskQuery) -> TaskAnswer:
-    match ask:
-        case FindTasks(ids):
-            return tuple(_by_name(reader, _FIND, (name,)) for name in ids)
-        case ClaimTasks(ids):
-            return tuple(ClaimedTask(_by_name(reader, _FIND, (name,))) for name in ids)
-        case LookUpSubmission():
-            return _find_new(reader, ask)
-        case ReadQueue():
-            return _read_queue(reader, ask)
-        case ReadPriorities(method):
-            return _read_priorities(reader, method)
-        case ReadSchedule(after_us, after_seq, limit):
-            moment = reader.execute(_READ_MOMENT, (clamp(after_us), clamp(after_seq), bounded(limit))).fetchall()
-            later = reader.execute(_READ_LATER, (clamp(after_us), bounded(limit) - len(moment)))
-            return (*map(open_task, moment), *map(open_task, later))
-        case ReadDependents(after_seq, seq, limit):
-            place = (clamp(after_seq), clamp(seq), bounded(limit))
-            return tuple(map(open_task, reader.execute(_READ_FOLLOWERS, place)))
-        case ReadEndedDependencies(limit):
-            return tuple(EndedTask(*row) for row in reader.execute(_READ_SETTLED, (bounded(limit),)))
-        case ReadExpiry():
-            found: int | None = reader.execute(_READ_EXPIRY).fetchone()[0]
-            return found
-        case CountTasks():
-            counts = zip(OPEN_STATUSES, reader.execute(_COUNT).fetchone(), strict=True)
-            return {status: count for status, count in counts if count}
-        case ListTasks():
-            return list_tasks(reader, ask)
-        case _:
-            raise TypeError(f"{type(ask).__name__}: this store is not shared")
+def open_task(row: tuple[Any, ...]) -> OpenTask:
+    """A row in the order of OpenTask's fields; SQLite has no booleans."""
+    values = list(row)
+    for index in _FLAG_INDEXES:
+        values[index] = row[index] == 1
+    return OpenTask(*values)
 
 
-def _by_name(reader: sqlite3.Connection, find: str, name: tuple[str, ...]) -> OpenTask | EndedTask | None:
+def _ended_task(row: tuple[Any, ...]) -> EndedTask:
+    return EndedTask(*row)
+
+
+def _find_one(reader: sqlite3.Connection, find: str, name: tuple[str, ...]) -> OpenTask | EndedTask | None:
     seq = reader.execute(find, name).fetchone()
     if seq is None:
         return None
@@ -118,39 +112,95 @@ def _by_name(reader: sqlite3.Connection, find: str, name: tuple[str, ...]) -> Op
     return open_task(reader.execute(_ONE_OPEN, seq).fetchone())
 
 
-def _find_new(reader: sqlite3.Connection, ask: LookUpSubmission) -> SubmissionLookup:
-    client = reader.execute(_FIND_CLIENT, (ask.client,)).fetchone()
+def _find_tasks(reader: sqlite3.Connection, query: FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
+    return tuple(_find_one(reader, _FIND, (name,)) for name in query.ids)
+
+
+def _claim_tasks(reader: sqlite3.Connection, query: ClaimTasks) -> tuple[ClaimedTask, ...]:
+    return tuple(ClaimedTask(_find_one(reader, _FIND, (name,))) for name in query.ids)
+
+
+def _look_up_submission(reader: sqlite3.Connection, query: LookUpSubmission) -> SubmissionLookup:
+    client = reader.execute(_FIND_CLIENT, (query.client,)).fetchone()
     last = None
-    if ask.series is not None:
-        # "/" is the letter behind ".".
-        last = reader.execute(_FIND_LAST, (f"{ask.series}.", f"{ask.series}/")).fetchone()[0]
+    if query.series is not None:
+        # "/" is the character after ".".
+        last = reader.execute(_FIND_LAST, (f"{query.series}.", f"{query.series}/")).fetchone()[0]
     return SubmissionLookup(
         client=None if client is None else TaskClient(*client),
-        tasks=tuple(_by_name(reader, _FIND, (name,)) for name in ask.ids),
-        keyed=None if ask.key is None else _by_name(reader, _FIND_KEY, (ask.client, ask.key)),
+        tasks=tuple(_find_one(reader, _FIND, (name,)) for name in query.ids),
+        keyed=None if query.key is None else _find_one(reader, _FIND_KEY, (query.client, query.key)),
         last=last or "",
     )
 
 
-def _read_queue(reader: sqlite3.Connection, ask: ReadQueue) -> tuple[OpenTask, ...]:
-    place = (ask.method, clamp(ask.priority), clamp(ask.after_seq), bounded(ask.limit))
-    cursor = reader.execute(_READ_QUEUE, place)
+def _read_queue(reader: sqlite3.Connection, query: ReadQueue) -> tuple[OpenTask, ...]:
+    values = (query.method, clamp(query.priority), clamp(query.after_seq), bounded(query.limit))
+    cursor = reader.execute(_READ_QUEUE, values)
     tasks: list[OpenTask] = []
     size = 0
     for row in cursor:
         task = open_task(row)
         tasks.append(task)
         size += len(task.params)
-        if size >= ask.max_bytes:
+        if size >= query.max_bytes:
             break
-    cursor.close()  # one that is left open would keep the log from being written back
+    cursor.close()  # an open cursor would prevent a checkpoint
     return tuple(tasks)
 
 
-def _read_priorities(reader: sqlite3.Connection, method: str) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
+def _read_priorities(reader: sqlite3.Connection, query: ReadPriorities) -> tuple[tuple[int, int], ...]:
+    priorities: list[tuple[int, int]] = []
     below = MAX_INTEGER
-    while (row := reader.execute(_NEXT_PRIORITY, (method, below)).fetchone()) is not None:
-        found.append(row)
+    while (row := reader.execute(_NEXT_PRIORITY, (query.method, below)).fetchone()) is not None:
+        priorities.append(row)
         below = row[0]
-    return tuple(found)
+    return tuple(priorities)
+
+
+def _read_schedule(reader: sqlite3.Connection, query: ReadSchedule) -> tuple[OpenTask, ...]:
+    after_us, limit = clamp(query.after_us), bounded(query.limit)
+    moment = reader.execute(_READ_MOMENT, (after_us, clamp(query.after_seq), limit)).fetchall()
+    later = reader.execute(_READ_LATER, (after_us, limit - len(moment)))
+    return (*map(open_task, moment), *map(open_task, later))
+
+
+def _read_dependents(reader: sqlite3.Connection, query: ReadDependents) -> tuple[OpenTask, ...]:
+    values = (clamp(query.after_seq), clamp(query.seq), bounded(query.limit))
+    return tuple(map(open_task, reader.execute(_READ_DEPENDENTS, values)))
+
+
+def _read_ended_dependencies(reader: sqlite3.Connection, query: ReadEndedDependencies) -> tuple[EndedTask, ...]:
+    return tuple(map(_ended_task, reader.execute(_READ_ENDED_DEPENDENCIES, (bounded(query.limit),))))
+
+
+def _read_expiry(reader: sqlite3.Connection, _: ReadExpiry) -> int | None:
+    expiry: int | None = reader.execute(_READ_EXPIRY).fetchone()[0]
+    return expiry
+
+
+def _count_tasks(reader: sqlite3.Connection, _: CountTasks) -> dict[int, int]:
+    counts = zip(OPEN_STATUSES, reader.execute(_COUNT).fetchone(), strict=True)
+    return {status: count for status, count in counts if count}
+
+
+def _list_tasks(reader: sqlite3.Connection, query: ListTasks) -> TaskPage:
+    def run(statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return reader.execute(statement, values).fetchall()
+
+    return list_tasks(query, _PAGES, run, open_task, _ended_task)
+
+
+TASK_ANSWERS: Final[Handlers] = {
+    FindTasks: _find_tasks,
+    ClaimTasks: _claim_tasks,
+    LookUpSubmission: _look_up_submission,
+    ReadQueue: _read_queue,
+    ReadPriorities: _read_priorities,
+    ReadSchedule: _read_schedule,
+    ReadDependents: _read_dependents,
+    ReadEndedDependencies: _read_ended_dependencies,
+    ReadExpiry: _read_expiry,
+    CountTasks: _count_tasks,
+    ListTasks: _list_tasks,
+}
