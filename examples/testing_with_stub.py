@@ -4,7 +4,7 @@ import pytest
 
 import scale0
 from scale0.errors import BackendDied
-from scale0.testing.stub import StubNetwork
+from scale0.testing import StubNetwork
 
 worker = scale0.Worker()
 

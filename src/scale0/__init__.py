@@ -1,7 +1,7 @@
 """Scale0: a service network in one install.
 
-Lives here: the names that users import. Never here: code of its own, or an import that a user who
-only wants the version must pay for.
+The public API is this module, `scale0.errors` and `scale0.testing`; every other module is internal. Names are imported
+on first use, so that `import scale0` alone is cheap.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ __version__: Final = "0.1.0"
 if TYPE_CHECKING:
     from scale0.client.async_client import AsyncClient
     from scale0.client.async_task import AsyncTask
-    from scale0.client.client import Client
-    from scale0.client.pending import Pending
+    from scale0.client.client import Client, Pending
     from scale0.client.results import TaskStatus
     from scale0.client.task import Task
     from scale0.client.task_context import GiveUp, Retry, attempt, cancelled, progress
     from scale0.client.worker import Worker
     from scale0.errors import CallError, TaskCancelled, TaskError, TaskFailed
 
-_HOMES: Final = {
+_MODULES: Final = {
     "AsyncClient": "scale0.client.async_client",
     "AsyncTask": "scale0.client.async_task",
     "CallError": "scale0.errors",
     "Client": "scale0.client.client",
     "GiveUp": "scale0.client.task_context",
-    "Pending": "scale0.client.pending",
+    "Pending": "scale0.client.client",
     "Retry": "scale0.client.task_context",
     "Task": "scale0.client.task",
     "TaskCancelled": "scale0.errors",
@@ -62,9 +61,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'scale0' has no attribute {name!r}")
     import importlib  # noqa: PLC0415  # the point of this function
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

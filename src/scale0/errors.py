@@ -1,7 +1,4 @@
-"""Errors that a call or a task can raise, each with its code.
-
-Lives here: one class per code that a caller may want to catch by itself. Never here: when it is raised.
-"""
+"""Errors that a call or a task can raise: one class for each code that a caller may want to catch."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CallError(Scale0Error):
-    """A call that was not answered as hoped. `code` is one of PROTOCOL section 5, `message` says more."""
+    """A call failed. `code` is one of PROTOCOL section 5, `message` says more."""
 
     def __init__(self, code: int, message: str, service: str = "") -> None:
         where = f"{service}: " if service else ""
@@ -25,11 +22,11 @@ class CallError(Scale0Error):
         self.message = message
         self.service = service
         self.detail: Any = None
-        """What else a management command said, such as `reasons`."""
+        """Further details of a management command, such as `reasons`."""
 
 
 class BadArguments(CallError):
-    """400: the handler cannot take these arguments."""
+    """400: the handler does not accept these arguments."""
 
 
 class WrongCredentials(CallError):
@@ -37,19 +34,19 @@ class WrongCredentials(CallError):
 
 
 class NotAllowed(CallError):
-    """403: not for this role."""
+    """403: the role does not permit it."""
 
 
 class NoSuchService(CallError):
-    """404: nobody offered the service in time."""
+    """404: no worker offered the service in time."""
 
 
 class Conflict(CallError):
-    """409: somebody else has that identity, or changed it first."""
+    """409: another client has that identity, or changed it first."""
 
 
 class TooBig(CallError):
-    """413: over a limit of size."""
+    """413: a size limit is exceeded."""
 
 
 class TooMany(CallError):
@@ -57,11 +54,11 @@ class TooMany(CallError):
 
 
 class ServiceFailed(CallError):
-    """500: the handler raised."""
+    """500: the handler raised an exception."""
 
 
 class BackendDied(CallError):
-    """502: the worker died with it; it may or may not have been done."""
+    """502: the worker died while it ran the request; the request may or may not have run to its end."""
 
 
 class NotServing(CallError):
@@ -93,12 +90,11 @@ BY_CODE: Final[dict[int, type[CallError]]] = {
 
 
 def error_of(code: int, message: str, service: str = "") -> CallError:
-    """The error for a code."""
     return BY_CODE.get(code, CallError)(code, message, service)
 
 
 class TaskError(CallError):
-    """Something about a task was not as hoped. `code` is of JSON-RPC (PROTOCOL 6), or one of PROTOCOL 5."""
+    """An operation on a task failed. `code` is of JSON-RPC (PROTOCOL 6), or one of PROTOCOL 5."""
 
     advice: ClassVar[str] = ""
     """What to do next."""
@@ -107,7 +103,7 @@ class TaskError(CallError):
         super().__init__(code, message, service)
         self.task_id = task_id
         self.data = data
-        """What else the broker or the worker said."""
+        """Further details from the broker or the worker."""
 
     def __str__(self) -> str:
         what = " ".join(filter(None, (self.service, f"task {self.task_id}" if self.task_id else "")))
@@ -123,9 +119,9 @@ class Unknown(TaskError):
 
 
 class BadTask(TaskError):
-    """-32602: these options or arguments are not for a task."""
+    """-32602: invalid options or arguments of a task."""
 
-    advice = "see PROTOCOL 6 for what a task may say"
+    advice = "see PROTOCOL 6 for the options of a task"
 
 
 class ClientIdTaken(TaskError):
@@ -141,7 +137,7 @@ class TaskIdTaken(TaskError):
 
 
 class NoSuchTask(TaskError):
-    """-32020: no such task, or another client's."""
+    """-32020: the task does not exist, or belongs to another client."""
 
     advice = "check its id, that the client's identity is that of the submitter, and that its result_ttl is not over"
 
@@ -151,13 +147,13 @@ class NotYours(TaskError):
 
 
 class NotComplete(TaskError):
-    """-32050: it has no result yet."""
+    """-32050: the task has no result yet."""
 
     advice = "wait for it"
 
 
 class NotStored(TaskError):
-    """-32060: the broker could not store it."""
+    """-32060: the broker could not store the task."""
 
     advice = "make space on the broker's disk, and submit it again"
 
@@ -169,9 +165,9 @@ class QueueFull(TaskError):
 
 
 class TaskTooBig(TaskError):
-    """-32071: over a limit of size."""
+    """-32071: a size limit is exceeded."""
 
-    advice = "put the data elsewhere, and submit where it is"
+    advice = "store the data elsewhere, and submit a reference to it"
 
 
 class TasksNotServed(TaskError):
@@ -187,31 +183,31 @@ class TaskFailed(TaskError):
         super().__init__(code, message, service, task_id, data)
         history = data.get("attempts") if isinstance(data, dict) else None
         self.history: list[Any] = history if isinstance(history, list) else []
-        """Its attempts, as far as the broker told them."""
+        """Its attempts, as far as the broker reported them."""
 
 
 class TaskLost(TaskFailed):
-    """-32090: every attempt died with its worker, or outlasted its timeout."""
+    """-32090: every attempt died with its worker, or timed out."""
 
     advice = "see its history: a task that kills its worker will do so again"
 
 
 class AfterFailed(TaskFailed):
-    """-32091: a task that it had to wait for failed."""
+    """-32091: a task in `after` failed."""
 
-    advice = "see why that one failed, and submit both again"
+    advice = "find out why that task failed, and submit both again"
 
 
 class TaskCancelled(TaskError):
-    """It was cancelled."""
+    """The task was cancelled."""
 
 
 class NotAllSubmitted(TaskError):
-    """Some of many tasks were not taken. `tasks` are all in order, `refused` says by place why some were not."""
+    """Some of many tasks were rejected. `tasks` holds all in order, `refused` the errors by index."""
 
     def __init__(self, tasks: Sequence[Any], refused: dict[int, CallError]) -> None:
         first = next(iter(refused.values()))
-        message = f"{len(refused)} of {len(tasks)} tasks were not taken; the first: {first.message}"
+        message = f"{len(refused)} of {len(tasks)} tasks were rejected; the first: {first.message}"
         super().__init__(first.code, message, first.service)
         self.tasks = list(tasks)
         self.refused = refused
@@ -235,19 +231,19 @@ TASK_FAILURES: Final[dict[int, type[TaskFailed]]] = {
 
 
 def task_error(code: int, message: str, service: str, task_id: str, data: Any = None) -> CallError:
-    """The error for something that was asked about a task."""
+    """The error of a query about a task."""
     if code > 0:
         return error_of(code, message, service)
     return TASK_ERRORS.get(code, TaskError)(code, message, service, task_id, data)
 
 
 def submit_error(code: int, message: str, service: str, task_id: str, data: Any = None) -> CallError:
-    """The error for a task that was not taken."""
+    """The error of a rejected task."""
     if code == messages.BAD_TASK:
         return TaskIdTaken(code, message, service, task_id, data)
     return task_error(code, message, service, task_id, data)
 
 
 def task_failed(code: int, message: str, service: str, task_id: str, data: Any = None) -> TaskFailed:
-    """The error of a task that failed."""
+    """The error of a failed task."""
     return TASK_FAILURES.get(code, TaskFailed)(code, message, service, task_id, data)

@@ -17,7 +17,7 @@ import scale0
 from scale0 import errors
 from scale0.cli.main import cli
 from scale0.client.task_options import TaskOptions
-from scale0.testing.stub import StubNetwork
+from scale0.testing import StubNetwork
 
 
 def _is_error(thing: Any) -> bool:
@@ -30,7 +30,7 @@ MADE: Final = "<!-- Made by scripts/reference: change the code, not this page. -
 BESIDE: Final = {
     "scale0.client.task_options.TaskOptions": TaskOptions,
     **{f"{errors.__name__}.{name}": thing for name, thing in sorted(vars(errors).items()) if _is_error(thing)},
-    "scale0.testing.stub.StubNetwork": StubNetwork,
+    "scale0.testing.StubNetwork": StubNetwork,
 }
 """What users meet and do not import from `scale0` itself: options of `task(…)`, errors, and a double for tests."""
 

@@ -16,7 +16,7 @@ from scale0.history.events.columns import COLUMNS
 from scale0.history.events.kinds import KINDS
 from scale0.kernel import codes
 from scale0.kernel.limits import Limits
-from scale0.testing.stub import StubNetwork
+from scale0.testing import StubNetwork
 from scale0.transport.core.command_table import RULES, TO_CLIENTS
 from tests.docs import pages
 from tests.docs.reference import pages_of_reference

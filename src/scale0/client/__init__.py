@@ -1,4 +1,1 @@
-"""What users import: `Client`, `AsyncClient`, `Worker`, and the errors that they raise.
-
-Reading order: `payload` (arguments as bytes), `errors`, `client`, `asynchronous`, `worker`.
-"""
+"""Clients and workers: `Client`, `AsyncClient`, `Worker`. Internal: the public names are those of `scale0`."""

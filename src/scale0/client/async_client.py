@@ -1,50 +1,34 @@
 """`AsyncClient`: the same methods as `Client`, for asyncio.
 
-Lives here: futures in place of threads that wait. Never here: the protocol, or the socket. What is asked in one turn of
-the loop leaves as one BATCH.
+Everything that is called in one turn of the loop leaves as one BATCH.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-from scale0.client import payload
-from scale0.client.argument_checks import check_command, check_request, check_timeout
+from scale0.client import core, payload
 from scale0.client.async_task import AsyncSubmission, AsyncTask
-from scale0.client.client import DEFAULT_ENDPOINT, DEFAULT_IN_FLIGHT, DEFAULT_TIMEOUT, TASK_CLIENT_BITS
-from scale0.client.endpoints import endpoints_of
+from scale0.client.core import (
+    DEFAULT_ENDPOINT,
+    DEFAULT_IN_FLIGHT,
+    DEFAULT_TIMEOUT,
+    Action,
+    Awaited,
+    CallReply,
+    ClientCore,
+    Result,
+    Steps,
+    TaskAction,
+)
 from scale0.client.task_options import TaskOptionArguments, TaskOptions
-from scale0.errors import error_of
 from scale0.kernel.clock import Now
-from scale0.kernel.edge.clocks import read_now
-from scale0.tasks.client.futures import FutureChanged
-from scale0.tasks.client.task_client import TaskClientSession
-from scale0.transport.core.calls import CallAnswered, CallFailed, ManagementAnswered, PartialReply
-from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.edge.client_keys import keys_for
-from scale0.transport.edge.client_socket import ClientSocket
-
-
-class _Reply:
-    """Where one call's news go."""
-
-    __slots__ = ("future", "parts", "raw", "service")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, service: str, raw: bool, parts: bool = False) -> None:
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.parts: asyncio.Queue[Any] | None = asyncio.Queue() if parts else None
-        self.raw = raw
-        self.service = service
-
-    def read(self, bodies: Sequence[bytes]) -> Any:
-        if self.raw:
-            return list(bodies)
-        return payload.decode(bodies[0]) if bodies else None
+from scale0.transport.core.session import SessionEffects
+from scale0.transport.edge.asyncio_socket import SocketWatcher
 
 
 class AsyncClient:
@@ -62,59 +46,46 @@ class AsyncClient:
         key: str | Path | None = None,
         server_key: str | None = None,
     ) -> None:
-        """As `Client`; it connects with its first use, in the loop that uses it."""
-        endpoints = endpoints_of(endpoint, "tcp://host:5700")
-        chance = random.SystemRandom()
-        owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
-        self._asker = TaskClientSession(owner, chance)
-        self._session = FrontendSession(endpoints, identity, chance, patience, sub_protocol=self._asker)
-        keys = keys_for(self._session.connection.addresses, endpoints, key, server_key)
-        self._link = ClientSocket(self._session, self._deliver, keys)
-        self._timeout = check_timeout(timeout)
-        self._retry = retry
+        """As `Client`; it connects at its first use, in the loop that uses it."""
+        self._core = ClientCore(
+            self, core.deliver, endpoint, identity, timeout, retry, patience, task_client, key, server_key
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
-        self._asked: list[tuple[str, Sequence[bytes], float, bool, _Reply]] = []
-        self._rides: list[Callable[[Now], None]] = []
+        self._watcher: SocketWatcher | None = None
+        self._actions: list[Action] = []
+        self._task_actions: list[TaskAction] = []
         self._tasks = AsyncSubmission(self, TaskOptions())
-        self._watched: tuple[int, ...] = ()
-        self._generation = 0
-        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def identity(self) -> str | None:
-        """Who we are on the network, once the broker has said so."""
-        return self._session.connection.identity
+        """The client's identity on the network, once the broker has assigned it."""
+        return self._core.session.connection.identity
 
     async def call(
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
     ) -> Any:
-        """Have `service` done with these arguments, and return what it returns."""
-        return await self._ask(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False).future
+        """Call `service` with these arguments, and return its result."""
+        body = payload.encode_arguments(args, kwargs)
+        return await self._result(self._core.start(service, (body,), timeout, retry, raw=False))
 
     async def request(
         self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
     ) -> list[bytes]:
-        """Raw frames out, raw frames back."""
-        frames: list[bytes] = await self._ask(service, bodies, timeout, retry, raw=True).future
+        """Send raw frames, and return raw frames."""
+        frames: list[bytes] = await self._result(self._core.start(service, bodies, timeout, retry, raw=True))
         return frames
 
     async def stream(
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
-        """Like `call`, for a handler that yields: its values as they come."""
+        """Like `call`, for a handler that yields: its values as they arrive."""
         body = payload.encode_arguments(args, kwargs)
-        reply = self._ask(service, (body,), timeout, retry, raw=False, parts=True)
-        if reply.parts is None:
-            raise AssertionError("a streamed call has a queue")
-        while True:
-            part = await reply.parts.get()
+        reply = self._core.start(service, (body,), timeout, retry, raw=False)
+        for part in reply.stream():
             if part is reply:
-                break
-            yield part
-        last = await reply.future
-        if last not in (None, []):
-            yield last
+                await self._wait(reply, parts=True)
+            else:
+                yield part
 
     async def map(
         self,
@@ -127,24 +98,16 @@ class AsyncClient:
         raw: bool = False,
     ) -> AsyncIterator[Any]:
         """Call `service` with each item, at most `in_flight` at once, and yield the results in order."""
-        if in_flight < 1:
-            raise ValueError(f"in_flight is at least 1, not {in_flight}")
-        window: deque[_Reply] = deque()
-        for item in items:
-            body = item if raw else payload.encode_arguments((item,), {})
-            window.append(self._ask(service, (body,), timeout, retry, raw))
-            if len(window) >= in_flight:
-                yield await window.popleft().future
-        while window:
-            yield await window.popleft().future
+        for reply in self._core.map(service, items, in_flight, timeout, retry, raw):
+            yield await self._result(reply)
 
     @property
     def task_client(self) -> str:
-        """Whom our tasks belong to: the identity that we were given, or one of our own making."""
-        return self._asker.client_id
+        """The owner of our tasks: the identity that was given, or a random one."""
+        return self._core.tasks.client_id
 
     async def submit(self, service: str, /, *args: Any, **kwargs: Any) -> AsyncTask:
-        """Have `service` done with these arguments, whoever dies meanwhile: it is on disk when this returns."""
+        """Submit a durable task: it is on disk when this returns, and survives crashes."""
         return await self._tasks.submit(service, *args, **kwargs)
 
     async def submit_many(self, service: str, items: Iterable[Any], *, star: bool = False) -> list[AsyncTask]:
@@ -160,172 +123,128 @@ class AsyncClient:
         return self._tasks.task_of(id_)
 
     async def services(self) -> list[dict[str, Any]]:
-        """Every service of the network."""
-        return [row async for row in self._pages("scale0.services")]
+        """Every service of the network, with its backends, slots and busy count."""
+        return await self._run(self._core.rows("scale0.services"))
 
     async def clients(self) -> list[dict[str, Any]]:
         """Every client of the broker."""
-        return [row async for row in self._pages("scale0.clients")]
+        return await self._run(self._core.rows("scale0.clients"))
 
     async def brokers(self) -> list[dict[str, Any]]:
         """Every broker that the broker knows, itself included, with its state."""
-        return [row async for row in self._pages("scale0.brokers")]
+        return await self._run(self._core.rows("scale0.brokers"))
 
     async def ping(self, timeout: float | None = None) -> dict[str, Any]:
-        """A sign of life from the broker."""
+        """Check that the broker answers; returns its identity and state."""
         answer: dict[str, Any] = await self.call("scale0.ping", timeout=timeout)
         return answer
 
     async def manage(self, command: str, *, timeout: float | None = None, **arguments: Any) -> Any:
-        """A management command (PROTOCOL 4). `config`, or `body`, goes as the message's body."""
-        reply = _Reply(self._running(), command, raw=False)
-        body = payload.body_of(arguments)
-        said = {"command": command, **arguments}
-        check_command(said)
-        wait = self._timeout if timeout is None else check_timeout(timeout)
-        self._link.act(lambda now, out: self._session.manage(said, body, wait, reply, now, out))
-        self._settle()
-        return await reply.future
+        """Run a management command (PROTOCOL 4). `config`, or `body`, becomes the message's body."""
+        return await self._result(self._core.manage(command, timeout, arguments))
 
     async def close(self) -> None:
-        """Leave; what is under way fails."""
+        """Disconnect; calls in progress fail. Submitted tasks go on."""
         self._flush()
-        self._closed = True
-        self._link.close(self._session.end)
-        self._unwatch()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._core.is_closed = True
+        if self._watcher is not None:
+            self._watcher.stop()
+        self._core.socket.close(self._core.session.end)
 
     async def __aenter__(self) -> AsyncClient:
-        self._running()
+        self._running_loop()
         return self
 
     async def __aexit__(self, *_: object) -> Literal[False]:
         await self.close()
         return False
 
-    async def _pages(self, service: str) -> AsyncIterator[dict[str, Any]]:
-        after: str | None = None
-        while True:
-            page = await (self.call(service, after=after) if after else self.call(service))
-            for row in page["items"]:
-                yield row
-            after = page["next"]
-            if after is None:
-                return
-
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
-        if self._closed:
+        if self._core.is_closed:
             raise RuntimeError("this client is closed")
         if self._loop is None:
             self._loop = loop
-            self._link.act(self._session.start)
-            self._settle()
+            self._watcher = SocketWatcher(loop, self._core.socket)
+            self._core.socket.act(self._core.session.start)
+            self._watcher.update()
         elif self._loop is not loop:
-            raise RuntimeError("an AsyncClient belongs to one event loop: make a new one here")
+            raise RuntimeError("an AsyncClient belongs to one event loop: create a new one in this loop")
         return loop
 
-    def _ask(
-        self,
-        service: str,
-        bodies: Sequence[bytes],
-        timeout: float | None,
-        retry: bool | None,
-        raw: bool,
-        parts: bool = False,
-    ) -> _Reply:
-        check_request(service, bodies)
-        loop = self._running()
-        reply = _Reply(loop, service, raw, parts)
-        wait = self._timeout if timeout is None else check_timeout(timeout)
-        if not self._asked and not self._rides:
-            loop.call_soon(self._flush)
-        self._asked.append((service, bodies, wait, self._retry if retry is None else retry, reply))
-        return reply
+    async def _result(self, reply: CallReply) -> Any:
+        if not reply.done:
+            await self._wait(reply)
+        return reply.value()
 
-    def _ride(self, do: Callable[[Now], None]) -> None:
-        """Ask the tasks' session for something, together with what else is asked in this turn."""
-        loop = self._running()
-        if not self._asked and not self._rides:
+    async def _run(self, steps: Steps[Result]) -> Result:
+        with contextlib.closing(steps):
+            while True:
+                try:
+                    awaited, timeout = next(steps)
+                except StopIteration as stop:
+                    result: Result = stop.value
+                    return result
+                await self._wait(awaited, timeout=timeout)
+
+    def _act(self, action: Action) -> None:
+        self._schedule_flush()
+        self._actions.append(action)
+
+    def _act_on_tasks(self, action: TaskAction) -> None:
+        self._schedule_flush()
+        self._task_actions.append(action)
+
+    def _schedule_flush(self) -> None:
+        loop = self._running_loop()
+        if not self._actions and not self._task_actions:
             loop.call_soon(self._flush)
-        self._rides.append(do)
 
     def _flush(self) -> None:
-        asked, self._asked = self._asked, []
-        rides, self._rides = self._rides, []
-        if not asked and not rides:
+        """Run all actions of this turn of the loop together."""
+        actions, self._actions = self._actions, []
+        task_actions, self._task_actions = self._task_actions, []
+        if not actions and not task_actions:
             return
 
-        def together(now: Now) -> None:
-            for do in rides:
-                do(now)
+        def run_task_actions(now: Now) -> None:
+            for action in task_actions:
+                action(now)
 
-        def ask(now: Any, out: Any) -> None:
-            for service, bodies, wait, retry, reply in asked:
-                self._session.request(service, bodies, wait, retry, reply, now, out)
-            if rides:
-                self._session.run_sub_protocol(together, now, out)
+        def run(now: Now, effects: SessionEffects) -> None:
+            for action in actions:
+                action(now, effects)
+            if task_actions:
+                self._core.session.run_sub_protocol(run_task_actions, now, effects)
 
-        self._link.act(ask)
-        self._settle()
+        self._core.socket.act(run)
+        if self._watcher is not None:
+            self._watcher.update()
 
-    def _readable(self, monitor: bool = False) -> None:
-        self._link.pump(monitor)
-        self._settle()
+    def _send_off(self, awaited: Awaited) -> None:
+        self._flush()
 
-    def _settle(self) -> None:
-        """Watch the present socket, and wake up for the next deadline."""
-        loop = self._loop
-        if loop is None:
+    async def _wait(self, awaited: Awaited, parts: bool = False, timeout: float | None = None) -> None:
+        """Wait until it is done (or has a part), or the timeout is over."""
+        if timeout is None:
+            await self._sleep(awaited, parts)
             return
-        if self._link.generation != self._generation:
-            self._unwatch()
-            self._generation = self._link.generation
-            self._watched = self._link.descriptors()
-            # None while there is no connection.
-            for descriptor, monitor in zip(self._watched, (False, True), strict=False):
-                loop.add_reader(descriptor, self._readable, monitor)
-        due = self._link.deadline()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._timer = loop.call_later(max(0.0, due - read_now().mono), self._readable)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._sleep(awaited, parts)
 
-    def _unwatch(self) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            for descriptor in self._watched:
-                self._loop.remove_reader(descriptor)
-        self._watched = ()
+    async def _sleep(self, awaited: Awaited, parts: bool) -> None:
+        while not awaited.is_ready(parts):
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def _deliver(self, news: list[Any]) -> None:
-        for one in news:
-            if type(one) is FutureChanged:
-                one.tag.ring()
-                continue
-            reply = getattr(one, "tag", None)
-            if reply is None or reply.future.done():
-                continue
+            def waker(future: asyncio.Future[None] = future) -> None:
+                if not future.done():
+                    future.set_result(None)
+
+            if awaited.wakers is None:
+                awaited.wakers = []
+            awaited.wakers.append(waker)
             try:
-                self._conclude(reply, one)
-            except (ValueError, RecursionError) as error:
-                # An answer that is no JSON is its own caller's trouble.
-                reply.future.set_exception(error)
-            if reply.parts is not None and reply.future.done():
-                reply.parts.put_nowait(reply)
-
-    def _conclude(self, reply: _Reply, news: Any) -> None:
-        match news:
-            case CallAnswered():
-                reply.future.set_result(reply.read(news.bodies))
-            case PartialReply():
-                if reply.parts is not None:
-                    reply.parts.put_nowait(reply.read(news.bodies))
-            case ManagementAnswered(code=200):
-                reply.future.set_result(payload.decode(news.body))
-            case CallFailed() | ManagementAnswered():
-                error = error_of(news.code, news.message, reply.service)
-                if isinstance(news, ManagementAnswered) and news.body:
-                    error.detail = payload.decode(news.body)
-                reply.future.set_exception(error)
+                await future
+            finally:
+                awaited.wakers.remove(waker)

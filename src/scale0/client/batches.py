@@ -1,9 +1,7 @@
-"""Stints: a hand's turn at tasks.
+"""Batches of tasks: report tasks as started, run them one after the other, and collect results and progress.
 
-Lives here: announcing tasks, running them one after the other, and what their handlers say meanwhile. Never here: what
-becomes of results (`tasks.node.assigned_tasks`), or which threads there are (`crew`). Invariants: no task begins before
-the broker was told so; results and announcements of a stint leave in one message each; progress of one task is said ten
-times a second at the most, the latest wins, and the last is said before the result.
+Invariants: no task starts before it is reported; the results and reports of a batch leave in one message each; the
+progress of one task is sent at most ten times a second, and its last progress before its result.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from scale0.client.handler import Handler
 from scale0.client.slots import ServiceSlots, WorkerSlots
-from scale0.client.task_context import RunningTask, TaskAttempt, here
-from scale0.client.task_outcome import Failure, Outcome, error_object, late, not_offered, perform_task
+from scale0.client.task_context import RunningTask, TaskAttempt, current_task
+from scale0.client.task_outcome import Failure, Outcome, error_object, not_offered, perform_task, timed_out
 from scale0.kernel.clock import Now
 from scale0.tasks.node.assigned_tasks import RUNNING, AssignedTask, AssignedTasks
 from scale0.transport.core.backend_session import BackendSession
@@ -27,190 +25,189 @@ from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError
 if TYPE_CHECKING:
     from scale0.client.process_pool import ProcessPool
 
-STINT_SECONDS: Final = 0.005
-"""After so long a hand looks for something else to do."""
+BATCH_SECONDS: Final = 0.005
+"""After this long a thread looks for other work."""
 FLUSH_RESULTS: Final = 500
-"""Results that leave together at the most."""
+"""Results that are sent together at most."""
 PROGRESS_SECONDS: Final = 0.1
-"""Between two words about the progress of one task."""
+"""The least time between two progress messages of one task."""
 SETTLE_ATTEMPT: Final = 3
 SETTLE_SECONDS: Final = 0.002
-"""From the third attempt on, a task in our own process waits a moment after it was announced, so that the word has left
-the house: a handler that kills the process at once must not go uncounted for ever."""
+"""From the third attempt on, a task in our own process waits this long after its report, so that the report has left: a
+handler that kills the process at once must be counted."""
 
 
 class ReportedProgress:
-    """What a task's handler has said of its progress."""
+    """The latest progress of a task."""
 
-    __slots__ = ("done", "fresh", "note", "said")
+    __slots__ = ("done", "is_new", "note", "sent_at")
 
     def __init__(self) -> None:
         self.done = 0.0
         self.note = ""
-        self.fresh = False
-        self.said = 0.0
-        """When it was last passed on; monotonic."""
+        self.is_new = False
+        self.sent_at = 0.0
+        """When it was last sent; monotonic."""
 
 
 class TaskBatches:
-    """Tasks at work."""
-
     def __init__(
         self,
-        offers: Mapping[str, Handler],
-        stations: WorkerSlots,
+        handlers: Mapping[str, Handler],
+        slots: WorkerSlots,
         session: BackendSession,
-        link: ClientSocket,
-        children: ProcessPool | None,
+        socket: ClientSocket,
+        processes: ProcessPool | None,
         tasks: AssignedTasks,
     ) -> None:
-        self._offers = offers
-        self._stations = stations
+        self._handlers = handlers
+        self._slots = slots
         self._session = session
-        self._link = link
-        self._children = children
+        self._socket = socket
+        self._processes = processes
         self._tasks = tasks
         self.results: deque[tuple[AssignedTask, Outcome]] = deque()
-        self._told: dict[AssignedTask, ReportedProgress] = {}
-        self._tell_lock = threading.Lock()
+        self._progress: dict[AssignedTask, ReportedProgress] = {}
+        self._progress_lock = threading.Lock()
         self._stopped = False
 
-    # Under the link's lock: what the broker says, and what is said to it.
+    # Under the socket's lock: messages from and to the broker.
 
-    def give(self, jobs: Sequence[AssignedTask]) -> None:
-        """Tasks came."""
-        known = [job for job in jobs if job.method in self._offers]
-        if len(known) < len(jobs):
-            self.results.extend((job, not_offered(job.method)) for job in jobs if job.method not in self._offers)
-        self._stations.add(known)
+    def add(self, tasks: Sequence[AssignedTask]) -> None:
+        known = [task for task in tasks if task.method in self._handlers]
+        if len(known) < len(tasks):
+            self.results.extend((task, not_offered(task.method)) for task in tasks if task.method not in self._handlers)
+        self._slots.add(known)
 
-    def say(self, now: Now, out: SessionEffects) -> None:
-        """Say what there is to say."""
+    def send(self, now: Now, effects: SessionEffects) -> None:
+        """Report results and progress to the broker."""
         tasks, results = self._tasks, self.results
-        if self._told:
-            self._say_progress(now.mono)
+        if self._progress:
+            self._send_progress(now.mono)
         for _ in range(len(results)):
-            job, outcome = results.popleft()
-            if self._told:
-                self._last_words(job)
+            task, outcome = results.popleft()
+            if self._progress:
+                self._send_last_progress(task)
             if isinstance(outcome, Failure):
-                tasks.fail(job, error_object(self._offers.get(job.method), outcome))
+                tasks.fail(task, error_object(self._handlers.get(task.method), outcome))
             else:
-                tasks.finish(job, outcome)
-        self._session.send_tasks(now, out)
+                tasks.finish(task, outcome)
+        self._session.send_tasks(now, effects)
 
     def resume(self) -> None:
-        """There is a line, or room for results: tasks may begin."""
-        self._stations.is_open = not self._stopped
+        """Connected, and there is room for results: tasks may start."""
+        self._slots.is_open = not self._stopped
 
     def stop(self) -> None:
-        """Nothing more begins."""
         self._stopped = True
-        self._stations.is_open = False
+        self._slots.is_open = False
 
-    def begin(
-        self, picked: Sequence[tuple[ServiceSlots, Sequence[AssignedTask]]], now: Now, out: SessionEffects
+    def start(
+        self, groups: Sequence[tuple[ServiceSlots, Sequence[AssignedTask]]], now: Now, effects: SessionEffects
     ) -> list[list[AssignedTask]]:
-        """Announce tasks, and say what else there is to say; those of each station that may begin now."""
+        """Report tasks as started, and send what else is due. Return the tasks of each service that may start now."""
         is_ready = self._session.is_up and not self._tasks.is_full and not self._stopped
         if is_ready:
-            begun = [self._tasks.start(group) for _, group in picked]
+            started = [self._tasks.start(group) for _, group in groups]
         else:
-            begun = [[] for _ in picked]
-            self._stations.is_open = False
-            for station, group in picked:
-                self._stations.put_back(station, group)
-        self.say(now, out)
-        return begun
+            started = [[] for _ in groups]
+            self._slots.is_open = False
+            for service, group in groups:
+                self._slots.put_back(service, group)
+        self.send(now, effects)
+        return started
 
-    # In a hand's own thread.
+    # In a worker thread.
 
-    def has_words(self) -> bool:
-        """True when there is something to say now."""
-        return bool(self.results) or (bool(self._told) and self._progress_due(time.monotonic()))
+    def has_messages(self) -> bool:
+        """True if there is something to send now."""
+        return bool(self.results) or (bool(self._progress) and self._progress_due(time.monotonic()))
 
-    def run(self, station: ServiceSlots, is_wanted: Callable[[], object]) -> int:
-        """One stint: until there is nothing announced, or enough is done, or the hand `is_wanted` elsewhere.
-
-        The answer is how many tasks were run.
+    def run(self, service: ServiceSlots, is_wanted: Callable[[], object]) -> int:
+        """Run tasks until none is left, BATCH_SECONDS have passed, or the thread `is_wanted` elsewhere; return how many
+        ran.
         """
-        offer = self._offers[station.name]
-        if not station.announced:
-            self._announce(station, offer)
-        announced, results = station.announced, self.results
-        began = before = time.monotonic()
-        until = began + STINT_SECONDS
+        handler = self._handlers[service.name]
+        if not service.reported:
+            self._report_started(service, handler)
+        reported, results = service.reported, self.results
+        began = last = time.monotonic()
+        end = began + BATCH_SECONDS
         count = 0
-        while announced:
+        while reported:
             try:
-                job = announced.popleft()
+                task = reported.popleft()
             except IndexError:
-                break  # another hand was quicker
-            if job.stop:
+                break  # another thread was quicker
+            if task.stop:
                 continue
-            job.deadline = before + job.timeout
-            outcome = self._perform(offer, job)
+            task.deadline = last + task.timeout
+            outcome = self._run_handler(handler, task)
             after = time.monotonic()
-            if after > job.deadline and type(outcome) is bytes:
-                outcome = late(job)
-            results.append((job, outcome))
+            if after > task.deadline and type(outcome) is bytes:
+                outcome = timed_out(task)
+            results.append((task, outcome))
             count += 1
-            before = after
-            if before > until or is_wanted():
+            last = after
+            if last > end or is_wanted():
                 break
-        here.set(None)
-        station.learn(count, before - began)
+        current_task.set(None)
+        service.record(count, last - began)
         return count
 
-    def tell(self, job: TaskAttempt, done: float, note: str) -> None:
-        """A handler says how far it is; the watch passes it on."""
-        if not isinstance(job, AssignedTask) or job.state != RUNNING:
-            return  # something that the handler left behind still speaks
-        with self._tell_lock:
-            told = self._told.get(job)
-            if told is None:
-                told = self._told[job] = ReportedProgress()
-            told.done, told.note, told.fresh = done, note, True
+    def report(self, task: TaskAttempt, done: float, note: str) -> None:
+        """Store the progress that a handler reports; the monitor thread sends it."""
+        if not isinstance(task, AssignedTask) or task.state != RUNNING:
+            return  # a thread that the handler left behind
+        with self._progress_lock:
+            progress = self._progress.get(task)
+            if progress is None:
+                progress = self._progress[task] = ReportedProgress()
+            progress.done, progress.note, progress.is_new = done, note, True
 
-    def _perform(self, offer: Handler, job: AssignedTask) -> Outcome:
-        if offer.is_process and self._children is not None:
-            return self._children.run_task(offer, job, self.tell)
-        here.set(RunningTask(job, self.tell))
-        return perform_task(offer, job)
+    def _run_handler(self, handler: Handler, task: AssignedTask) -> Outcome:
+        if handler.is_process and self._processes is not None:
+            return self._processes.run_task(handler, task, self.report)
+        current_task.set(RunningTask(task, self.report))
+        return perform_task(handler, task)
 
-    def _announce(self, station: ServiceSlots, offer: Handler) -> None:
-        group = self._stations.pick(station)
+    def _report_started(self, service: ServiceSlots, handler: Handler) -> None:
+        group = self._slots.take_group(service)
         if not group:
             return
 
-        def begin(now: Now, out: SessionEffects) -> None:
-            (begun,) = self.begin([(station, group)], now, out)
-            self._stations.announce(station, begun)
+        def start(now: Now, effects: SessionEffects) -> None:
+            (started,) = self.start([(service, group)], now, effects)
+            self._slots.mark_reported(service, started)
 
         try:
-            self._link.act(begin)
+            self._socket.act(start)
         except SocketClosedError:
-            return  # the worker has left: its tasks are somebody else's
-        if group[0].attempt >= SETTLE_ATTEMPT and not offer.is_process:
+            return  # the worker has stopped: its tasks run elsewhere
+        if group[0].attempt >= SETTLE_ATTEMPT and not handler.is_process:
             time.sleep(SETTLE_SECONDS)
 
     # Progress.
 
     def _progress_due(self, mono: float) -> bool:
-        with self._tell_lock:
-            return any(told.fresh and mono >= told.said + PROGRESS_SECONDS for told in self._told.values())
+        with self._progress_lock:
+            return any(
+                progress.is_new and mono >= progress.sent_at + PROGRESS_SECONDS for progress in self._progress.values()
+            )
 
-    def _say_progress(self, mono: float) -> None:
-        with self._tell_lock:
+    def _send_progress(self, mono: float) -> None:
+        with self._progress_lock:
             due = [
-                (job, told) for job, told in self._told.items() if told.fresh and mono >= told.said + PROGRESS_SECONDS
+                (task, progress)
+                for task, progress in self._progress.items()
+                if progress.is_new and mono >= progress.sent_at + PROGRESS_SECONDS
             ]
-            for job, told in due:
-                told.fresh, told.said = False, mono
-                self._tasks.progress(job, told.done, told.note)
+            for task, progress in due:
+                progress.is_new, progress.sent_at = False, mono
+                self._tasks.progress(task, progress.done, progress.note)
 
-    def _last_words(self, job: AssignedTask) -> None:
-        with self._tell_lock:
-            told = self._told.pop(job, None)
-        if told is not None and told.fresh:
-            self._tasks.progress(job, told.done, told.note)
+    def _send_last_progress(self, task: AssignedTask) -> None:
+        with self._progress_lock:
+            progress = self._progress.pop(task, None)
+        if progress is not None and progress.is_new:
+            self._tasks.progress(task, progress.done, progress.note)

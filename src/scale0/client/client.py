@@ -1,56 +1,83 @@
 """`Client`: call services and submit tasks, from any thread.
 
-Lives here: waiting. Never here: the protocols (`transport.core.frontend_session`, `tasks.client.task_client`), or the
-socket (`transport.edge.client_socket`). There is no thread of its own: whoever waits leads, that is, reads the socket
-for all, and hands over when its own answer has come. So a call from one thread costs no switch at all.
+A client has no thread of its own. Of the threads that wait, one is the leader: it reads the socket for all of them, and
+hands over once its own answer has come. A call from a single thread therefore costs no thread switch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Unpack
 
-from scale0.client import payload
-from scale0.client.argument_checks import check_command, check_request, check_timeout
-from scale0.client.endpoints import endpoints_of
-from scale0.client.pending import Awaited, Pending
-from scale0.client.submission import Submission
-from scale0.client.task import Task
+from scale0.client import core, payload
+from scale0.client.core import (
+    DEFAULT_ENDPOINT,
+    DEFAULT_IN_FLIGHT,
+    DEFAULT_TIMEOUT,
+    Action,
+    Awaited,
+    CallReply,
+    ClientCore,
+    Result,
+    Steps,
+    TaskAction,
+)
+from scale0.client.task import Submission, Task
 from scale0.client.task_options import TaskOptionArguments, TaskOptions
-from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
-from scale0.tasks.client.futures import FutureChanged
-from scale0.tasks.client.task_client import TaskClientSession
-from scale0.transport.core.calls import CallAnswered, CallFailed, ManagementAnswered, PartialReply
-from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session import UP, SessionEffects
-from scale0.transport.edge.client_keys import keys_for
-from scale0.transport.edge.client_socket import ClientSocket
+from scale0.transport.core.session import UP
 
-DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5700"
-DEFAULT_TIMEOUT: Final = 30.0
-DEFAULT_IN_FLIGHT: Final = 100
-SEE_OFF_SECONDS: Final = 1.0
-"""How long a call that does not wait may wait for the very first connection."""
-TASK_CLIENT_BITS: Final = 96
-"""Of a task client's own id, where the user gave none."""
+CONNECT_SECONDS: Final = 1.0
+"""How long a call that does not wait for its answer may wait for the first connection."""
 
-ABOUT_CALLS: Final = frozenset({CallAnswered, PartialReply, CallFailed, ManagementAnswered, FutureChanged})
-"""News with a `tag`; the rest is about the line."""
+
+class Pending:
+    """A call in progress, as `Client.start` returns it. `result()` waits for its answer."""
+
+    __slots__ = ("_client", "_reply")
+
+    def __init__(self, client: Client, reply: CallReply) -> None:
+        self._client = client
+        self._reply = reply
+
+    @property
+    def service(self) -> str:
+        """The service that was called."""
+        return self._reply.service
+
+    @property
+    def raw(self) -> bool:
+        """True if the answer is raw frames."""
+        return self._reply.raw
+
+    @property
+    def done(self) -> bool:
+        """True if the answer or an error has arrived."""
+        return self._reply.done
+
+    def result(self) -> Any:
+        """Wait for the answer; raises `CallError`, at the latest one second after the call's timeout."""
+        return self._client._result(self._reply)
+
+    def parts(self) -> Iterator[Any]:
+        """The parts of a streamed answer as they arrive; the last one is the handler's return value, if any."""
+        return self._client._stream(self._reply)
+
+    def has_come(self, part: bool) -> bool:
+        """True if it is done, or (`part`) has an unread part."""
+        return self._reply.is_ready(part)
 
 
 class Client:
     """A connection to a network, for calls and tasks.
 
     >>> with Client("tcp://127.0.0.1:5700") as net:  # doctest: +SKIP
-    ...     net.call("thumbs.make", "cat.png", width=100)  # now
-    ...     task = net.submit("thumbs.make", "cat.png", width=100)  # durable: it will be done, whoever dies
+    ...     net.call("thumbs.make", "cat.png", width=100)  # a call: the caller waits
+    ...     task = net.submit("thumbs.make", "cat.png", width=100)  # a durable task: it survives crashes
     ...     task.result(timeout=10)
     """
 
@@ -68,70 +95,61 @@ class Client:
     ) -> None:
         """With `retry` calls may run twice, so another worker is tried when one dies.
 
-        Tasks belong to `task_client`, else to `identity`: with the same one, another process finds them again
+        Tasks belong to `task_client`, else to `identity`: another process with the same one finds them again
         (`task_of`), and several connections may use it at once.
-        `patience`: how long a broker is looked for before calls fail, whatever their timeout.
-        `key`: a file with our own CURVE certificate; `server_key`: the broker's public key, or a file that has it.
-        Where they are not given, SCALE0_KEY, SCALE0_SERVER_KEY and the user's folder of keys are asked.
+        `patience`: after so many seconds without a broker, calls fail, whatever their timeout.
+        `key`: a file with our own CURVE certificate; `server_key`: the broker's public key, or a file that holds it.
+        Without them, SCALE0_KEY, SCALE0_SERVER_KEY and the user's key folder are used.
         """
-        endpoints = endpoints_of(endpoint, "tcp://host:5700")
-        chance = random.SystemRandom()
-        owner = task_client or identity or f"c-{chance.getrandbits(TASK_CLIENT_BITS):024x}"
-        self._asker = TaskClientSession(owner, chance)
-        self._session = FrontendSession(endpoints, identity, chance, patience, sub_protocol=self._asker)
-        keys = keys_for(self._session.connection.addresses, endpoints, key, server_key)
-        self._link = ClientSocket(self._session, self._deliver, keys)
+        self._core = ClientCore(
+            self, self._deliver, endpoint, identity, timeout, retry, patience, task_client, key, server_key
+        )
         self._leader = threading.Lock()
-        self._leads = 0
-        """The thread that leads, if one does."""
+        self._leader_thread = 0
+        """The thread that reads the socket; 0 if none does."""
         self._waiters: dict[threading.Lock, Awaited] = {}
-        self._queueing = threading.Lock()
-        self._timeout = check_timeout(timeout)
-        self._retry = retry
+        self._waiters_lock = threading.Lock()
         self._pid = os.getpid()
-        self._closed = False
         self._tasks = Submission(self, TaskOptions())
-        self._act(self._session.start)
+        self._act(self._core.session.start)
 
     @property
     def identity(self) -> str | None:
-        """Who we are on the network, once the broker has said so."""
-        return self._session.connection.identity
+        """The client's identity on the network, once the broker has assigned it."""
+        return self._core.session.connection.identity
 
     def call(
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
     ) -> Any:
-        """Have `service` done with these arguments, and return what it returns."""
-        return self._start(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False).result()
+        """Call `service` with these arguments, and return its result."""
+        body = payload.encode_arguments(args, kwargs)
+        return self._result(self._core.start(service, (body,), timeout, retry, raw=False))
 
     def stream(
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
     ) -> Iterator[Any]:
-        """Like `call`, for a handler that yields: its values as they come."""
-        return self._start(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False).parts()
+        """Like `call`, for a handler that yields: its values as they arrive."""
+        body = payload.encode_arguments(args, kwargs)
+        return self._stream(self._core.start(service, (body,), timeout, retry, raw=False))
 
     def start(
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
     ) -> Pending:
-        """Like `call`, but do not wait: the answer is in `result()`."""
-        pending = self._start(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False)
-        self._see_off(pending)
-        return pending
+        """Like `call`, without waiting: `result()` of what it returns waits for the answer."""
+        return self._start(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False)
 
     def request(
         self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
     ) -> list[bytes]:
-        """Raw frames out, raw frames back: for services that do not speak JSON."""
-        frames: list[bytes] = self._start(service, bodies, timeout, retry, raw=True).result()
+        """Send raw frames, and return raw frames: for services that do not use JSON."""
+        frames: list[bytes] = self._result(self._core.start(service, bodies, timeout, retry, raw=True))
         return frames
 
     def start_request(
         self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
     ) -> Pending:
-        """Like `request`, but do not wait: the frames are in `result()`, or part by part in `parts()`."""
-        pending = self._start(service, bodies, timeout, retry, raw=True)
-        self._see_off(pending)
-        return pending
+        """Like `request`, without waiting: the frames are in `result()`, or part by part in `parts()`."""
+        return self._start(service, bodies, timeout, retry, raw=True)
 
     def map(
         self,
@@ -145,29 +163,20 @@ class Client:
     ) -> Iterator[Any]:
         """Call `service` with each item (one argument; with `raw`, one body), and yield the results in order.
 
-        At most `in_flight` calls are under way at once. The first error is raised where its result would be.
+        At most `in_flight` calls are outstanding. The first error is raised in place of its result.
         """
-        if in_flight < 1:
-            raise ValueError(f"in_flight is at least 1, not {in_flight}")
-        source = iter(items)
-        window: deque[Pending] = deque()
-        more = True
-        while more or window:
-            if more and len(window) <= in_flight // 2:
-                # Refill by halves: the requests of one refill travel as one BATCH.
-                more = self._refill(service, source, window, in_flight, timeout, retry, raw)
-            if window:
-                yield window.popleft().result()
+        for reply in self._core.map(service, items, in_flight, timeout, retry, raw):
+            yield self._result(reply)
 
     @property
     def task_client(self) -> str:
-        """Whom our tasks belong to: the identity that we were given, or one of our own making."""
-        return self._asker.client_id
+        """The owner of our tasks: the identity that was given, or a random one."""
+        return self._core.tasks.client_id
 
     def submit(self, service: str, /, *args: Any, **kwargs: Any) -> Task:
-        """Have `service` done with these arguments, whoever dies meanwhile: it is on disk when this returns.
+        """Submit a durable task: it is on disk when this returns, and survives crashes of clients, workers and brokers.
 
-        All arguments are the handler's own; options are given by `task(...)`.
+        All arguments are the handler's own; `task(...)` takes options.
         """
         return self._tasks.submit(service, *args, **kwargs)
 
@@ -185,39 +194,33 @@ class Client:
 
     def services(self) -> list[dict[str, Any]]:
         """Every service of the network, with its backends, slots and busy count."""
-        return list(self._pages("scale0.services"))
+        return self._run(self._core.rows("scale0.services"))
 
     def clients(self) -> list[dict[str, Any]]:
         """Every client of the broker."""
-        return list(self._pages("scale0.clients"))
+        return self._run(self._core.rows("scale0.clients"))
 
     def brokers(self) -> list[dict[str, Any]]:
         """Every broker that the broker knows, itself included, with its state."""
-        return list(self._pages("scale0.brokers"))
+        return self._run(self._core.rows("scale0.brokers"))
 
     def ping(self, timeout: float | None = None) -> dict[str, Any]:
-        """A sign of life from the broker."""
+        """Check that the broker answers; returns its identity and state."""
         answer: dict[str, Any] = self.call("scale0.ping", timeout=timeout)
         return answer
 
     def manage(self, command: str, *, timeout: float | None = None, **arguments: Any) -> Any:
-        """A management command (PROTOCOL 4). Give `auth_token`, or `auth_id` and `auth_password`.
+        """Run a management command (PROTOCOL 4). Give `auth_token`, or `auth_id` and `auth_password`.
 
-        `config`, or `body`, goes as the message's body: it may be large.
+        `config`, or `body`, becomes the message's body: it may be large.
         """
-        pending = Pending(self, command, raw=False)
-        body = payload.body_of(arguments)
-        said = {"command": command, **arguments}
-        check_command(said)
-        wait = self._wait_for(timeout)
-        self._act(lambda now, out: self._session.manage(said, body, wait, pending, now, out))
-        return pending.result()
+        return self._result(self._core.manage(command, timeout, arguments))
 
     def close(self) -> None:
-        """Leave; what is under way fails. Tasks that were submitted go on."""
-        self._closed = True
+        """Disconnect; calls in progress fail. Submitted tasks go on."""
+        self._core.is_closed = True
         if os.getpid() == self._pid:
-            self._link.close(self._session.end)
+            self._core.socket.close(self._core.session.end)
 
     def __enter__(self) -> Client:
         return self
@@ -226,141 +229,124 @@ class Client:
         self.close()
         return False
 
-    def _pages(self, service: str) -> Iterator[dict[str, Any]]:
-        after: str | None = None
-        while True:
-            page = self.call(service, after=after) if after else self.call(service)
-            yield from page["items"]
-            after = page["next"]
-            if after is None:
-                return
-
     def _start(
         self, service: str, bodies: Sequence[bytes], timeout: float | None, retry: bool | None, raw: bool
     ) -> Pending:
-        check_request(service, bodies)
-        pending = Pending(self, service, raw)
-        wait = self._wait_for(timeout)
-        again = self._retry if retry is None else retry
-        self._act(lambda now, out: self._session.request(service, bodies, wait, again, pending, now, out))
-        return pending
+        reply = self._core.start(service, bodies, timeout, retry, raw)
+        self._send_off(reply)
+        return Pending(self, reply)
 
-    def _see_off(self, pending: Awaited) -> None:
-        """A request leaves once the broker has taken us in; without a thread of our own, somebody must read that."""
-        deadline = read_now().mono + SEE_OFF_SECONDS
-        while not pending.done and self._session.connection.state != UP and (rest := deadline - read_now().mono) > 0:
+    def _result(self, reply: CallReply) -> Any:
+        if not reply.done:
+            self._wait(reply)
+        return reply.value()
+
+    def _stream(self, reply: CallReply) -> Iterator[Any]:
+        for part in reply.stream():
+            if part is reply:
+                self._wait(reply, parts=True)
+            else:
+                yield part
+
+    def _run(self, steps: Steps[Result]) -> Result:
+        with contextlib.closing(steps):
+            while True:
+                try:
+                    awaited, timeout = next(steps)
+                except StopIteration as stop:
+                    result: Result = stop.value
+                    return result
+                self._wait(awaited, timeout=timeout)
+
+    def _act(self, action: Action) -> None:
+        self._check_process()
+        self._core.socket.act(action)
+
+    def _act_on_tasks(self, action: TaskAction) -> None:
+        self._act(lambda now, effects: self._core.session.run_sub_protocol(action, now, effects))
+
+    def _flush(self) -> None:
+        """Actions run at once."""
+
+    def _send_off(self, awaited: Awaited) -> None:
+        """Wait for the first connection: a request leaves once the broker has accepted us, and no thread reads."""
+        deadline = read_now().mono + CONNECT_SECONDS
+        connection = self._core.session.connection
+        while not awaited.done and connection.state != UP and (rest := deadline - read_now().mono) > 0:
             if not self._leader.acquire(blocking=False):
-                return  # somebody waits, and reads for us
+                return  # the leader reads for us
             try:
-                self._link.wait(rest)
-                self._link.pump()
+                self._core.socket.wait(rest)
+                self._core.socket.pump()
             finally:
                 self._leader.release()
                 self._hand_over()
 
-    def _refill(
-        self,
-        service: str,
-        source: Iterator[Any],
-        window: deque[Pending],
-        in_flight: int,
-        timeout: float | None,
-        retry: bool | None,
-        raw: bool,
-    ) -> bool:
-        bodies: list[bytes] = []
-        for item in source:
-            bodies.append(item if raw else payload.encode_arguments((item,), {}))
-            if len(window) + len(bodies) >= in_flight:
-                break
-        check_request(service, bodies)
-        started = [Pending(self, service, raw) for _ in bodies]
-        wait = self._wait_for(timeout)
-        again = self._retry if retry is None else retry
+    def _deliver(self, notifications: list[Any]) -> None:
+        core.deliver(notifications)
+        if self._leader.locked() and self._leader_thread != threading.get_ident():
+            # The leader may wait for one of these, and the socket has nothing more for it.
+            self._core.socket.wake()
 
-        def ask(now: Any, out: Any) -> None:
-            request = self._session.request
-            for body, pending in zip(bodies, started, strict=True):
-                request(service, (body,), wait, again, pending, now, out)
-
-        self._act(ask)
-        window.extend(started)
-        return len(window) >= in_flight
-
-    def _act(self, do: Callable[[Now, SessionEffects], None]) -> None:
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
-        self._link.act(do)
+            raise RuntimeError("a Client cannot be used after fork: create a new one in the child process")
 
-    def _ride(self, do: Callable[[Now], None]) -> None:
-        """Ask the tasks' session for something."""
-        self._act(lambda now, out: self._session.run_sub_protocol(do, now, out))
-
-    def _wait_for(self, timeout: float | None) -> float:
-        return self._timeout if timeout is None else check_timeout(timeout)
-
-    def _deliver(self, news: list[Any]) -> None:
-        for one in news:
-            if type(one) in ABOUT_CALLS:
-                one.tag._news(one)
-        if self._leader.locked() and self._leads != threading.get_ident():
-            # One of these may be what the leader waits for, and the socket has nothing more to tell it.
-            self._link.wake()
-
-    def _wait(self, pending: Awaited, parts: bool = False, timeout: float | None = None) -> None:
-        """Until it is done (or has a part), or the time is over: lead, or sleep until done or asked to lead."""
-        if os.getpid() != self._pid:
-            raise RuntimeError("a Client cannot be used after fork: make a new one in the child")
+    def _wait(self, awaited: Awaited, parts: bool = False, timeout: float | None = None) -> None:
+        """Wait until it is done (or has a part), or the timeout is over: as leader, or until woken by one."""
+        self._check_process()
         end = None if timeout is None else read_now().mono + timeout
         try:
-            while not pending.has_come(parts) and (end is None or read_now().mono < end):
+            while not awaited.is_ready(parts) and (end is None or read_now().mono < end):
                 if self._leader.acquire(blocking=False):
-                    self._lead(pending, parts, end)
+                    self._lead(awaited, parts, end)
                 else:
-                    self._follow(pending, parts, end)
+                    self._follow(awaited, parts, end)
         finally:
-            # Also after following: we may have been asked to lead in the moment in which our answer came. And also if
-            # we were interrupted: the others still wait.
+            # Also after following: we may have been made leader at the moment in which our answer came. And also after
+            # an interrupt: the others still wait.
             if self._waiters and not self._leader.locked():
                 self._hand_over()
 
-    def _lead(self, pending: Awaited, parts: bool, end: float | None) -> None:
+    def _lead(self, awaited: Awaited, parts: bool, end: float | None) -> None:
+        socket = self._core.socket
         try:
-            self._leads = threading.get_ident()
-            while not pending.has_come(parts):
+            self._leader_thread = threading.get_ident()
+            while not awaited.is_ready(parts):
                 if end is None:
-                    self._link.wait()
+                    socket.wait()
                 elif (rest := end - read_now().mono) > 0:
-                    self._link.wait(rest)
+                    socket.wait(rest)
                 else:
                     break
-                self._link.pump()
+                socket.pump()
         finally:
-            self._leads = 0
+            self._leader_thread = 0
             self._leader.release()
 
-    def _follow(self, pending: Awaited, parts: bool, end: float | None) -> None:
-        gate = threading.Lock()
-        gate.acquire()
+    def _follow(self, awaited: Awaited, parts: bool, end: float | None) -> None:
+        lock = threading.Lock()
+        lock.acquire()
+        waker = lock.release
         try:
-            with self._queueing:
-                if pending._gates is None:
-                    pending._gates = []
-                pending._gates.append(gate)
-                self._waiters[gate] = pending
-            # The leader may have finished between our look and our queueing: nobody would wake us then.
-            if not pending.has_come(parts) and self._leader.locked():
-                gate.acquire(timeout=-1 if end is None else max(0.0, end - read_now().mono))
+            with self._waiters_lock:
+                if awaited.wakers is None:
+                    awaited.wakers = []
+                awaited.wakers.append(waker)
+                self._waiters[lock] = awaited
+            # The leader may have finished before we were registered: nobody would wake us then.
+            if not awaited.is_ready(parts) and self._leader.locked():
+                lock.acquire(timeout=-1 if end is None else max(0.0, end - read_now().mono))
         finally:
-            with self._queueing:
-                self._waiters.pop(gate, None)
-                if pending._gates is not None and gate in pending._gates:
-                    pending._gates.remove(gate)
+            with self._waiters_lock:
+                self._waiters.pop(lock, None)
+                if awaited.wakers is not None and waker in awaited.wakers:
+                    awaited.wakers.remove(waker)
 
     def _hand_over(self) -> None:
-        """Wake one that still waits, so that somebody leads."""
-        for gate, pending in tuple(self._waiters.items()):
-            if not pending.done and gate.locked():
+        """Wake one thread that still waits, so that it becomes the leader."""
+        for lock, awaited in tuple(self._waiters.items()):
+            if not awaited.done and lock.locked():
                 with contextlib.suppress(RuntimeError):
-                    gate.release()
+                    lock.release()
                 return

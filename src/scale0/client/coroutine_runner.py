@@ -1,82 +1,73 @@
-"""Coroutines: handlers that wait together, in one thread with a loop of its own.
+"""Runs coroutine handlers in one thread, with an event loop of its own.
 
-Lives here: the loop, and requests and tasks as coroutines in it. Never here: the protocol, or the threads of plain
-functions (`crew`). Invariant: no more of one service than its slots; what ends in one turn of the loop leaves together;
-a coroutine that is ended with its worker says nothing.
+Invariants: at most `slots` coroutines of one service run at once; answers that end in one turn of the loop leave
+together; a coroutine that is cancelled with its worker answers nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from scale0.client.batches import TaskBatches
-from scale0.client.handler import Answer, Handler, perform_async
+from scale0.client.handler import Handler, perform_async
 from scale0.client.slots import ServiceSlots, WorkerSlots
-from scale0.client.task_context import RunningTask, here
-from scale0.client.task_outcome import late, perform_task_async
+from scale0.client.task_context import RunningTask, current_task
+from scale0.client.task_outcome import perform_task_async, timed_out
 from scale0.kernel.clock import Now
 from scale0.tasks.node.assigned_tasks import AssignedTask
 from scale0.transport.core.backend_session import RequestReceived
 from scale0.transport.core.session import SessionEffects
 from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError
 
-
-class CoroutineHost(Protocol):
-    """What coroutines need of their crew."""
-
-    def answer(self, answer: Answer) -> None: ...
-    def part(self, id_: str, bodies: Sequence[bytes]) -> None: ...
-    def flush(self) -> None: ...
-    def guard(self, do: Callable[[], None]) -> None: ...
-    def start_thread(self, target: Callable[[], None], name: str) -> None: ...
+if TYPE_CHECKING:
+    from scale0.client.executor import Executor
 
 
 class CoroutineRunner:
-    """The loop of one worker; it starts when it is needed first."""
+    """The loop starts with its first coroutine."""
 
     def __init__(
         self,
-        offers: Mapping[str, Handler],
-        stations: WorkerSlots,
-        link: ClientSocket,
-        stints: TaskBatches | None,
-        desk: CoroutineHost,
+        handlers: Mapping[str, Handler],
+        slots: WorkerSlots,
+        socket: ClientSocket,
+        batches: TaskBatches | None,
+        executor: Executor,
     ) -> None:
-        self._offers = offers
-        self._stations = stations
-        self._link = link
-        self._stints = stints
-        self._desk = desk
+        self._handlers = handlers
+        self._slots = slots
+        self._socket = socket
+        self._batches = batches
+        self._executor = executor
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._works: deque[RequestReceived] = deque()
+        self._requests: deque[RequestReceived] = deque()
         self._running: dict[asyncio.Task[None], tuple[AssignedTask, ServiceSlots] | None] = {}
-        self._flushes = False
-        """A flush is to come at the end of this turn of the loop."""
+        self._flush_scheduled = False
+        """A flush is scheduled for the end of this turn of the loop."""
 
     def start(self) -> None:
-        """Start the loop, if it does not run yet."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._desk.start_thread(self._run, "scale0-loop")
+            self._executor.start_thread(self._run, "scale0-loop")
 
-    def take(self, works: Sequence[RequestReceived]) -> None:
-        """Requests came; from any thread."""
-        self._works.extend(works)
-        self.look()
+    def add_requests(self, requests: Sequence[RequestReceived]) -> None:
+        """Run requests; from any thread."""
+        self._requests.extend(requests)
+        self.wake()
 
-    def look(self) -> None:
-        """There may be something to start; from any thread."""
+    def wake(self) -> None:
+        """Start what may start; from any thread."""
         self.start()
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._desk.guard, self._look)
+            self._loop.call_soon_threadsafe(self._executor.guard, self._start_all)
 
-    def stop(self, jobs: Sequence[AssignedTask]) -> None:
-        """Nobody wants these tasks any more; from any thread."""
+    def stop(self, tasks: Sequence[AssignedTask]) -> None:
+        """Cancel these tasks; from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._cancel, set(jobs))
+            self._loop.call_soon_threadsafe(self._cancel, set(tasks))
 
     def end(self) -> None:
         """End the loop; from any thread."""
@@ -91,98 +82,98 @@ class CoroutineRunner:
             return
         asyncio.set_event_loop(loop)
         loop.run_forever()
-        for task, taken in self._running.items():
-            if taken is not None:
-                taken[0].stop = True
+        for task, running in self._running.items():
+            if running is not None:
+                running[0].stop = True
             task.cancel()
         loop.run_until_complete(asyncio.gather(*self._running, return_exceptions=True))
         loop.close()
 
-    def _look(self) -> None:
-        while self._works:
-            work = self._works.popleft()
-            if not self._stations.counting or self._stations.claim(work):
-                self._start(self._request(work), None)
-        if self._stints is not None:
-            self._start_tasks(self._stints)
+    def _start_all(self) -> None:
+        while self._requests:
+            request = self._requests.popleft()
+            if not self._slots.is_counting or self._slots.acquire_request(request):
+                self._start(self._request(request), None)
+        if self._batches is not None:
+            self._start_tasks(self._batches)
 
-    def _start(self, what: Any, taken: tuple[AssignedTask, ServiceSlots] | None) -> None:
+    def _start(self, what: Any, running: tuple[AssignedTask, ServiceSlots] | None) -> None:
         if self._loop is not None:
             task = self._loop.create_task(what)
-            self._running[task] = taken
+            self._running[task] = running
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        taken = self._running.pop(task, None)
-        if taken is not None:
-            # Here, because a task that is cancelled before its first step runs no line of its own.
-            self._leave(taken[1])
-        self._turn_over()
+        running = self._running.pop(task, None)
+        if running is not None:
+            # Here, because a coroutine that is cancelled before its first step runs none of its own code.
+            self._release_task(running[1])
+        self._schedule_flush()
         if not task.cancelled() and task.exception() is not None:
-            # Whatever a handler does is in its outcome: this is a fault of ours.
-            self._desk.guard(task.result)
+            # Exceptions of handlers are part of their outcome: this is an internal error.
+            self._executor.guard(task.result)
 
-    def _cancel(self, jobs: set[AssignedTask]) -> None:
-        for task, taken in list(self._running.items()):
-            if taken is not None and taken[0] in jobs:
+    def _cancel(self, tasks: set[AssignedTask]) -> None:
+        for task, running in list(self._running.items()):
+            if running is not None and running[0] in tasks:
                 task.cancel()
 
-    def _start_tasks(self, stints: TaskBatches) -> None:
-        """As many as have a slot, announced together: they all start now."""
-        picked: list[tuple[ServiceSlots, list[AssignedTask]]] = []
-        while (station := self._stations.enter(is_async=True)) is not None:
-            group = self._stations.pick(station, most=1)
+    def _start_tasks(self, batches: TaskBatches) -> None:
+        """Start as many as have a slot, and report them together."""
+        groups: list[tuple[ServiceSlots, list[AssignedTask]]] = []
+        while (service := self._slots.acquire(is_async=True)) is not None:
+            group = self._slots.take_group(service, limit=1)
             if group:
-                picked.append((station, group))
+                groups.append((service, group))
             else:
-                self._leave(station)
-        if not picked:
+                self._release_task(service)
+        if not groups:
             return
-        begun: list[list[AssignedTask]] = [[] for _ in picked]
+        started: list[list[AssignedTask]] = [[] for _ in groups]
 
-        def begin(now: Now, out: SessionEffects) -> None:
-            begun[:] = stints.begin(picked, now, out)
+        def start_batch(now: Now, effects: SessionEffects) -> None:
+            started[:] = batches.start(groups, now, effects)
 
         try:
-            self._link.act(begin)
+            self._socket.act(start_batch)
         except SocketClosedError:
             return
-        for (station, _), jobs in zip(picked, begun, strict=True):
-            if jobs:
-                self._start(self._task(jobs[0], stints), (jobs[0], station))
+        for (service, _), tasks in zip(groups, started, strict=True):
+            if tasks:
+                self._start(self._task(tasks[0], batches), (tasks[0], service))
             else:
-                self._leave(station)
+                self._release_task(service)
 
-    async def _request(self, work: RequestReceived) -> None:
-        offer = self._offers[work.service]
-        self._desk.answer(await perform_async(offer, work, self._desk.part))
-        held = self._stations.release(work)
+    async def _request(self, request: RequestReceived) -> None:
+        handler = self._handlers[request.service]
+        self._executor.answer(await perform_async(handler, request, self._executor.send_part))
+        held = self._slots.release_request(request)
         if held is not None:
-            self._works.appendleft(held)
+            self._requests.appendleft(held)
 
-    async def _task(self, job: AssignedTask, stints: TaskBatches) -> None:
-        offer = self._offers[job.method]
+    async def _task(self, assigned: AssignedTask, batches: TaskBatches) -> None:
+        handler = self._handlers[assigned.method]
         loop = asyncio.get_running_loop()
-        job.deadline = loop.time() + job.timeout  # the loop's clock is the monotonic one
-        here.set(RunningTask(job, stints.tell))
-        async with asyncio.timeout(job.timeout) as scope:
-            outcome = await perform_task_async(offer, job)
-        if scope.expired() or (type(outcome) is bytes and loop.time() > job.deadline):
-            outcome = late(job)
-        stints.results.append((job, outcome))
+        assigned.deadline = loop.time() + assigned.timeout  # the loop's clock is the monotonic one
+        current_task.set(RunningTask(assigned, batches.report))
+        async with asyncio.timeout(assigned.timeout) as scope:
+            outcome = await perform_task_async(handler, assigned)
+        if scope.expired() or (type(outcome) is bytes and loop.time() > assigned.deadline):
+            outcome = timed_out(assigned)
+        batches.results.append((assigned, outcome))
 
-    def _leave(self, station: ServiceSlots) -> None:
-        held = self._stations.leave(station)
+    def _release_task(self, service: ServiceSlots) -> None:
+        held = self._slots.release_task(service)
         if held is not None:
-            self._works.appendleft(held)
+            self._requests.appendleft(held)
 
-    def _turn_over(self) -> None:
-        """Once per turn of the loop: start what can start, and say what there is to say."""
-        if not self._flushes and self._loop is not None:
-            self._flushes = True
-            self._loop.call_soon(self._desk.guard, self._end_turn)
+    def _schedule_flush(self) -> None:
+        """Once per turn of the loop: start what may start, and send what is ready."""
+        if not self._flush_scheduled and self._loop is not None:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._executor.guard, self._flush)
 
-    def _end_turn(self) -> None:
-        self._flushes = False
-        self._look()
-        self._desk.flush()
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        self._start_all()
+        self._executor.flush()

@@ -1,12 +1,10 @@
-"""The crew: threads that read the socket and run handlers.
+"""The executor of a worker: threads that read the socket and run handlers.
 
-Lives here: who reads, who runs, and when more hands are called. Never here: the protocol, what becomes of arguments
-(`perform`, `outcome`), whose turn it is (`stations`), tasks (`stints`) or coroutines (`coroutines`). The thread that
-reads a batch runs it too, so that a short handler costs no switch of threads; a watch looks every few milliseconds, and
-calls more hands when work waits behind a slow handler. Invariants: at most `slots` handlers of one service run at once;
-the watch reads the socket and sends heartbeats whenever nobody else does; an answer waits at most one look of the
-watch; answers leave in the order in which they came; requests come before tasks, because somebody waits for them now; a
-thread that fails ends the worker.
+The thread that reads a message also runs its request, so that a short handler costs no thread switch. A monitor thread
+looks every few milliseconds, and wakes or starts threads when work waits behind a slow handler. Invariants: at most
+`slots` handlers of one service run at once; the monitor reads the socket and sends heartbeats whenever no other thread
+does; an answer waits at most one period of the monitor; answers leave in order; requests run before tasks, because a
+caller waits for them; a thread that fails ends the worker.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from scale0.client.batches import FLUSH_RESULTS, STINT_SECONDS, TaskBatches
+from scale0.client.batches import BATCH_SECONDS, FLUSH_RESULTS, TaskBatches
 from scale0.client.coroutine_runner import CoroutineRunner
 from scale0.client.handler import Answer, Handler, perform
 from scale0.client.slots import WorkerSlots
@@ -33,179 +31,180 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("scale0.worker")
 
-LOOK_SECONDS: Final = 0.004
-"""How often the watch looks while there is work."""
-VACANT_SECONDS: Final = 0.001
-"""How long nobody may read before the watch does: a short handler is faster than a switch of threads."""
-QUIET_LOOKS: Final = 25
-"""Looks without work after which the watch sleeps until there is some."""
+PERIOD_SECONDS: Final = 0.004
+"""The period of the monitor while there is work."""
+UNREAD_SECONDS: Final = 0.001
+"""How long the socket may be unread before the monitor reads it: a short handler is faster than a thread switch."""
+IDLE_PERIODS: Final = 25
+"""Periods without work after which the monitor sleeps until there is some."""
 QUICK_HANDLERS: Final = 8
-"""Handlers done between two looks, from which on they are quick."""
+"""With this many handlers done in a period, handlers count as quick."""
 FLUSH_ANSWERS: Final = 64
-"""Answers that leave together at the most."""
+"""Answers that are sent together at most."""
 MAX_THREADS: Final = 256
-"""Hands of one worker; more slots than these only queue."""
+"""Threads of one worker; more slots than that only queue."""
 
 
 class Executor:
-    """The hands of one worker."""
-
     def __init__(
         self,
         handlers: dict[str, Handler],
         session: BackendSession,
-        link: ClientSocket,
-        children: ProcessPool | None,
+        socket: ClientSocket,
+        processes: ProcessPool | None,
         on_fault: Callable[[BaseException], None],
         tasks: AssignedTasks | None = None,
     ) -> None:
-        """`on_fault` hears of a thread of ours that failed: without it, work may be left undone."""
+        """`on_fault` is called when one of our own threads failed: otherwise work could be left undone."""
         self._handlers = handlers
         self._session = session
-        self._link = link
-        self._children = children
+        self._socket = socket
+        self._processes = processes
         self._on_fault = on_fault
-        self._stations = WorkerSlots(handlers)
-        self._stints: TaskBatches | None = None
+        self._slots = WorkerSlots(handlers)
+        self._batches: TaskBatches | None = None
         if tasks is not None:
-            self._stints = TaskBatches(handlers, self._stations, session, link, children, tasks)
-        self._coroutines = CoroutineRunner(handlers, self._stations, link, self._stints, self)
+            self._batches = TaskBatches(handlers, self._slots, session, socket, processes, tasks)
+        self._coroutines = CoroutineRunner(handlers, self._slots, socket, self._batches, self)
         self._queue: deque[RequestReceived] = deque()
-        self._count = threading.Lock()
+        self._count_lock = threading.Lock()
         self._answers: deque[Answer] = deque()
         self._leader = threading.Lock()
         self._sleepers: deque[threading.Lock] = deque()
-        self._left = 0.0
-        """When the last reader stopped reading."""
+        self._last_read = 0.0
+        """When the last thread stopped reading."""
         self._threads: list[threading.Thread] = []
-        self._busy = threading.Event()
-        self._pause = threading.Event()
+        self._work_event = threading.Event()
+        self._pause_event = threading.Event()
         self._done = 0
         self._done_before = 0
-        self._waited = 0
-        """What waited at the last look of the watch."""
+        self._waiting_before = 0
+        """Work that waited at the last period of the monitor."""
         self._stopped = False
-        self._in_hand = 0
+        self._in_flight = 0
 
     def start(self) -> None:
-        """One hand and the watch; the rest come when they are needed."""
+        """Start one thread and the monitor; more are started when needed."""
         if any(handler.is_async for handler in self._handlers.values()):
             self._coroutines.start()
-        self._add_hand()
-        self.start_thread(self._watch, "scale0-watch")
+        self._add_thread()
+        self.start_thread(self._monitor, "scale0-monitor")
 
-    def take(self, works: Sequence[RequestReceived]) -> None:
-        """Work came in. Whoever read it runs it next; the link's lock is held, so nothing is said here."""
-        with self._count:
-            self._in_hand += len(works)
+    def add_requests(self, requests: Sequence[RequestReceived]) -> None:
+        """Accept requests. The thread that read them runs them next; the socket's lock is held, so nothing is sent
+        here.
+        """
+        with self._count_lock:
+            self._in_flight += len(requests)
         if len(self._handlers) > 1:
-            # Several services share our slots: each must keep to its own. For one alone the broker counts.
-            self._stations.counting = True
+            # Several services share the worker's slots, so each is counted. For a single one, the broker's count is
+            # enough.
+            self._slots.is_counting = True
         coroutines: list[RequestReceived] = []
-        for work in works:
-            handler = self._handlers.get(work.service)
+        for request in requests:
+            handler = self._handlers.get(request.service)
             if handler is None:
-                self.answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
+                self.answer(("error", request.id, (codes.NO_SUCH_SERVICE, f"{request.service} is not offered here")))
             elif handler.is_async:
-                coroutines.append(work)
+                coroutines.append(request)
             else:
-                self._queue.append(work)
-        self._stir()
+                self._queue.append(request)
+        self._wake_monitor()
         if coroutines:
-            self._coroutines.take(coroutines)
+            self._coroutines.add_requests(coroutines)
 
-    def give(self, jobs: Sequence[AssignedTask]) -> None:
-        """Tasks came in, as work does."""
-        if self._stints is None:
+    def add_tasks(self, tasks: Sequence[AssignedTask]) -> None:
+        """Accept tasks; as for requests, nothing is sent here."""
+        if self._batches is None:
             return
-        self._stints.give(jobs)
-        self._stir()
-        if any((offer := self._handlers.get(job.method)) is not None and offer.is_async for job in jobs):
-            self._coroutines.look()
+        self._batches.add(tasks)
+        self._wake_monitor()
+        if any((handler := self._handlers.get(task.method)) is not None and handler.is_async for task in tasks):
+            self._coroutines.wake()
 
-    def cancel(self, jobs: Sequence[AssignedTask]) -> None:
-        """Nobody wants these tasks any more: those in threads are told so, the others are ended."""
-        self._coroutines.stop(jobs)
-        if self._children is not None:
-            self._children.stop(jobs)
+    def cancel(self, tasks: Sequence[AssignedTask]) -> None:
+        """Cancel tasks: those in threads are flagged, the others are ended."""
+        self._coroutines.stop(tasks)
+        if self._processes is not None:
+            self._processes.stop(tasks)
 
     def resume(self) -> None:
-        """Tasks may begin: there is a line, and room for results."""
-        if self._stints is not None:
-            self._stints.resume()
-            self._stir()
+        """Connected, and there is room for results: tasks may start."""
+        if self._batches is not None:
+            self._batches.resume()
+            self._wake_monitor()
             if any(handler.is_async for handler in self._handlers.values()):
-                self._coroutines.look()
+                self._coroutines.wake()
 
-    def hold(self) -> None:
-        """No task begins any more; those that have begun go on."""
-        if self._stints is not None:
-            self._stints.stop()
+    def stop_starting(self) -> None:
+        """Start no more tasks; running ones go on."""
+        if self._batches is not None:
+            self._batches.stop()
 
-    def idle(self) -> bool:
-        """True when nothing is being done, and nothing waits to be said."""
-        if self._in_hand or self._answers or self._stations.busy:
+    def is_idle(self) -> bool:
+        """True if no handler runs, and nothing waits to be sent."""
+        if self._in_flight or self._answers or self._slots.busy:
             return False
-        return self._stints is None or not self._stints.results
+        return self._batches is None or not self._batches.results
 
     def flush(self) -> None:
-        """Say what is ready to be said."""
-        answers, stints = self._answers, self._stints
-        if not answers and (stints is None or not stints.has_words()):
+        """Send finished answers and results."""
+        answers, batches = self._answers, self._batches
+        if not answers and (batches is None or not batches.has_messages()):
             return
 
-        def say(now: Any, out: Any) -> None:
+        def send(now: Any, effects: Any) -> None:
             session = self._session
-            # Taken under the link's lock: so those of two threads leave in the order in which they came.
+            # Taken under the socket's lock, so that the answers of two threads leave in order.
             for _ in range(len(answers)):
-                how, id_, what = answers.popleft()
-                if how == "reply":
-                    session.reply(id_, what, now, out)
-                elif how == "partial":
-                    session.partial(id_, what, now, out)
+                kind, id_, content = answers.popleft()
+                if kind == "reply":
+                    session.reply(id_, content, now, effects)
+                elif kind == "partial":
+                    session.partial(id_, content, now, effects)
                 else:
-                    session.error(id_, what[0], what[1], now, out)
-            if stints is not None:
-                stints.say(now, out)
+                    session.error(id_, content[0], content[1], now, effects)
+            if batches is not None:
+                batches.send(now, effects)
 
         try:
-            self._link.act(say)
+            self._socket.act(send)
         except SocketClosedError:
-            answers.clear()  # nobody waits for these any more
-            if stints is not None:
-                stints.results.clear()
+            answers.clear()  # the worker has stopped
+            if batches is not None:
+                batches.results.clear()
 
     def stop(self) -> None:
-        """Say what is ready, and end the hands; those inside a handler end after it."""
+        """Send what is ready, and end the threads; a thread inside a handler ends after it."""
         try:
-            self.hold()
+            self.stop_starting()
             self.flush()
         finally:
             self._end()
 
     def _end(self) -> None:
         self._stopped = True
-        self._pause.set()
-        self._busy.set()
-        self._link.wake()
+        self._pause_event.set()
+        self._work_event.set()
+        self._socket.wake()
         while self._sleepers:
             self._sleepers.popleft().release()
         self._coroutines.end()
 
-    def _stir(self) -> None:
-        if not self._busy.is_set():
-            self._busy.set()
+    def _wake_monitor(self) -> None:
+        if not self._work_event.is_set():
+            self._work_event.set()
 
     def start_thread(self, target: Callable[[], None], name: str) -> None:
-        """A thread whose failure is heard of."""
+        """Start a thread whose failure ends the worker."""
         thread = threading.Thread(target=self.guard, args=(target,), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def guard(self, do: Callable[[], None]) -> None:
-        """A thread of ours that fails would leave a worker that only looks alive: end it, loudly."""
+    def guard(self, action: Callable[[], None]) -> None:
+        """Run `action`; a failure ends the worker, which would otherwise only seem to be alive."""
         try:
-            do()
+            action()
         except BaseException as error:
             log.critical(
                 "%s failed",
@@ -213,141 +212,141 @@ class Executor:
                 exc_info=error,
                 extra=about(thread=threading.current_thread().name),
             )
-            # Whoever watches over threads hears of it first: it may want to end the process.
+            # A user's excepthook comes first: it may want to end the process.
             threading.excepthook(
                 threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
             )
             self._on_fault(error)
 
-    def _add_hand(self) -> None:
-        self.start_thread(self._work, f"scale0-hand-{len(self._threads)}")
+    def _add_thread(self) -> None:
+        self.start_thread(self._run_thread, f"scale0-thread-{len(self._threads)}")
 
-    def _work(self) -> None:
-        """One hand: run what waits, else read, else sleep."""
+    def _run_thread(self) -> None:
+        """One thread: run what waits, else read, else sleep."""
         while not self._stopped:
-            work = self._next()
-            if work is not None:
-                self._run(work)
+            request = self._next()
+            if request is not None:
+                self._run_request(request)
                 if not self._queue or len(self._answers) >= FLUSH_ANSWERS:
                     self.flush()
-            elif self._stints is not None and self._stint(self._stints):
+            elif self._batches is not None and self._run_batch(self._batches):
                 continue
             elif self._leader.acquire(blocking=False):
                 try:
                     self.flush()
-                    self._link.wait()
-                    self._link.pump()
+                    self._socket.wait()
+                    self._socket.pump()
                 finally:
-                    self._left = time.monotonic()
+                    self._last_read = time.monotonic()
                     self._leader.release()
             else:
-                gate = threading.Lock()
-                gate.acquire()
-                self._sleepers.append(gate)
-                if not self._ending():
-                    gate.acquire()
+                lock = threading.Lock()
+                lock.acquire()
+                self._sleepers.append(lock)
+                if not self._is_stopping():
+                    lock.acquire()
 
-    def _ending(self) -> bool:
-        """Another thread may have stopped us since we looked."""
+    def _is_stopping(self) -> bool:
+        """Another thread may have stopped us meanwhile; mypy assumes otherwise for `_stopped`."""
         return self._stopped
 
     def _next(self) -> RequestReceived | None:
-        """The next piece of work whose service has a free slot."""
+        """The next request whose service has a free slot."""
         while self._queue:
             try:
-                work = self._queue.popleft()
+                request = self._queue.popleft()
             except IndexError:
                 return None
-            if not self._stations.counting or self._stations.claim(work):
-                return work
+            if not self._slots.is_counting or self._slots.acquire_request(request):
+                return request
         return None
 
-    def _stint(self, stints: TaskBatches) -> bool:
-        """A turn at tasks; False if there is none that may begin."""
-        station = self._stations.enter(is_async=False)
-        if station is None:
+    def _run_batch(self, batches: TaskBatches) -> bool:
+        """Run a batch of tasks; False if none may start."""
+        service = self._slots.acquire(is_async=False)
+        if service is None:
             return False
-        if station.group > 1:
-            # They are quick: this hand reads again before the watch need do it.
-            self._left = time.monotonic() + STINT_SECONDS
+        if service.group > 1:
+            # They are quick: this thread reads again before the monitor must.
+            self._last_read = time.monotonic() + BATCH_SECONDS
         try:
-            self._done += stints.run(station, self._queue.__len__)
+            self._done += batches.run(service, self._queue.__len__)
         finally:
-            self._hold_no_more(self._stations.leave(station))
-        if len(stints.results) >= FLUSH_RESULTS or not self._stations.startable():
+            self._requeue(self._slots.release_task(service))
+        if len(batches.results) >= FLUSH_RESULTS or not self._slots.startable():
             self.flush()
         return True
 
-    def _hold_no_more(self, held: RequestReceived | None) -> None:
-        """A request whose slot is free now is the next."""
+    def _requeue(self, held: RequestReceived | None) -> None:
+        """A request whose slot is free now is the next one."""
         if held is not None:
             self._queue.appendleft(held)
 
-    def _watch(self) -> None:
+    def _monitor(self) -> None:
         """Look every few milliseconds while there is work; sleep while there is none."""
-        quiet = 0
+        idle_periods = 0
         while not self._stopped:
-            if quiet > QUIET_LOOKS and self._leader.locked():
-                self._busy.clear()
-                if self._at_work() or self._ending():
-                    self._busy.set()
-                self._busy.wait()
-                quiet = 0
-            if time.monotonic() - self._left > VACANT_SECONDS and self._leader.acquire(blocking=False):
-                # Nobody reads: all hands are at work. Do it for them, for one look.
+            if idle_periods > IDLE_PERIODS and self._leader.locked():
+                self._work_event.clear()
+                if self._is_working() or self._is_stopping():
+                    self._work_event.set()
+                self._work_event.wait()
+                idle_periods = 0
+            if time.monotonic() - self._last_read > UNREAD_SECONDS and self._leader.acquire(blocking=False):
+                # No thread reads: all run handlers. Read for one period.
                 try:
-                    self._link.wait(LOOK_SECONDS)
-                    self._link.pump()
+                    self._socket.wait(PERIOD_SECONDS)
+                    self._socket.pump()
                 finally:
                     self._leader.release()
             else:
-                self._pause.wait(LOOK_SECONDS)
-            quiet = 0 if self._at_work() else quiet + 1
+                self._pause_event.wait(PERIOD_SECONDS)
+            idle_periods = 0 if self._is_working() else idle_periods + 1
             self.flush()
-            self._call_hands()
+            self._add_threads()
 
-    def _at_work(self) -> bool:
-        """Something is being done, or could be begun."""
-        return bool(self._in_hand or self._stations.busy or self._stations.startable())
+    def _is_working(self) -> bool:
+        """True if a handler runs, or could start."""
+        return bool(self._in_flight or self._slots.busy or self._slots.startable())
 
-    def _call_hands(self) -> None:
-        """Work waits behind a slow handler, or nobody reads: wake sleepers, or hire."""
+    def _add_threads(self) -> None:
+        """If work waits behind a slow handler, or no thread reads: wake sleeping threads, or start new ones."""
         done, self._done_before = self._done - self._done_before, self._done
-        # While handlers are quick, more hands would only get in each other's way.
+        # While handlers are quick, more threads would only compete.
         slow = done < QUICK_HANDLERS
-        pending = len(self._queue) + self._stations.startable()
-        waiting, self._waited = (min(pending, self._waited) if slow else 0), pending
+        pending = len(self._queue) + self._slots.startable()
+        waiting, self._waiting_before = (min(pending, self._waiting_before) if slow else 0), pending
         wanted = waiting if self._leader.locked() else max(1, waiting)
         if wanted > 0 and self._sleepers:
-            # Whoever wakes up first reads again: the watch must not be quicker.
-            self._left = time.monotonic()
+            # The thread that wakes up first reads again, before the monitor does.
+            self._last_read = time.monotonic()
         while wanted > 0 and self._sleepers:
             self._sleepers.popleft().release()
             wanted -= 1
         for _ in range(min(wanted if waiting else 0, MAX_THREADS - len(self._threads))):
-            self._add_hand()
+            self._add_thread()
 
     def answer(self, answer: Answer) -> None:
-        """Note an answer; the last one of a request takes it out of our hands."""
+        """Store an answer; the last one of a request ends it."""
         self._answers.append(answer)
         if answer[0] != "partial":
-            with self._count:
-                self._in_hand -= 1
+            with self._count_lock:
+                self._in_flight -= 1
                 self._done += 1
 
-    def _run(self, work: RequestReceived) -> None:
-        handler = self._handlers.get(work.service)
+    def _run_request(self, request: RequestReceived) -> None:
+        handler = self._handlers.get(request.service)
         try:
             if handler is None:
-                self.answer(("error", work.id, (codes.NO_SUCH_SERVICE, f"{work.service} is not offered here")))
-            elif handler.is_process and self._children is not None:
-                self.answer(self._children.run(handler, work, self.part))
+                self.answer(("error", request.id, (codes.NO_SUCH_SERVICE, f"{request.service} is not offered here")))
+            elif handler.is_process and self._processes is not None:
+                self.answer(self._processes.run(handler, request, self.send_part))
             else:
-                self.answer(perform(handler, work, self.part))
+                self.answer(perform(handler, request, self.send_part))
         finally:
-            self._hold_no_more(self._stations.release(work))
+            self._requeue(self._slots.release_request(request))
 
-    def part(self, id_: str, bodies: Sequence[bytes]) -> None:
-        """A part of an answer leaves at once: somebody watches it come."""
+    def send_part(self, id_: str, bodies: Sequence[bytes]) -> None:
+        """Send a partial answer at once: the caller may show it."""
         self.answer(("partial", id_, bodies))
         self.flush()

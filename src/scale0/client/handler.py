@@ -1,7 +1,6 @@
-"""One handler: arguments in, an answer out, whatever happens in between.
+"""One handler: from the arguments of a request to its answer.
 
-Lives here: what is offered, running it, and its result or exception as an answer. Never here: threads, or the protocol.
-Invariant: no answer costs its worker the connection; what would becomes an error.
+Invariant: no answer can break the connection; what would becomes an error.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from scale0.transport.core.calls import HEAD_PARTS
 
 log = logging.getLogger("scale0.worker")
 
-CUT_BYTES: Final = 2 * Limits().max_message_bytes
-"""Up to this the broker itself says that an answer is too big; libzmq takes no larger frame, and hangs up."""
+MAX_FRAME_BYTES: Final = 2 * Limits().max_message_bytes
+"""Up to this size the broker itself answers TOO_BIG; libzmq drops the connection for a larger frame."""
 MAX_BODIES: Final = Limits().max_parts - HEAD_PARTS
 """Bodies of one answer."""
 
 Answer = tuple[str, str, Any]
-"""How (`reply`, `partial`, `error`), the request's id, and its bodies or (code, message)."""
-Part = Callable[[str, Sequence[bytes]], None]
+"""Kind (`reply`, `partial` or `error`), request id, and bodies or (code, message)."""
+SendPart = Callable[[str, Sequence[bytes]], None]
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """One function that is offered."""
+    """A function that a worker exposes as a service."""
 
     name: str
     function: Callable[..., Any]
@@ -47,19 +46,17 @@ class Handler(msgspec.Struct, frozen=True):
     raw: bool
     signature: Signature | None
     retry_on: frozenset[str] | None = None
-    """Names of exceptions for which a task is tried again; None: for all but `give_up_on`."""
+    """Names of exceptions after which a task is retried; None for all but `give_up_on`."""
     give_up_on: frozenset[str] = frozenset()
 
 
-def bound(handler: Handler, work: RequestReceived) -> tuple[Sequence[Any], Any]:
-    """The arguments for a handler."""
+def bound(handler: Handler, request: RequestReceived) -> tuple[Sequence[Any], Any]:
     if handler.signature is None:
-        return work.bodies, {}
-    return handler.signature.bind(work.bodies[0] if work.bodies else b"")
+        return request.bodies, {}
+    return handler.signature.bind(request.bodies[0] if request.bodies else b"")
 
 
 def packed(handler: Handler, value: Any) -> Sequence[bytes]:
-    """A result as bodies."""
     if not handler.raw:
         frames: tuple[Any, ...] = (payload.encode(value),)
     elif type(value) is bytes:
@@ -72,75 +69,74 @@ def packed(handler: Handler, value: Any) -> Sequence[bytes]:
     if len(frames) > MAX_BODIES:
         raise Refusal(codes.TOO_BIG, f"an answer has at most {MAX_BODIES} bodies, not {len(frames)}")
     for frame in frames:
-        if len(frame) > CUT_BYTES:
-            raise Refusal(codes.TOO_BIG, f"an answer of {len(frame)} bytes would cut the connection")
+        if len(frame) > MAX_FRAME_BYTES:
+            raise Refusal(codes.TOO_BIG, f"an answer has at most {MAX_FRAME_BYTES} bytes, not {len(frame)}")
     return frames
 
 
 def as_bytes(frame: Any) -> bytes:
-    """One frame of a raw answer."""
     if not isinstance(frame, bytes | bytearray | memoryview):
         raise TypeError(f"a raw handler returns bytes, or several of them, not {type(frame).__name__}")
     return bytes(frame)
 
 
-def perform(handler: Handler, work: RequestReceived, part: Part) -> Answer:
-    """Run a plain function, or a generator: whatever happens, there is an answer."""
+def perform(handler: Handler, request: RequestReceived, send_part: SendPart) -> Answer:
+    """Run a plain function or a generator; there is an answer, whatever happens."""
     try:
-        args, kwargs = bound(handler, work)
+        args, kwargs = bound(handler, request)
         value = handler.function(*args, **kwargs)
         if type(value) is GeneratorType:
-            value = exhaust(handler, work, value, part)
-        return "reply", work.id, packed(handler, value)
+            value = exhaust(handler, request, value, send_part)
+        return "reply", request.id, packed(handler, value)
     except Refusal as refusal:
-        return "error", work.id, (refusal.code, fit_message(refusal.message))
-    except BaseException as error:  # also sys.exit() and a cancellation: somebody waits for an answer
-        return failed(work, error)
+        return "error", request.id, (refusal.code, fit_message(refusal.message))
+    except BaseException as error:  # also sys.exit() and a cancellation: the caller waits for an answer
+        return failed(request, error)
 
 
-def exhaust(handler: Handler, work: RequestReceived, values: Any, part: Part) -> Any:
-    """Each value of a generator is a part; what it returns is the last."""
+def exhaust(handler: Handler, request: RequestReceived, values: Any, send_part: SendPart) -> Any:
+    """Each value of a generator is a partial answer; its return value is the last one."""
     while True:
         try:
             value = next(values)
         except StopIteration as stop:
             return stop.value
-        part(work.id, packed(handler, value))
+        send_part(request.id, packed(handler, value))
 
 
-async def perform_async(handler: Handler, work: RequestReceived, part: Part) -> Answer:
-    """Run a coroutine, or an asynchronous generator."""
+async def perform_async(handler: Handler, request: RequestReceived, send_part: SendPart) -> Answer:
+    """Run a coroutine or an asynchronous generator."""
     try:
-        args, kwargs = bound(handler, work)
+        args, kwargs = bound(handler, request)
         value = handler.function(*args, **kwargs)
         if inspect.isasyncgen(value):
             async for one in value:
-                part(work.id, packed(handler, one))
+                send_part(request.id, packed(handler, one))
             value = None
         else:
             value = await value
-        return "reply", work.id, packed(handler, value)
+        return "reply", request.id, packed(handler, value)
     except Refusal as refusal:
-        return "error", work.id, (refusal.code, fit_message(refusal.message))
-    except BaseException as error:  # also sys.exit() and a cancellation: somebody waits for an answer
-        return failed(work, error)
+        return "error", request.id, (refusal.code, fit_message(refusal.message))
+    except BaseException as error:  # also sys.exit() and a cancellation: the caller waits for an answer
+        return failed(request, error)
 
 
-def failed(work: RequestReceived, error: BaseException) -> Answer:
-    """The caller gets the exception's name and words; the traceback stays in our log."""
-    # Neither a log nor a wire can hold a lone surrogate: it would take the other answers with it.
+def failed(request: RequestReceived, error: BaseException) -> Answer:
+    """The caller gets the exception's class and message; the traceback stays in the log."""
+    # A lone surrogate can be neither logged nor sent: it would break the other answers of the message.
     trace = "".join(traceback.format_exception(error))
     log.error(
         "%s failed:\n%s",
-        work.service,
+        request.service,
         trace.encode("utf-8", "backslashreplace").decode(),
-        extra=about(request=work.id, service=work.service),
+        extra=about(request=request.id, service=request.service),
     )
     code = getattr(error, "code", codes.FAILED)
     if not isinstance(code, int) or not 400 <= code <= 599:
         code = codes.FAILED
     try:
-        words = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
     except Exception:
-        words = type(error).__name__
-    return "error", work.id, (code, fit_message(words))
+        message = type(error).__name__
+    return "error", request.id, (code, fit_message(message))

@@ -1,7 +1,7 @@
-"""Arguments and results as JSON bodies.
+"""Arguments and results as JSON bodies, for calls and tasks alike.
 
-Lives here: one convention for calls and tasks. By position: an array. By name: an object. Both: an object whose key `*`
-holds the array. No arguments: an empty body. A result is one JSON value. Never here: anything evaluated or unpickled.
+Positional arguments are an array, keyword arguments an object; with both, the object's key `*` holds the array. No
+arguments are an empty body. A result is one JSON value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """Arguments of a call, as its body."""
     if not kwargs:
         return _encode(args) if args else b""
     if not args:
@@ -35,25 +34,23 @@ def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
 
 
 def encode(value: Any) -> bytes:
-    """A result."""
     return _encode(value)
 
 
 def body_of(arguments: dict[str, Any]) -> bytes:
-    """What of a management command's arguments is its body: `config` or `body`, taken out of them."""
+    """Remove `config` or `body` from the arguments of a management command, and encode it as the message's body."""
     config, body = arguments.pop("config", None), arguments.pop("body", None)
     given = body if config is None else config
-    # By the plain library: NaN stays what it is, and the broker refuses it.
+    # The standard library encodes NaN, and the broker rejects it; msgspec would turn it into null.
     return json.dumps(given).encode() if given is not None else b""
 
 
 def decode(body: bytes) -> Any:
-    """A result back; empty is None."""
     return _decode(body) if body else None
 
 
 def decode_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
-    """A body's arguments; `Refusal` if they are none."""
+    """The arguments in a body; `Refusal` if it does not hold any."""
     if not body or body == b"[]":
         return [], {}
     if len(body) > MAX_DEPTH and not depth_within(body, MAX_DEPTH):
@@ -72,7 +69,7 @@ def decode_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
 
 
 class Signature:
-    """A function's own idea of its arguments: bound and converted by its annotations."""
+    """The parameters of a function: binds arguments, and converts them by its annotations."""
 
     __slots__ = ("_least", "_most", "_places", "_plain", "_signature", "_types")
 
@@ -80,7 +77,7 @@ class Signature:
         self._signature = inspect.signature(function)
         try:
             hints = get_type_hints(function)
-        except Exception:  # an annotation that cannot be resolved only costs the conversion
+        except Exception:  # without type hints nothing is converted
             hints = {}
         self._types = {name: hints[name] for name in self._signature.parameters if name in hints}
         self._plain = not self._types
@@ -90,10 +87,9 @@ class Signature:
         self._places = tuple((one.name, self._types.get(one.name, Any)) for one in by_place)
         self._least = sum(one.default is one.empty for one in by_place)
         self._most = len(by_place) if is_simple else -1
-        """With so many arguments, all by position, there is nothing to be bound."""
+        """With at most this many positional arguments, `inspect` need not bind them."""
 
     def bind(self, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """The arguments in a body, as the function takes them."""
         args, kwargs = decode_arguments(body)
         if not kwargs and self._least <= len(args) <= self._most:
             if not self._plain:
@@ -124,5 +120,5 @@ class Signature:
         except msgspec.ValidationError as error:
             raise Refusal(codes.MALFORMED, f"{name}: {error}") from error
         except TypeError:
-            # A type that means nothing in JSON is the function's own business.
+            # A type without a JSON form is left to the function.
             return value

@@ -1,12 +1,12 @@
-"""Children: handlers in processes of their own.
+"""Runs handlers in processes of their own: one process per slot, connected by a socket pair with length-prefixed
+MessagePack, never pickle.
 
-Lives here: one process per slot, fed through a socket pair with length-prefixed MessagePack. Never here: pickle. A
-handler that crashes its process, or outlasts its time, costs that one request or attempt. Invariant: a child serves one
-thing at a time, and ends with us.
+A handler that crashes its process, or times out, affects only that request or attempt. Invariant: a process serves one
+request or task at a time, and ends with the worker.
 
-To a child goes `[attempt, id, bodies]`, attempt 0 being a request; the id is for its log. From it come `partial` and
-`reply` with bodies, `error` with code and message; for a task `progress` with a number and a note, `result` with JSON,
-`failure` with a Failure.
+Messages to a process: `[attempt, id, bodies]`, where attempt 0 is a request; the id is for its log. Messages from it:
+`partial` and `reply` with bodies, `error` with code and message; for a task `progress` with a number and a note,
+`result` with JSON, `failure` with a Failure.
 """
 
 from __future__ import annotations
@@ -21,39 +21,36 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from scale0.client.task_outcome import CHILD_NAME, MAIN, Failure, Outcome, died, late, not_started
+from scale0.client.task_outcome import MAIN, Failure, Outcome, not_started, process_died, timed_out
 from scale0.kernel import codes
 from scale0.kernel.edge.clocks import read_now
 from scale0.tasks.node.assigned_tasks import AssignedTask
 from scale0.transport.core.backend_session import RequestReceived
 
 if TYPE_CHECKING:
-    from scale0.client.handler import Answer, Handler
-    from scale0.client.task_context import Tell
-
-__all__ = ["CHILD_MARK", "CHILD_NAME", "MAIN", "ProcessPool", "receive", "send"]
+    from scale0.client.handler import Answer, Handler, SendPart
+    from scale0.client.task_context import ReportProgress
 
 HEAD: Final = struct.Struct(">I")
-CHILD_MARK: Final = "SCALE0_CHILD"
-"""Set in a child's environment while it looks: a script without a guard must not start a second worker there."""
-CHILD_MODULE: Final = "scale0.client.handler_process"
+IMPORTING: Final = "SCALE0_CHILD"
+"""Set in the environment of a process while it imports the handler: a script without a `__main__` guard must not start
+a second worker there."""
+PROCESS_MODULE: Final = "scale0.client.handler_process"
 
-DYING_SECONDS: Final = 2.0
-"""From the end of a child's socket to its own: a large one takes time to be taken apart."""
-LOOK_SECONDS: Final = 0.001
+EXIT_SECONDS: Final = 2.0
+"""How long a process may take to exit after it closed its socket: a large one takes time."""
+POLL_SECONDS: Final = 0.001
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class HandlerProcess:
-    """One process, ready for one handler."""
-
     def __init__(self, handler: Handler) -> None:
         module, name = handler.function.__module__, handler.function.__qualname__
         if "<locals>" in name:
@@ -63,62 +60,61 @@ class HandlerProcess:
             path = os.path.abspath(getattr(sys.modules[MAIN], "__file__", "") or "")
             if not path:
                 raise ValueError(f"{handler.name}: put it in a file, so that its process can find it")
-        ours, theirs = socket.socketpair()
+        own, other = socket.socketpair()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         arguments = [
             sys.executable,
             "-m",
-            CHILD_MODULE,
-            str(theirs.fileno()),
+            PROCESS_MODULE,
+            str(other.fileno()),
             module,
             name,
             path,
             str(int(handler.raw)),
         ]
-        with theirs:
-            # A group of its own: what the handler has started ends with it.
+        with other:
+            # A process group of its own: processes that the handler started end with it.
             self.process = subprocess.Popen(
-                arguments, pass_fds=(theirs.fileno(),), env=environment, start_new_session=True
+                arguments, pass_fds=(other.fileno(),), env=environment, start_new_session=True
             )
-        self.socket = ours
+        self.socket = own
 
-    def ask(self, attempt: int, id_: str, bodies: Sequence[bytes], deadline: float) -> None:
-        """Send one request, or one attempt of a task."""
-        self._limit(deadline)
+    def send(self, attempt: int, id_: str, bodies: Sequence[bytes], deadline: float) -> None:
+        self._set_timeout(deadline)
         send(self.socket, [attempt, id_, list(bodies)])
 
-    def hear(self, deadline: float) -> list[Any] | None:
-        """One message, or None when the child is gone; `TimeoutError` when its time is over."""
-        self._limit(deadline)
+    def receive(self, deadline: float) -> list[Any] | None:
+        """The next message; None if the process ended; `TimeoutError` after the deadline."""
+        self._set_timeout(deadline)
         return receive(self.socket)
 
     def kill(self) -> None:
-        """Kill it, and what it has started; whoever converses with it notices."""
+        """Kill the process and what it has started; the thread that talks to it notices."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        """Be done with it; its exit status."""
+        """Close the socket and kill the process; return its exit status."""
         self.socket.close()
         self.kill()
         return self.process.wait()
 
-    def bury(self) -> int:
-        """It is ending by itself, or soon will; its own exit status. What it has started ends with it."""
+    def wait(self) -> int:
+        """Wait for a process that is ending, and kill what it has started; return its own exit status."""
         self.socket.close()
-        until = read_now().mono + DYING_SECONDS
+        until = read_now().mono + EXIT_SECONDS
         with contextlib.suppress(ChildProcessError):
-            # Looked at, but not waited for: until then nobody else can have its number, and its group can be named.
+            # WNOWAIT: until the process is reaped, its id cannot be reused, so its group can be killed.
             while os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
                 if read_now().mono > until:
                     break  # it only closed its socket
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         return self.process.wait()
 
-    def _limit(self, deadline: float) -> None:
+    def _set_timeout(self, deadline: float) -> None:
         left = deadline - read_now().mono
         if left <= 0:
             raise TimeoutError
@@ -126,142 +122,135 @@ class HandlerProcess:
 
 
 class ProcessPool:
-    """All children of one worker."""
-
-    def __init__(self, worker: object) -> None:
-        self._worker = worker
+    def __init__(self) -> None:
         self._free: dict[str, list[HandlerProcess]] = {}
-        self._all: set[HandlerProcess] = set()
+        self._processes: set[HandlerProcess] = set()
         self._lock = threading.Lock()
         self._closed = False
-        self._at_task: dict[AssignedTask, HandlerProcess] = {}
+        self._by_task: dict[AssignedTask, HandlerProcess] = {}
 
-    def run(self, handler: Handler, work: RequestReceived, part: Callable[[str, Sequence[bytes]], None]) -> Answer:
-        """Have a child do it; whatever happens to the child, there is an answer."""
+    def run(self, handler: Handler, request: RequestReceived, send_part: SendPart) -> Answer:
+        """Run a request in a process; there is an answer, whatever happens to the process."""
         try:
-            child = self._take(handler)
+            process = self._acquire(handler)
         except (OSError, ValueError) as error:
-            return "error", work.id, (codes.FAILED, str(error))
+            return "error", request.id, (codes.FAILED, str(error))
         try:
-            answer = self._converse(child, work, part)
+            answer = self._run_request(process, request, send_part)
         except TimeoutError:
-            self._lose(child)
+            self._remove(process)
             return (
                 "error",
-                work.id,
-                (codes.NO_ANSWER, f"{work.service} took longer than {work.timeout:g} s: it was killed"),
+                request.id,
+                (codes.NO_ANSWER, f"{request.service} took longer than {request.timeout:g} s: it was killed"),
             )
         except OSError:
             answer = None
         if answer is not None:
-            self._give_back(handler, child)
+            self._release(handler, process)
             return answer
-        status = self._lose(child, buries=True)
-        return "error", work.id, (codes.BACKEND_DIED, f"the handler's process died ({describe(status)})")
+        status = self._remove(process, is_dying=True)
+        return "error", request.id, (codes.BACKEND_DIED, f"the handler's process died ({exit_text(status)})")
 
-    def run_task(self, handler: Handler, job: AssignedTask, tell: Tell) -> Outcome:
-        """Have a child do a task; whatever happens to the child, there is an outcome."""
+    def run_task(self, handler: Handler, task: AssignedTask, report: ReportProgress) -> Outcome:
+        """Run a task in a process; there is an outcome, whatever happens to the process."""
         try:
-            child = self._take(handler)
+            process = self._acquire(handler)
         except (OSError, ValueError) as error:
             return not_started(str(error))
         with self._lock:
-            self._at_task[job] = child
+            self._by_task[task] = process
         outcome: Outcome | None = None
         is_late = False
         try:
-            outcome = self._attempt(child, job, tell)
+            outcome = self._run_attempt(process, task, report)
         except TimeoutError:
             is_late = True
         except OSError:
-            pass  # it is gone
+            pass  # it has ended
         with self._lock:
-            del self._at_task[job]
-        if outcome is not None and not job.stop:
-            self._give_back(handler, child)
+            del self._by_task[task]
+        if outcome is not None and not task.stop:
+            self._release(handler, process)
             return outcome
-        # One that was told to stop may be dying, though it had just finished: nobody else gets it.
-        status = self._lose(child, buries=not is_late and not job.stop)
-        return late(job, ": it was killed") if is_late else died(describe(status))
+        # A process that was killed by `stop` may just have finished its task: it is not used again.
+        status = self._remove(process, is_dying=not is_late and not task.stop)
+        return timed_out(task, ": it was killed") if is_late else process_died(exit_text(status))
 
-    def stop(self, jobs: Sequence[AssignedTask]) -> None:
-        """Kill the children that are at these tasks, whose `stop` is set."""
+    def stop(self, tasks: Sequence[AssignedTask]) -> None:
+        """Kill the processes that run these tasks."""
         with self._lock:
-            for job in jobs:
-                child = self._at_task.get(job)
-                if child is not None:
-                    child.kill()
+            for task in tasks:
+                process = self._by_task.get(task)
+                if process is not None:
+                    process.kill()
 
     def close(self) -> None:
-        """End them all."""
         with self._lock:
             self._closed = True
-            everyone, self._all = self._all, set()
-        for child in everyone:
-            child.end()
+            processes, self._processes = self._processes, set()
+        for process in processes:
+            process.end()
 
-    def _converse(
-        self, child: HandlerProcess, work: RequestReceived, part: Callable[[str, Sequence[bytes]], None]
-    ) -> Answer | None:
-        deadline = read_now().mono + (work.timeout or math.inf)
-        child.ask(0, work.id, work.bodies, deadline)
+    def _run_request(self, process: HandlerProcess, request: RequestReceived, send_part: SendPart) -> Answer | None:
+        deadline = read_now().mono + (request.timeout or math.inf)
+        process.send(0, request.id, request.bodies, deadline)
         while True:
-            heard = child.hear(deadline)
-            if heard is None:
+            message = process.receive(deadline)
+            if message is None:
                 return None
-            how, what = heard
-            if how == "partial":
-                part(work.id, what)
-            elif how == "reply":
-                return "reply", work.id, what
+            kind, content = message
+            if kind == "partial":
+                send_part(request.id, content)
+            elif kind == "reply":
+                return "reply", request.id, content
             else:
-                return "error", work.id, (what[0], what[1])
+                return "error", request.id, (content[0], content[1])
 
-    def _attempt(self, child: HandlerProcess, job: AssignedTask, tell: Tell) -> Outcome | None:
-        child.ask(job.attempt, job.id, [job.params], job.deadline)
+    def _run_attempt(self, process: HandlerProcess, task: AssignedTask, report: ReportProgress) -> Outcome | None:
+        process.send(task.attempt, task.id, [task.params], task.deadline)
         while True:
-            heard = child.hear(job.deadline)
-            if heard is None:
+            message = process.receive(task.deadline)
+            if message is None:
                 return None
-            how, what = heard
-            if how == "progress":
-                tell(job, what[0], what[1])
-            elif how == "result":
-                result: bytes = what
+            kind, content = message
+            if kind == "progress":
+                report(task, content[0], content[1])
+            elif kind == "result":
+                result: bytes = content
                 return result
             else:
-                return msgspec.convert(what, Failure)
+                return msgspec.convert(content, Failure)
 
-    def _take(self, handler: Handler) -> HandlerProcess:
+    def _acquire(self, handler: Handler) -> HandlerProcess:
         with self._lock:
             free = self._free.setdefault(handler.name, [])
             while free:
-                child = free.pop()
-                if child.process.poll() is None:
-                    return child
-                self._all.discard(child)
-        child = HandlerProcess(handler)
+                process = free.pop()
+                if process.process.poll() is None:
+                    return process
+                self._processes.discard(process)
+        process = HandlerProcess(handler)
         with self._lock:
-            self._all.add(child)
+            self._processes.add(process)
             closed = self._closed
         if closed:
-            child.end()
+            process.end()
             raise OSError("the worker is stopping")
-        return child
+        return process
 
-    def _give_back(self, handler: Handler, child: HandlerProcess) -> None:
+    def _release(self, handler: Handler, process: HandlerProcess) -> None:
         with self._lock:
-            self._free[handler.name].append(child)
+            self._free[handler.name].append(process)
 
-    def _lose(self, child: HandlerProcess, buries: bool = False) -> int:
-        """Its exit status; `buries`: it is dying of itself, and its own status tells how."""
+    def _remove(self, process: HandlerProcess, is_dying: bool = False) -> int:
+        """Remove a process; return its exit status. `is_dying`: it is ending by itself, and its own status matters."""
         with self._lock:
-            self._all.discard(child)
-        return child.bury() if buries else child.end()
+            self._processes.discard(process)
+        return process.wait() if is_dying else process.end()
 
 
-def describe(status: int) -> str:
-    """An exit status in words."""
+def exit_text(status: int) -> str:
     if status < 0:
         try:
             return signal.Signals(-status).name
@@ -271,13 +260,12 @@ def describe(status: int) -> str:
 
 
 def send(stream: socket.socket, message: list[Any]) -> None:
-    """One message: its length, then MessagePack."""
     packed = _pack(message)
     stream.sendall(HEAD.pack(len(packed)) + packed)
 
 
 def receive(stream: socket.socket) -> list[Any] | None:
-    """One message, or None at the end of the stream."""
+    """The next message; None at the end of the stream."""
     head = read_exactly(stream, HEAD.size)
     if head is None:
         return None
@@ -286,7 +274,7 @@ def receive(stream: socket.socket) -> list[Any] | None:
 
 
 def read_exactly(stream: socket.socket, size: int) -> bytes | None:
-    """So many bytes, or None if the stream ends before."""
+    """Exactly `size` bytes; None if the stream ends before."""
     pieces: list[bytes] = []
     while size:
         piece = stream.recv(min(size, 1 << 20))

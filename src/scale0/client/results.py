@@ -1,8 +1,4 @@
-"""Tickets as users see them: values, errors and statuses.
-
-Lives here: from a ticket or an answer to what is returned or raised, for threads and coroutines alike. Never here: a
-wait. Invariant: a value is decoded when somebody asks for it, and not before.
-"""
+"""From futures and answers to what users get: results, errors and statuses. Values are decoded on demand."""
 
 from __future__ import annotations
 
@@ -35,12 +31,12 @@ from scale0.transport.core.codec import depth_within
 
 NO_ARGUMENTS: Final = b"[]"
 ENVELOPE_BYTES: Final = 256 * 1024
-"""More than everything beside the params of one submission."""
+"""More than a submission needs beside its params."""
 MAX_PARAMS_BYTES: Final = Limits().max_message_bytes - ENVELOPE_BYTES
 
 
 class TaskStatus(msgspec.Struct, frozen=True):
-    """What the broker knows of a task. Times are seconds since the epoch."""
+    """The status of a task at the broker. Times are seconds since the epoch."""
 
     task_id: str
     status: str
@@ -52,16 +48,16 @@ class TaskStatus(msgspec.Struct, frozen=True):
     started: float | None = None
     finished: float | None = None
     info: Any = None
-    """What the worker said last."""
+    """The last report of the worker."""
 
     @property
     def ended(self) -> bool:
-        """True if it will not change any more."""
+        """True if the task has ended."""
         return self.code >= FINISHED
 
     @property
     def progress(self) -> tuple[float | None, str]:
-        """How far it is (0 to 1; None: the worker did not say), and the worker's note."""
+        """The handler's last progress (0 to 1; None if it reported none) and note."""
         info = self.info if isinstance(self.info, dict) else {}
         share, note = info.get("progress"), info.get("note")
         number = float(share) if isinstance(share, int | float) and not isinstance(share, bool) else None
@@ -73,7 +69,7 @@ _any: Final = msgspec.json.Decoder()
 
 
 def params_of(service: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """Arguments as the params of a task: the same convention as a call's."""
+    """Arguments as the params of a task, with the convention of a call."""
     params = payload.encode_arguments(args, kwargs) or NO_ARGUMENTS
     if not depth_within(params, payload.MAX_DEPTH):
         raise BadArguments(codes.MALFORMED, f"arguments nest deeper than {payload.MAX_DEPTH}", service)
@@ -83,14 +79,13 @@ def params_of(service: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> b
 
 
 def params_of_item(service: str, star: bool) -> Callable[[Any], bytes]:
-    """The same for an item of many: one argument, or (`star`) a sequence of them."""
     if star:
         return lambda item: params_of(service, tuple(item), {})
     return lambda item: params_of(service, (item,), {})
 
 
 def chunks(service: str, items: Any, star: bool, size: int) -> Iterator[list[bytes]]:
-    """The params of many tasks, `size` at a time, as they are asked for."""
+    """The params of many tasks, `size` at a time, on demand."""
     check_service(service)
     encode = params_of_item(service, star)
     chunk: list[bytes] = []
@@ -103,22 +98,22 @@ def chunks(service: str, items: Any, star: bool, size: int) -> Iterator[list[byt
         yield chunk
 
 
-def value_of(ticket: TaskFuture) -> Any:
-    """What an ended task returned; raises if it did not."""
-    if ticket.status == FINISHED:
-        return payload.decode(ticket.value)
-    raise error_from(ticket)
+def value_of(future: TaskFuture) -> Any:
+    """The result of an ended task, or its error raised."""
+    if future.status == FINISHED:
+        return payload.decode(future.value)
+    raise error_from(future)
 
 
-def error_from(ticket: TaskFuture) -> CallError:
-    """Why an ended ticket has no value."""
-    trouble = ticket.fault
-    service, id_ = ticket.service, ticket.id
-    if trouble is None:
-        code, message, data = codes.FAILED, "it failed, and did not say why", None
+def error_from(future: TaskFuture) -> CallError:
+    """Why an ended future has no result."""
+    fault = future.fault
+    service, id_ = future.service, future.id
+    if fault is None:
+        code, message, data = codes.FAILED, "the task failed without an error message", None
     else:
-        code, message, data = trouble.code, trouble.message, _any.decode(trouble.data) if trouble.data else None
-    match ticket.status:
+        code, message, data = fault.code, fault.message, _any.decode(fault.data) if fault.data else None
+    match future.status:
         case futures.REFUSED:
             return submit_error(code, message, service, id_, data)
         case futures.UNKNOWN:
@@ -131,28 +126,24 @@ def error_from(ticket: TaskFuture) -> CallError:
             return task_failed(code, message, service, id_, data)
 
 
-def check_taken(ticket: TaskFuture) -> None:
-    """Raise if the broker did not take it."""
-    if ticket.status in (REFUSED, UNKNOWN):
-        raise error_from(ticket)
+def check_accepted(future: TaskFuture) -> None:
+    if future.status in (REFUSED, UNKNOWN):
+        raise error_from(future)
 
 
-def check_all_taken(made: Sequence[Any], held: Sequence[TaskFuture]) -> None:
-    """The same for many."""
-    refused = {place: error_from(ticket) for place, ticket in enumerate(held) if ticket.status in (REFUSED, UNKNOWN)}
+def check_all_accepted(tasks: Sequence[Any], created: Sequence[TaskFuture]) -> None:
+    refused = {index: error_from(future) for index, future in enumerate(created) if future.status in (REFUSED, UNKNOWN)}
     if refused:
-        raise NotAllSubmitted(made, refused)
+        raise NotAllSubmitted(tasks, refused)
 
 
-def answer_to(question: TaskQuery, ticket: TaskFuture) -> bytes:
-    """What was answered; raises if it was an error."""
-    trouble = question.fault
-    if trouble is not None:
-        data = _any.decode(trouble.data) if trouble.data else None
-        raise task_error(trouble.code, trouble.message, ticket.service, ticket.id, data)
-    return question.answer
+def answer_to(query: TaskQuery, future: TaskFuture) -> bytes:
+    fault = query.fault
+    if fault is not None:
+        data = _any.decode(fault.data) if fault.data else None
+        raise task_error(fault.code, fault.message, future.service, future.id, data)
+    return query.answer
 
 
 def status_in(answer: bytes) -> TaskStatus:
-    """A status, as it was answered."""
     return _status.decode(answer)

@@ -1,9 +1,8 @@
-"""Stations: the slots of each service of a worker, and the tasks that wait for one.
+"""The slots of each service of a worker, and the tasks that wait for one.
 
-Lives here: who may begin, and which tasks are announced together. Never here: running or announcing anything.
-Invariants: at most `slots` of one service are at work at once, requests and tasks alike; tasks of one service begin in
-the order in which they came; an attempt after the first is announced alone, so that whoever kills the process is known;
-tasks that are announced together take `GROUP_SECONDS` at the most, as far as can be told from those before them.
+Invariants: at most `slots` handlers of one service run at once, requests and tasks alike; tasks of one service start in
+the order in which they came; a retry is reported as started alone, so that a task that kills the process can be
+identified; tasks that are reported together take at most `GROUP_SECONDS`, estimated from earlier ones.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from scale0.tasks.node.assigned_tasks import AssignedTask
 from scale0.transport.core.backend_session import RequestReceived
 
 GROUP_SECONDS: Final = 0.005
-"""Work that is announced together."""
+"""The estimated duration of tasks that are reported as started together."""
 QUICK_SECONDS: Final = 0.0005
-"""Tasks that take less on average are announced in groups."""
+"""Tasks that take less on average are reported in groups."""
 MAX_GROUP: Final = 500
-"""Tasks that are announced together at the most."""
+"""Tasks that are reported together."""
 WEIGHT: Final = 0.2
-"""Of the newest measure in the average."""
+"""The weight of the newest measurement in the average."""
 
 
 class ServiceSlots:
-    """One service's tasks, and how many of it are at work."""
+    """The tasks of one service, and how many of its slots are used."""
 
-    __slots__ = ("announced", "group", "held", "listed", "name", "running", "seconds", "waiting")
+    __slots__ = ("group", "held", "is_listed", "name", "reported", "running", "seconds", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,30 +37,30 @@ class ServiceSlots:
         self.held: deque[RequestReceived] = deque()
         """Requests that wait for a slot."""
         self.waiting: deque[AssignedTask] = deque()
-        self.announced: deque[AssignedTask] = deque()
-        """Tasks that were said to run, and are about to: any hand may take the next."""
-        self.listed = False
+        self.reported: deque[AssignedTask] = deque()
+        """Tasks that were reported as started: any thread may run the next."""
+        self.is_listed = False
         self.seconds = 0.0
-        """That one task takes, on average; 0: not known."""
+        """The average duration of a task; 0 if unknown."""
         self.group = 1
 
-    def pick(self, most: int) -> list[AssignedTask]:
-        """The next tasks to be announced together."""
+    def take_group(self, limit: int) -> list[AssignedTask]:
+        """The next tasks to report together."""
         waiting = self.waiting
         group: list[AssignedTask] = []
-        while waiting and len(group) < most:
+        while waiting and len(group) < limit:
             if waiting[0].attempt > 1 and group:
                 break
-            job = waiting.popleft()
-            if job.stop:
+            task = waiting.popleft()
+            if task.stop:
                 continue
-            group.append(job)
-            if job.attempt > 1:
+            group.append(task)
+            if task.attempt > 1:
                 break
         return group
 
-    def learn(self, count: int, seconds: float) -> None:
-        """So many tasks took so long: the next group is as large as that allows, and at most twice the last."""
+    def record(self, count: int, seconds: float) -> None:
+        """Update the average, and the size of the next group: at most twice the last one."""
         if count == 0:
             return
         each = seconds / count
@@ -73,123 +72,121 @@ class ServiceSlots:
 
 
 class WorkerSlots:
-    """All services of one worker. The lock is held for a moment only."""
+    """The slots of all services of one worker. The lock is held only briefly."""
 
-    def __init__(self, offers: Mapping[str, Handler]) -> None:
-        self._offers = offers
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        self._handlers = handlers
         self._lock = threading.Lock()
-        self._stations: dict[str, ServiceSlots] = {}
-        self._turn: deque[ServiceSlots] = deque()
-        """Stations with tasks, the one whose turn it is first."""
-        self._counted: set[str] = set()
-        """Requests that are counted as running."""
-        self.counting = False
-        """Each service must keep to its own slots. While there is one alone, and requests alone, the broker counts."""
+        self._services: dict[str, ServiceSlots] = {}
+        self._round_robin: deque[ServiceSlots] = deque()
+        """Services with tasks, in round-robin order."""
+        self._counted_requests: set[str] = set()
+        """Requests that hold a slot."""
+        self.is_counting = False
+        """Slots are counted here for each service. With a single service and no tasks, the broker's count is enough."""
         self.is_open = True
-        """Tasks may begin."""
+        """Tasks may start."""
         self.busy = 0
         """Slots that tasks hold."""
 
-    def claim(self, work: RequestReceived) -> bool:
-        """Take one of a request's own slots, or hold it until there is one."""
-        offer = self._offers.get(work.service)
+    def acquire_request(self, request: RequestReceived) -> bool:
+        """Take a slot for a request; False if there is none: the request is held until there is."""
+        handler = self._handlers.get(request.service)
         with self._lock:
-            station = self._station(work.service)
-            if offer is not None and station.running >= offer.slots:
-                station.held.append(work)
+            service = self._service(request.service)
+            if handler is not None and service.running >= handler.slots:
+                service.held.append(request)
                 return False
-            station.running += 1
-            self._counted.add(work.id)
+            service.running += 1
+            self._counted_requests.add(request.id)
         return True
 
-    def release(self, work: RequestReceived) -> RequestReceived | None:
-        """Give a request's slot back; what was held for it is returned."""
-        if not self._counted:
+    def release_request(self, request: RequestReceived) -> RequestReceived | None:
+        """Free a request's slot; return the request that was held for it."""
+        if not self._counted_requests:
             return None
         with self._lock:
-            if work.id not in self._counted:
+            if request.id not in self._counted_requests:
                 return None
-            self._counted.discard(work.id)
-            station = self._station(work.service)
-            station.running -= 1
-            return station.held.popleft() if station.held else None
+            self._counted_requests.discard(request.id)
+            service = self._service(request.service)
+            service.running -= 1
+            return service.held.popleft() if service.held else None
 
-    def add(self, jobs: Sequence[AssignedTask]) -> None:
-        """Tasks came."""
-        self.counting = True
+    def add(self, tasks: Sequence[AssignedTask]) -> None:
+        self.is_counting = True
         with self._lock:
-            for job in jobs:
-                station = self._stations.get(job.method)
-                if station is None:
-                    station = self._station(job.method)
-                station.waiting.append(job)
-                self._list(station)
+            for task in tasks:
+                service = self._services.get(task.method)
+                if service is None:
+                    service = self._service(task.method)
+                service.waiting.append(task)
+                self._schedule(service)
 
-    def enter(self, is_async: bool) -> ServiceSlots | None:
-        """Take a slot of the next service that has a task and a free slot; its own part of the turn is over then."""
-        if not self._turn:
+    def acquire(self, is_async: bool) -> ServiceSlots | None:
+        """Take a slot of the next service that has a task and a free slot."""
+        if not self._round_robin:
             return None
         with self._lock:
-            for _ in range(len(self._turn)):
-                station = self._turn[0]
-                if not station.waiting and not station.announced:
-                    station.listed = False
-                    self._turn.popleft()
+            for _ in range(len(self._round_robin)):
+                service = self._round_robin[0]
+                if not service.waiting and not service.reported:
+                    service.is_listed = False
+                    self._round_robin.popleft()
                     continue
-                self._turn.rotate(-1)
-                offer = self._offers.get(station.name)
-                if offer is not None and offer.is_async == is_async and self._free(station, offer):
-                    station.running += 1
+                self._round_robin.rotate(-1)
+                handler = self._handlers.get(service.name)
+                if handler is not None and handler.is_async == is_async and self._free(service, handler):
+                    service.running += 1
                     self.busy += 1
-                    return station
+                    return service
         return None
 
-    def pick(self, station: ServiceSlots, most: int | None = None) -> list[AssignedTask]:
-        """The tasks that are to be announced next; none while some are announced that have not begun."""
+    def take_group(self, service: ServiceSlots, limit: int | None = None) -> list[AssignedTask]:
+        """The tasks to report next; none while reported tasks have not started."""
         with self._lock:
-            return [] if station.announced else station.pick(station.group if most is None else most)
+            return [] if service.reported else service.take_group(service.group if limit is None else limit)
 
-    def announce(self, station: ServiceSlots, jobs: Sequence[AssignedTask]) -> None:
-        """They were announced: any hand may run them."""
+    def mark_reported(self, service: ServiceSlots, tasks: Sequence[AssignedTask]) -> None:
         with self._lock:
-            station.announced.extend(jobs)
-            self._list(station)
+            service.reported.extend(tasks)
+            self._schedule(service)
 
-    def put_back(self, station: ServiceSlots, jobs: Sequence[AssignedTask]) -> None:
-        """They cannot begin now."""
+    def put_back(self, service: ServiceSlots, tasks: Sequence[AssignedTask]) -> None:
+        """They cannot start now."""
         with self._lock:
-            station.waiting.extendleft(reversed(jobs))
-            self._list(station)
+            service.waiting.extendleft(reversed(tasks))
+            self._schedule(service)
 
-    def leave(self, station: ServiceSlots) -> RequestReceived | None:
-        """Give a task's slot back; the request that was held for it is returned."""
+    def release_task(self, service: ServiceSlots) -> RequestReceived | None:
+        """Free a task's slot; return the request that was held for it."""
         with self._lock:
-            station.running -= 1
+            service.running -= 1
             self.busy -= 1
-            return station.held.popleft() if station.held else None
+            return service.held.popleft() if service.held else None
 
     def startable(self) -> int:
-        """Tasks for threads that could begin now, if there were a hand for each."""
-        if not self._turn:
+        """How many tasks for threads could start now."""
+        if not self._round_robin:
             return 0
         with self._lock:
             return sum(
-                self._free(station, offer)
-                for station in self._turn
-                if (offer := self._offers.get(station.name)) is not None and not offer.is_async
+                self._free(service, handler)
+                for service in self._round_robin
+                if (handler := self._handlers.get(service.name)) is not None and not handler.is_async
             )
 
-    def _free(self, station: ServiceSlots, offer: Handler) -> int:
-        ready = len(station.announced) + (len(station.waiting) if self.is_open else 0)
-        return max(0, min(ready, offer.slots - station.running - len(station.held)))
+    def _free(self, service: ServiceSlots, handler: Handler) -> int:
+        ready = len(service.reported) + (len(service.waiting) if self.is_open else 0)
+        return max(0, min(ready, handler.slots - service.running - len(service.held)))
 
-    def _list(self, station: ServiceSlots) -> None:
-        if not station.listed:
-            station.listed = True
-            self._turn.append(station)
+    def _schedule(self, service: ServiceSlots) -> None:
+        if not service.is_listed:
+            service.is_listed = True
+            self._round_robin.append(service)
 
-    def _station(self, name: str) -> ServiceSlots:
-        station = self._stations.get(name)
-        if station is None:
-            station = self._stations[name] = ServiceSlots(name)
-        return station
+    def _service(self, name: str) -> ServiceSlots:
+        service = self._services.get(name)
+        if service is None:
+            service = self._services[name] = ServiceSlots(name)
+        return service

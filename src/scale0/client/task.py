@@ -1,121 +1,142 @@
-"""`Task`: a durable task, in the hand of the one who submitted it.
-
-Lives here: waiting for one task, and asking about it. Never here: the protocol (`tasks.client.task_client`). A task
-that nobody holds is not forgotten by the broker: `task_of(id)` finds it again.
-"""
+"""`Task` and `Submission`: durable tasks, for threads."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from scale0.client import results
-from scale0.client.pending import PendingWait
+from scale0.client.core import TaskOperation
 from scale0.client.results import TaskStatus
-from scale0.errors import NoAnswer, task_error
-from scale0.kernel import codes
-from scale0.storage.task_rows import FINISHED
-from scale0.tasks.client import futures
-from scale0.tasks.client.futures import FutureWait, TaskFuture, TaskQuery
+from scale0.client.task_options import TaskOptions
+from scale0.client.task_steps import (
+    DEFAULT_IN_FLIGHT,
+    Errors,
+    SubmissionSteps,
+    TaskHandle,
+    What,
+    check_task_id,
+    outcome_of,
+)
+from scale0.tasks.client.futures import TaskFuture
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
 
 
 class Task:
-    """One task. Every method may be called from any thread, any number of times."""
+    """One task. Every method may be called from any thread, any number of times.
 
-    __slots__ = ("_client", "_held")
+    The broker keeps a task that nobody holds: `Client.task_of(id)` finds it again.
+    """
 
-    def __init__(self, client: Client, ticket: TaskFuture) -> None:
+    __slots__ = ("_client", "_handle")
+
+    def __init__(self, client: Client, future: TaskFuture) -> None:
         self._client = client
-        self._held = ticket
-
-    @property
-    def _ticket(self) -> TaskFuture:
-        if self._held.original is not None:
-            self._held = self._held.original
-        return self._held
+        self._handle = TaskHandle(client._core, future)
 
     @property
     def id(self) -> str:
-        """Its id: with it, and the client's identity, any process finds it again."""
-        return self._ticket.id
+        """The task's id: with it, and the client's identity, any process finds the task again."""
+        return self._handle.future.id
 
     def result(self, timeout: float | None = None) -> Any:
-        """What it returned, once it has; raises `TaskFailed`, `TaskCancelled`, or `NoAnswer` after `timeout`."""
-        ticket = self._ticket
-        if not ticket.ended:
-            self._watch(timeout)
-            ticket = self._ticket
-            if not ticket.ended:
-                raise NoAnswer(codes.NO_ANSWER, f"task {ticket.id} has not ended in time; it goes on", ticket.service)
-        return results.value_of(ticket)
+        """Wait for the task's result; raises `TaskFailed`, `TaskCancelled`, or `NoAnswer` after `timeout` seconds."""
+        return self._client._run(self._handle.result(timeout))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it has ended, well or not; False if that takes longer than `timeout`."""
-        if not self._ticket.ended:
-            self._watch(timeout)
-        return self._ticket.ended
+        """Wait until the task has ended, with a result or not; False after `timeout` seconds."""
+        return self._client._run(self._handle.wait(timeout))
 
     def done(self) -> bool:
-        """True if it has ended, well or not. Does not wait, except for the broker's word where it must be asked."""
-        if not self._ticket.ended:
-            self._client._link.pump()
-        ticket = self._ticket
-        return ticket.ended or (not self._client._asker.is_pushed(ticket) and self.status().ended)
+        """True if the task has ended, with a result or not. Waits only if the broker must be asked."""
+        if not self._handle.future.ended:
+            self._client._core.socket.pump()
+        return self._client._run(self._handle.is_done())
 
     def error(self) -> Exception | None:
-        """Why it has no result, if it has ended without one."""
-        ticket = self._ticket
-        return results.error_from(ticket) if ticket.ended and ticket.status != FINISHED else None
+        """The error of a task that has ended without a result."""
+        return self._handle.error()
 
     def status(self) -> TaskStatus:
-        """What the broker knows of it now."""
-        return results.status_in(self._ask(futures.STATUS))
+        """The task's current status at the broker."""
+        return self._client._run(self._handle.status())
 
     def progress(self) -> tuple[float | None, str]:
-        """How far it is (0 to 1; None: the worker did not say), and the worker's note."""
+        """The handler's last progress (0 to 1; None if it reported none) and note."""
         return self.status().progress
 
     def cancel(self) -> bool:
-        """Have it not run, or not run on; True if it will not."""
-        return self._ask(futures.CANCEL) == b"true"
+        """Cancel the task, running or not; True if it will not finish."""
+        return self._client._run(self._handle.cancel())
 
     def confirm(self, timeout: float | None = None) -> Task:
-        """Wait until it is on disk, if it was submitted with `wait=False`; raises as `submit` does."""
-        receipt = self._held.receipt
-        if receipt is not None and receipt.tag is not None:
-            self._client._wait(receipt.tag, timeout=timeout)
-        ticket = self._ticket
-        if ticket.status == futures.NEW:
-            raise NoAnswer(codes.NO_ANSWER, f"task {ticket.id} is not acknowledged yet", ticket.service)
-        results.check_taken(ticket)
+        """Wait until a task that was submitted with `wait=False` is on disk; raises as `submit` does."""
+        self._client._run(self._handle.confirm(timeout))
         return self
 
     def __repr__(self) -> str:
         return f"<Task {self.id}>"
 
-    def _watch(self, timeout: float | None) -> None:
-        client, asker, ticket = self._client, self._client._asker, self._ticket
-        waiting = PendingWait()
-        watch = waiting.thing = FutureWait(waiting)
-        client._ride(lambda now: asker.add_wait(watch, (ticket,), now))
-        try:
-            client._wait(waiting, timeout=timeout)
-        finally:
-            if not watch.ended:
-                client._ride(lambda now: asker.remove_wait(watch, (ticket,)))
-        if watch.fault is not None and not self._ticket.ended:
-            raise task_error(watch.fault.code, watch.fault.message, ticket.service, ticket.id)
 
-    def _ask(self, kind: str) -> bytes:
-        client, ticket = self._client, self._ticket
-        waiting = PendingWait()
+class Submission:
+    """Options for tasks, and the ways to submit tasks with them. It never changes, and may be used many times."""
 
-        def ask(now: Any) -> None:
-            waiting.thing = client._asker.query(kind, ticket.id, client._timeout, waiting, now)
+    __slots__ = ("_client", "_steps", "options")
 
-        client._ride(ask)
-        client._wait(waiting)
-        question: TaskQuery = waiting.thing
-        return results.answer_to(question, ticket)
+    def __init__(self, client: Client, options: TaskOptions) -> None:
+        self._client = client
+        self._steps = SubmissionSteps(client._core, options)
+        self.options = options
+
+    def submit(self, service: str, /, *args: Any, **kwargs: Any) -> Task:
+        """Submit one task; it is on disk when this returns, unless the options say `wait=False`."""
+        return Task(self._client, self._client._run(self._steps.submit(service, args, kwargs)))
+
+    def submit_many(self, service: str, items: Iterable[Any], *, star: bool = False) -> list[Task]:
+        """Submit a task for each item (one argument; with `star`, a sequence of them), in order, in few messages.
+
+        All are on disk when this returns. If some were rejected, `NotAllSubmitted` says which, and holds the others.
+        """
+        futures = self._client._run(self._steps.submit_many(service, items, star))
+        tasks = [Task(self._client, future) for future in futures]
+        if self.options.wait:
+            results.check_all_accepted(tasks, futures)
+        return tasks
+
+    def map(
+        self,
+        service: str,
+        items: Iterable[Any],
+        *,
+        in_flight: int = DEFAULT_IN_FLIGHT,
+        star: bool = False,
+        errors: Errors = "raise",
+        what: What = "results",
+    ) -> Iterator[Any]:
+        """Submit a task for each item, at most `in_flight` at once, and yield the results in the order of their ends.
+
+        The first failure is raised, or with `errors="yield"` each is yielded in place of a result. With `what="tasks"`
+        the ended tasks themselves are yielded. Submitted tasks go on, even if the iteration stops.
+        """
+        return self._map(self._steps.map(service, items, in_flight, star), errors, what)
+
+    def task_of(self, id_: str) -> Task:
+        """A task that was submitted before."""
+        check_task_id(id_)
+        core = self._client._core
+        found: list[TaskFuture] = []
+        self._client._act_on_tasks(lambda _: found.append(core.tasks.future_of(id_)))
+        return Task(self._client, found[0])
+
+    def _map(
+        self, steps: Generator[TaskOperation | TaskFuture, None, None], errors: Errors, what: What
+    ) -> Iterator[Any]:
+        with contextlib.closing(steps):
+            for step in steps:
+                if isinstance(step, TaskOperation):
+                    self._client._wait(step)
+                else:
+                    yield Task(self._client, step) if what == "tasks" else outcome_of(step, errors)

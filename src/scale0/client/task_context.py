@@ -1,7 +1,6 @@
-"""What a handler can say, ask and raise while it runs as a task.
+"""What a handler can use while it runs as a task: `progress`, `cancelled`, `attempt`, `Retry` and `GiveUp`.
 
-Lives here: `progress`, `cancelled`, `attempt`, and the errors `Retry` and `GiveUp`. Never here: sending any of it.
-Invariant: in a call, and outside of any handler, nothing here does anything: one function serves both.
+Invariant: in a call, and outside of any handler, these functions do nothing, so that one function serves both.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.errors import Scale0Error
 
 MAX_NOTE_CHARS: Final = 500
-"""Of a note: it is stored with the task, and shown in one line."""
+"""Length of a note: it is stored with the task, and shown in one line."""
 
 
 class TaskAttempt(Protocol):
-    """The attempt that runs, as a handler may see it."""
+    """The running attempt of a task."""
 
     @property
     def attempt(self) -> int: ...
@@ -31,24 +30,22 @@ class TaskAttempt(Protocol):
     def deadline(self) -> float: ...
 
 
-Tell = Callable[[TaskAttempt, float, str], None]
-"""Who passes a handler's progress on: how far it is, and a note."""
+ReportProgress = Callable[[TaskAttempt, float, str], None]
+"""Receives a handler's progress: a fraction, and a note."""
 
 
 class RunningTask(NamedTuple):
-    """The task that this thread or coroutine is at."""
-
-    job: TaskAttempt
-    tell: Tell
+    task: TaskAttempt
+    report: ReportProgress
 
 
-here: Final[ContextVar[RunningTask | None]] = ContextVar("scale0_task", default=None)
+current_task: Final[ContextVar[RunningTask | None]] = ContextVar("scale0_task", default=None)
 
 
 class Retry(Scale0Error):
-    """Raise it in a handler to have the task tried again, whatever `retry_on` says; `after` so many seconds at least.
+    """Raise it in a handler to have the task retried, whatever `retry_on` says; after at least `after` seconds.
 
-    The task's `max_attempts` still bounds it.
+    The task's `max_attempts` still applies.
     """
 
     def __init__(self, why: str = "", after: float | None = None) -> None:
@@ -59,27 +56,31 @@ class Retry(Scale0Error):
 
 
 class GiveUp(Scale0Error):
-    """Raise it in a handler to have the task fail for good."""
+    """Raise it in a handler to have the task fail without a retry."""
 
 
 def progress(done: float, note: str = "") -> None:
-    """Say how far the task is: 0 to 1, and a few words. Call it as often as you like: at most ten a second are sent."""
-    doing = here.get()
-    if doing is None:
+    """Report how far the task is: 0 to 1, and a short note. Call it as often as you like: at most ten a second are
+    sent.
+    """
+    running = current_task.get()
+    if running is None:
         return
     if math.isnan(done):
         raise ValueError("progress is a number from 0 to 1, not NaN")
     fitting = str(note)[:MAX_NOTE_CHARS].encode("utf-8", "replace").decode()
-    doing.tell(doing.job, min(1.0, max(0.0, float(done))), fitting)
+    running.report(running.task, min(1.0, max(0.0, float(done))), fitting)
 
 
 def cancelled() -> bool:
-    """True once nobody wants the task's result any more, or its time is over: a long handler should look, and end."""
-    doing = here.get()
-    return doing is not None and (doing.job.stop or read_now().mono > doing.job.deadline)
+    """True once the task's result is not wanted any more, or its timeout is over: a long handler should check, and
+    return.
+    """
+    running = current_task.get()
+    return running is not None and (running.task.stop or read_now().mono > running.task.deadline)
 
 
 def attempt() -> int:
-    """Which hand-out of the task this is, from 1; 0 in a call."""
-    doing = here.get()
-    return 0 if doing is None else doing.job.attempt
+    """The number of this attempt of the task, from 1; 0 in a call."""
+    running = current_task.get()
+    return 0 if running is None else running.task.attempt

@@ -1,7 +1,6 @@
-"""What can be said about a task beside its arguments.
+"""The options of tasks, their ranges and their wire form.
 
-Lives here: the options, their ranges and how they travel. Never here: what a broker makes of them. Invariant: options
-that were made are options that a broker takes; they never change.
+Invariant: options that could be created are accepted by a broker; they never change.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     from scale0.client.task import Task
 
 DEFAULT_WINDOW: Final = 2_000
-"""Tasks that may be on their way to the broker, unacknowledged, before we wait for it."""
+"""Unacknowledged tasks before a submission waits for the broker."""
 
 
 class TaskOptionArguments(TypedDict, total=False):
-    """The options by name, for `task(...)`; `TaskOptions` says what they mean."""
+    """The options as keyword arguments of `task(...)`; `TaskOptions` describes them."""
 
     priority: int
     delay: float
@@ -48,14 +47,14 @@ class TaskOptionArguments(TypedDict, total=False):
 
 
 class TaskOptions:
-    """Options of tasks. All that is not given is the broker's choice.
+    """Options of tasks. The broker chooses what is not given.
 
-    priority: 0 to 9, higher first (4). delay: seconds before it may start; at: the time (seconds since the epoch, or
-    an aware datetime). timeout: seconds that one attempt may take (an hour). max_attempts: how often it is tried in all
-    (3). backoff: seconds before the next attempt, doubled each time (0). result_ttl: seconds that its result is kept (a
-    day). key: the same key gives the first task back, in place of a second one. after: tasks, or their ids, that must
-    finish first. notify: have its end pushed (yes). id: its id, of `A-Z a-z 0-9 . _ : -`, in place of one that we
-    make. wait: return only when it is on disk (yes). window: how many may be unacknowledged at once (2,000).
+    priority: 0 to 9, higher first (4). delay: seconds before it may start; at: the time (seconds since the epoch, or an
+    aware datetime). timeout: seconds for one attempt (an hour). max_attempts: attempts in all (3). backoff: seconds
+    before the next attempt, doubled each time (0). result_ttl: seconds for which its result is kept (a day). key: the
+    same key returns the first task, in place of a second one. after: tasks, or their ids, that must finish first.
+    notify: push its end (yes). id: its id, of `A-Z a-z 0-9 . _ : -`, in place of a generated one. wait: return only
+    when it is on disk (yes). window: how many may be unacknowledged at once (2,000).
     """
 
     __slots__ = ("_said", "id", "key", "wait", "window")
@@ -106,11 +105,11 @@ class TaskOptions:
         self.window = window
 
     def wire(self) -> dict[str, Any]:
-        """As the broker gets them."""
+        """The options as the broker receives them."""
         return dict(self._said)
 
     def check_many(self) -> None:
-        """These options must fit more than one task."""
+        """Raise if these options fit only one task."""
         if self.id is not None or self.key is not None:
             raise ValueError("an id or a key is for one task: use submit")
 
@@ -119,14 +118,12 @@ class TaskOptions:
 
 
 def whole(name: str, value: int | None, least: int, most: int) -> int | None:
-    """A whole number in its range."""
     if value is not None and (type(value) is not int or not least <= value <= most):
         raise ValueError(f"{name} is a whole number from {least} to {most}, not {value!r}")
     return value
 
 
 def seconds(name: str, value: float | None, least: float, most: float = MAX_SECONDS) -> float | None:
-    """A time in its range."""
     if value is None:
         return None
     if type(value) not in (int, float) or not least <= value <= most:
@@ -135,7 +132,7 @@ def seconds(name: str, value: float | None, least: float, most: float = MAX_SECO
 
 
 def moment(at: float | datetime.datetime | None) -> float | None:
-    """A point in time, as seconds since the epoch."""
+    """A point in time in seconds since the epoch."""
     if not isinstance(at, datetime.datetime):
         return at
     if at.tzinfo is None:

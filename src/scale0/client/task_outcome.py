@@ -1,8 +1,7 @@
-"""A task's outcome: one JSON value, or an error that says whether to try again.
+"""The outcome of a task: one JSON value, or an error that says whether to retry.
 
-Lives here: running a handler for a task, its result as JSON, and its exception as an error object. Never here: threads,
-or the protocol. Invariants: whatever a handler does, there is an outcome; a result is whole JSON of bounded size and
-depth, so that it cannot spoil the others that travel with it.
+Invariants: there is an outcome, whatever a handler does; a result is valid JSON of limited size and depth, so that it
+cannot break the others in its message.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from scale0.transport.core.codec import depth_within
 log = logging.getLogger("scale0.worker")
 
 MAX_TRACE_BYTES: Final = 4 * 1024
-"""Of a traceback that travels: its end, where the cause is."""
+"""The end of a traceback that is sent, where the cause is."""
 MAX_RESULT_BYTES: Final = Limits().max_message_bytes - 64 * 1024
-"""A result travels in a message, and there must be room for what is said about it."""
+"""A result travels in a message with other fields."""
 MAIN: Final = "__main__"
-CHILD_NAME: Final = "__scale0_child__"
-"""What a script is called in place of `__main__` when a child looks for a function in it."""
+PROCESS_MAIN: Final = "__scale0_child__"
+"""The name of a script, in place of `__main__`, while a handler process imports a function from it."""
 
 _is_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _to_json: Final = msgspec.json.Encoder().encode
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
-    """Why a task failed; it travels from a child as an array."""
+    """Why a task failed; a handler process sends it as an array."""
 
     code: int
     message: str
@@ -51,14 +50,14 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     """The name of the exception's class."""
     trace: str = ""
     lineage: tuple[str, ...] = ()
-    """Its class and all that it inherits from, by name: what `retry_on` is held against."""
+    """The names of its class and all base classes, for `retry_on` and `give_up_on`."""
     retry: bool | None = None
     """None: as the handler's `retry_on` and `give_up_on` say."""
     after: float | None = None
 
 
 Outcome = bytes | Failure
-"""A result as JSON, or why there is none."""
+"""A result in JSON, or a failure."""
 
 
 class OutcomeError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,115 +71,114 @@ class OutcomeError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def names_of(kinds: Iterable[type[BaseException]]) -> frozenset[str]:
-    """Classes of exceptions as `lineage` names them: a child's own classes are not ours, but their names are."""
+    """The names of exception classes as in `lineage`: the classes of a handler process are not ours, but their names
+    are.
+    """
     return frozenset(name_of(kind) for kind in kinds)
 
 
 def name_of(kind: type) -> str:
-    """One class by name; a child calls a script otherwise than its parent does."""
-    module = MAIN if kind.__module__ == CHILD_NAME else kind.__module__
+    """The name of a class; a handler process names a script differently."""
+    module = MAIN if kind.__module__ == PROCESS_MAIN else kind.__module__
     return f"{module}.{kind.__qualname__}"
 
 
-def retried(offer: Handler, failure: Failure) -> bool:
-    """Whether to try again: as it says itself, else as the nearest class that the handler's author named."""
+def retried(handler: Handler, failure: Failure) -> bool:
+    """Whether to retry: as the failure itself says, else by the nearest class in `retry_on` or `give_up_on`."""
     if failure.retry is not None:
         return failure.retry
     for name in failure.lineage:
-        if name in offer.give_up_on:
+        if name in handler.give_up_on:
             return False
-        if offer.retry_on is not None and name in offer.retry_on:
+        if handler.retry_on is not None and name in handler.retry_on:
             return True
     if not failure.lineage:
-        # No exception, but a death or a lost time: only who wants nothing tried again gets none.
-        return offer.retry_on is None or bool(offer.retry_on)
-    return offer.retry_on is None
+        # No exception, but a dead process or a timeout: retried unless `retry_on` is empty.
+        return handler.retry_on is None or bool(handler.retry_on)
+    return handler.retry_on is None
 
 
-def error_object(offer: Handler | None, failure: Failure) -> bytes:
-    """A failure as TASKSDONE says it."""
+def error_object(handler: Handler | None, failure: Failure) -> bytes:
     data = {"type": failure.kind} if failure.kind else {}
     if failure.trace:
         data["traceback"] = failure.trace
-    retry = retried(offer, failure) if offer is not None else bool(failure.retry)
+    retry = retried(handler, failure) if handler is not None else bool(failure.retry)
     return _to_json(OutcomeError(failure.code, failure.message, data, retry, failure.after if retry else None))
 
 
-def perform_task(offer: Handler, job: AssignedTask) -> Outcome:
+def perform_task(handler: Handler, task: AssignedTask) -> Outcome:
     """Run a plain function or a generator."""
     try:
-        signature = offer.signature
+        signature = handler.signature
         if signature is None:
-            value = offer.function(job.params)
+            value = handler.function(task.params)
         else:
-            args, kwargs = signature.bind(job.params)
-            value = offer.function(*args, **kwargs)
+            args, kwargs = signature.bind(task.params)
+            value = handler.function(*args, **kwargs)
         if type(value) is GeneratorType:
-            return gathered(offer, job, value)
-        return checked(encoded(offer, value))
+            return gathered(handler, task, value)
+        return checked(encoded(handler, value))
     except Refusal as refusal:
         return refused(refusal)
-    except BaseException as error:  # also sys.exit() and a cancellation: somebody waits for an outcome
-        return failure_of(offer.name, error, job.id)
+    except BaseException as error:  # also sys.exit() and a cancellation: the task needs an outcome
+        return failure_of(handler.name, error, task.id)
 
 
-async def perform_task_async(offer: Handler, job: AssignedTask) -> Outcome:
+async def perform_task_async(handler: Handler, task: AssignedTask) -> Outcome:
     """Run a coroutine or an asynchronous generator."""
     try:
-        args, kwargs = ((job.params,), {}) if offer.signature is None else offer.signature.bind(job.params)
-        value = offer.function(*args, **kwargs)
+        args, kwargs = ((task.params,), {}) if handler.signature is None else handler.signature.bind(task.params)
+        value = handler.function(*args, **kwargs)
         if inspect.isasyncgen(value):
-            pieces = Pieces(offer)
+            items = JsonItems(handler)
             async for one in value:
-                pieces.add(one)
-            return checked(pieces.joined())
-        return checked(encoded(offer, await value))
+                items.add(one)
+            return checked(items.joined())
+        return checked(encoded(handler, await value))
     except Refusal as refusal:
         return refused(refusal)
     except BaseException as error:
-        return failure_of(offer.name, error, job.id)
+        return failure_of(handler.name, error, task.id)
 
 
-def gathered(offer: Handler, job: AssignedTask, values: Any) -> bytes:
-    """The values of a generator as one list; what it returns is the last, as in a stream."""
-    pieces = Pieces(offer)
+def gathered(handler: Handler, task: AssignedTask, values: Any) -> bytes:
+    """The values of a generator as one list; its return value is the last, as in a stream."""
+    items = JsonItems(handler)
     while True:
-        if job.stop:
+        if task.stop:
             values.close()
             break
         try:
-            pieces.add(next(values))
+            items.add(next(values))
         except StopIteration as stop:
             if stop.value is not None:
-                pieces.add(stop.value)
+                items.add(stop.value)
             break
-    return checked(pieces.joined())
+    return checked(items.joined())
 
 
-class Pieces:
-    """The values of a generator, each as JSON, within the size of a result."""
+class JsonItems:
+    """The values of a generator, each in JSON, within the size of a result."""
 
-    def __init__(self, offer: Handler) -> None:
-        self._offer = offer
-        self._pieces: list[bytes] = []
+    def __init__(self, handler: Handler) -> None:
+        self._offer = handler
+        self._items: list[bytes] = []
         self._size = 2
 
     def add(self, value: Any) -> None:
-        """One more."""
-        piece = encoded(self._offer, value)
-        self._pieces.append(piece)
-        self._size += len(piece) + 1
+        item = encoded(self._offer, value)
+        self._items.append(item)
+        self._size += len(item) + 1
         if self._size > MAX_RESULT_BYTES:
             raise Refusal(codes.TOO_BIG, f"a result has at most {MAX_RESULT_BYTES} bytes")
 
     def joined(self) -> bytes:
-        """All of them, as an array."""
-        return b"[%b]" % b",".join(self._pieces)
+        return b"[%b]" % b",".join(self._items)
 
 
-def encoded(offer: Handler, value: Any) -> bytes:
-    """A value as JSON. A raw handler returns JSON already; nothing is null."""
-    if not offer.raw:
+def encoded(handler: Handler, value: Any) -> bytes:
+    """A value in JSON. A raw handler returns JSON already; None is null."""
+    if not handler.raw:
         return payload.encode(value)
     if value is None:
         return b"null"
@@ -190,7 +188,7 @@ def encoded(offer: Handler, value: Any) -> bytes:
 
 
 def checked(result: bytes) -> bytes:
-    """The same, if it can travel with others."""
+    """Check that a result can be sent with others."""
     if len(result) > MAX_RESULT_BYTES:
         raise Refusal(codes.TOO_BIG, f"a result has at most {MAX_RESULT_BYTES} bytes, not {len(result)}")
     try:
@@ -205,7 +203,7 @@ def checked(result: bytes) -> bytes:
 
 
 def refused(refusal: Refusal) -> Failure:
-    """Arguments or a result that cannot be: the same again would not help. Any other refusal is the handler's own."""
+    """Invalid arguments or results: a retry would not help. Any other refusal is the handler's own."""
     message = fit_message(refusal.message)
     match refusal.code:
         case codes.MALFORMED:
@@ -217,18 +215,17 @@ def refused(refusal: Refusal) -> Failure:
 
 
 def failure_of(name: str, error: BaseException, task: str = "") -> Failure:
-    """What a handler raised."""
     trace = "".join(traceback.format_exception(error)).encode("utf-8", "backslashreplace")
     kind = type(error).__name__
     try:
-        words = f"{kind}: {error}"
+        message = f"{kind}: {error}"
     except Exception:
-        words = kind
+        message = kind
     if not isinstance(error, Retry | GiveUp):
         log.error("%s failed:\n%s", name, trace.decode(), extra=about(task=task, method=name))
     return Failure(
         HANDLER_FAILED,
-        fit_message(words),
+        fit_message(message),
         kind,
         trace[-MAX_TRACE_BYTES:].decode("utf-8", "replace"),
         lineage_of(error),
@@ -238,25 +235,20 @@ def failure_of(name: str, error: BaseException, task: str = "") -> Failure:
 
 
 def lineage_of(error: BaseException) -> tuple[str, ...]:
-    """The names of an exception's class and its ancestors, the nearest first."""
     return tuple(name_of(kind) for kind in type(error).__mro__)
 
 
-def late(job: AssignedTask, words: str = "") -> Failure:
-    """It took longer than it may."""
-    return Failure(HANDLER_FAILED, f"{job.method} took longer than {job.timeout:g} s{words}", "TimeLimit")
+def timed_out(task: AssignedTask, message: str = "") -> Failure:
+    return Failure(HANDLER_FAILED, f"{task.method} took longer than {task.timeout:g} s{message}", "TimeLimit")
 
 
-def died(how: str) -> Failure:
-    """Its process ended in the middle of it."""
+def process_died(how: str) -> Failure:
     return Failure(HANDLER_FAILED, f"the handler's process died ({how})", "ProcessDied")
 
 
 def not_offered(method: str) -> Failure:
-    """Somebody else may offer it."""
     return Failure(METHOD_NOT_FOUND, f"{method} is not offered here", retry=True)
 
 
 def not_started(why: str) -> Failure:
-    """No process could be started for it."""
     return Failure(HANDLER_FAILED, fit_message(why), "ProcessNotStarted")

@@ -1,8 +1,6 @@
-"""`Worker`: offer functions as services.
+"""`Worker`: expose functions as services. Registration, start, drain and stop.
 
-Lives here: registration, start, drain and stop. Never here: the protocol (`transport.core.backend_session`,
-`tasks.node.assigned_tasks`), or how handlers are run (`crew`, `children`). Invariant: heartbeats never wait for a
-handler.
+Invariant: heartbeats never wait for a handler.
 """
 
 from __future__ import annotations
@@ -19,11 +17,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from scale0.client.endpoints import endpoints_of
+from scale0.client.argument_checks import endpoints_of
 from scale0.client.executor import Executor
 from scale0.client.handler import Handler
 from scale0.client.payload import Signature
-from scale0.client.process_pool import CHILD_MARK, ProcessPool
+from scale0.client.process_pool import IMPORTING, ProcessPool
 from scale0.client.task_outcome import names_of
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.limits import Limits
@@ -39,17 +37,17 @@ log = logging.getLogger("scale0.worker")
 
 DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5701"
 DRAIN_SECONDS: Final = 30.0
-"""How long a stop waits for the work in hand."""
+"""How long a stop waits for work in flight."""
 OFFER_SECONDS: Final = 3.0
-"""How long a stop waits for the broker to say that no more work will come."""
-TOLD_SECONDS: Final = 0.5
-"""How long a signal may go unheeded."""
-LOOK_SECONDS: Final = 0.01
-"""How often a stop looks whether all is done."""
+"""How long a stop waits for the broker to confirm that no more work will come."""
+SIGNAL_SECONDS: Final = 0.5
+"""How often `run` checks for a signal."""
+POLL_SECONDS: Final = 0.01
+"""How often a stop checks whether all work is done."""
 COROUTINE_SLOTS: Final = 100
-"""Slots of a coroutine that names none: waiting is cheap there."""
+"""The default slots of a coroutine: waiting is cheap there."""
 PREFETCH: Final = 4_000
-"""Tasks that may wait here beside those that run: enough for the quickest of them to never wait for the broker."""
+"""The default limit of waiting tasks: enough for the quickest tasks to never wait for the broker."""
 MAX_PREFETCH: Final = 10_000
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -57,7 +55,7 @@ Mode = Literal["thread", "process"]
 
 
 class Worker:
-    """Functions offered to a network.
+    """Functions that are exposed to a network as services.
 
     >>> worker = Worker("tcp://127.0.0.1:5701")
     >>> @worker.service("thumbs.make", slots=4)
@@ -75,11 +73,11 @@ class Worker:
         key: str | Path | None = None,
         server_key: str | None = None,
     ) -> None:
-        """A worker with one address of its network; services are added by `service`.
+        """A worker with one or several addresses of its network; `service` adds functions.
 
-        `prefetch`: how many tasks may wait here beside those that run. It is a cap: the broker gives slow handlers
-        fewer. 0: none.
-        `key`: a file with our own CURVE certificate; `server_key`: the broker's public key, or a file that has it.
+        `prefetch`: how many tasks may wait here beside the running ones. It is a limit: the broker assigns fewer to
+        slow handlers. 0: none.
+        `key`: a file with our own CURVE certificate; `server_key`: the broker's public key, or a file that holds it.
         """
         if not 0 <= prefetch <= MAX_PREFETCH:
             raise ValueError(f"prefetch is 0 to {MAX_PREFETCH}, not {prefetch}")
@@ -87,27 +85,27 @@ class Worker:
         self.key, self.server_key = key, server_key
         self.endpoints = endpoints_of(endpoint, "tcp://host:5701")
         self.handlers: dict[str, Handler] = {}
-        self._known: dict[str, Handler] = {}
-        """Also what is offered no longer: it may still be in hand, or on its way."""
+        self._all_handlers: dict[str, Handler] = {}
+        """Also removed handlers: their work may still be running, or on its way."""
         self._identity = identity
         self._heartbeat_interval = heartbeat_interval
         self._session: BackendSession | None = None
         self._tasks = AssignedTasks()
-        self._link: ClientSocket | None = None
-        self._crew: Executor | None = None
-        self._children: ProcessPool | None = None
+        self._socket: ClientSocket | None = None
+        self._executor: Executor | None = None
+        self._processes: ProcessPool | None = None
         self._up = threading.Event()
         self._ended = threading.Event()
         self._stopping = threading.Event()
-        self._offered = threading.Event()
-        # Not an Event: a signal's handler may interrupt the very thread that waits, and a queue allows for that.
-        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._offer_accepted = threading.Event()
+        # Not an Event: a signal handler may interrupt the very thread that waits, which a queue allows.
+        self._stop_requests: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.error: str | None = None
-        """Why it ended by itself, if so: another worker took our identity, or a thread of ours failed."""
+        """Why it ended by itself, if it did: another worker has our identity, or a thread failed."""
 
     @property
     def identity(self) -> str | None:
-        """Who we are on the network, once the broker has said so."""
+        """The worker's identity on the network, once the broker has assigned it."""
         return self._session.connection.identity if self._session else self._identity
 
     def service(
@@ -120,16 +118,16 @@ class Worker:
         retry_on: Sequence[type[BaseException]] | None = None,
         give_up_on: Sequence[type[BaseException]] = (),
     ) -> Callable[[Function], Function]:
-        """Offer a function as `name`, for calls and tasks.
+        """Expose a function as the service `name`, for calls and tasks.
 
-        Plain functions run in threads or processes, coroutines in a loop.
-        A generator's values travel as a stream of parts; those of a task become a list. With `raw`, the function gets
-        the frames of the request as bytes, and returns bytes; for a task it gets one frame, the params in JSON, and
-        returns one JSON value. `slots`: how many of it run at once.
+        Plain functions run in threads or processes, coroutines in an event loop. The values of a generator are
+        streamed; those of a task become a list. With `raw`, the function gets the frames of the request as bytes, and
+        returns bytes; for a task it gets one frame, the params in JSON, and returns one JSON value. `slots`: how many
+        run at once.
 
-        A task that raises is tried again, up to its `max_attempts`: after any exception, or only after those in
-        `retry_on`, and never after those in `give_up_on`; if an exception's class inherits from both, the nearer one
-        decides. Arguments that do not fit are never tried again. A handler can say it itself: see `Retry` and `GiveUp`.
+        A task that raises is retried, up to its `max_attempts`: after any exception, or only after those in `retry_on`,
+        and never after those in `give_up_on`; if an exception's class inherits from both, the nearer one decides.
+        Invalid arguments are never retried. A handler can decide itself: see `Retry` and `GiveUp`.
         """
 
         def register(function: Function) -> Function:
@@ -157,10 +155,10 @@ class Worker:
         retry_on: Sequence[type[BaseException]] | None = None,
         give_up_on: Sequence[type[BaseException]] = (),
     ) -> None:
-        """Offer a function; also while running."""
+        """Expose a function; also while the worker runs."""
         if not is_service_name(name, Limits().max_service_bytes) or is_reserved(name):
             raise ValueError(
-                f"{name[:64]!r} cannot be a service's name: up to 255 printable bytes, not scale0. or mmi."
+                f"{name[:64]!r} is not a valid service name: 1 to 255 printable bytes, not scale0.* or mmi.*"
             )
         if mode not in ("thread", "process"):
             raise ValueError(f"mode is thread or process, not {mode!r}")
@@ -170,7 +168,7 @@ class Worker:
         wanted = slots if slots is not None else COROUTINE_SLOTS if is_async else 1
         if wanted < 1:
             raise ValueError(f"{name}: slots must be at least 1")
-        self._known[name] = self.handlers[name] = Handler(
+        self._all_handlers[name] = self.handlers[name] = Handler(
             name=name,
             function=function,
             slots=wanted,
@@ -181,18 +179,18 @@ class Worker:
             retry_on=None if retry_on is None else names_of(retry_on),
             give_up_on=names_of(give_up_on),
         )
-        self._offer()
+        self._send_offer()
 
     def remove(self, name: str) -> None:
-        """Offer it no longer; what is in hand is finished."""
+        """Stop offering a service; work in flight is finished."""
         self.handlers.pop(name, None)
-        self._offer()
+        self._send_offer()
 
     def start(self) -> None:
         """Connect, in the background."""
-        if self._link is not None:
-            raise RuntimeError("this worker was started before")
-        if os.environ.get(CHILD_MARK):
+        if self._socket is not None:
+            raise RuntimeError("this worker was already started")
+        if os.environ.get(IMPORTING):
             raise RuntimeError('put worker.run() under `if __name__ == "__main__":`: its handlers run in processes')
         session = BackendSession(
             self.endpoints,
@@ -206,52 +204,52 @@ class Worker:
         )
         self._session = session
         keys = keys_for(session.connection.addresses, self.endpoints, self.key, self.server_key)
-        self._link = ClientSocket(session, self._deliver, keys)
-        self._children = ProcessPool(self)
-        self._crew = Executor(self._known, session, self._link, self._children, self._fault, self._tasks)
-        self._link.act(session.start)
-        self._crew.start()
+        self._socket = ClientSocket(session, self._deliver, keys)
+        self._processes = ProcessPool()
+        self._executor = Executor(self._all_handlers, session, self._socket, self._processes, self._fault, self._tasks)
+        self._socket.act(session.start)
+        self._executor.start()
 
     def wait_until_up(self, timeout: float | None = None) -> bool:
-        """True once the broker has taken us in."""
+        """Wait until the broker has accepted the worker; False after `timeout` seconds."""
         return self._up.wait(timeout)
 
     def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or `stop()`; then finish what is in hand, and leave."""
+        """Serve until SIGTERM, SIGINT or `stop()`; then finish work in flight, and disconnect."""
         if threading.current_thread() is threading.main_thread():
             with contextlib.suppress(ValueError):
                 for number in (signal.SIGTERM, signal.SIGINT):
-                    signal.signal(number, lambda *_: self._told.put(None))
-        if self._link is None:
+                    signal.signal(number, lambda *_: self._stop_requests.put(None))
+        if self._socket is None:
             self.start()
-        while not self._is_told():
+        while not self._wait_for_stop():
             continue
         if threading.current_thread() is threading.main_thread():
-            # Whoever is in a hurry says it twice.
+            # A second SIGINT interrupts the drain.
             signal.signal(signal.SIGINT, signal.default_int_handler)
         self.stop()
 
     def stop(self, drain: float = DRAIN_SECONDS) -> None:
-        """Take no more work, finish what is in hand within `drain` seconds, and leave."""
+        """Accept no more work, finish work in flight within `drain` seconds, and disconnect."""
         self._stopping.set()
-        self._told.put(None)
-        session, link, crew = self._session, self._link, self._crew
-        if session is None or link is None or crew is None or self._ended.is_set():
+        self._stop_requests.put(None)
+        session, socket, executor = self._session, self._socket, self._executor
+        if session is None or socket is None or executor is None or self._ended.is_set():
             self._close()
             return
         deadline = read_now().mono + drain
-        crew.hold()
-        self._offered.clear()
-        link.act(lambda now, out: session.offer((), self._slots(), now, out))
+        executor.stop_starting()
+        self._offer_accepted.clear()
+        socket.act(lambda now, effects: session.offer((), self._slots(), now, effects))
         if self._up.is_set():
-            # Work that is on its way to us comes before the broker's READYOK.
-            self._offered.wait(min(drain, OFFER_SECONDS))
+            # Work that is on its way arrives before the broker's READYOK.
+            self._offer_accepted.wait(min(drain, OFFER_SECONDS))
         pause = threading.Event()
-        while self._owes(session, link, crew) and read_now().mono < deadline and not self._ended.is_set():
-            pause.wait(LOOK_SECONDS)
-        if self._owes(session, link, crew):
+        while self._is_busy(session, socket, executor) and read_now().mono < deadline and not self._ended.is_set():
+            pause.wait(POLL_SECONDS)
+        if self._is_busy(session, socket, executor):
             log.warning(
-                "left with work in hand: its tasks will be done elsewhere, and its callers are told",
+                "stopped with work in flight: its tasks will run elsewhere, and its callers get an error",
                 extra=about(client=self.identity),
             )
         self._close()
@@ -264,80 +262,85 @@ class Worker:
         self.stop()
         return False
 
-    def _owes(self, session: BackendSession, link: ClientSocket, crew: Executor) -> bool:
-        """True while somebody waits for us: an answer is owed until it is on the line, a result until it is taken."""
+    def _is_busy(self, session: BackendSession, socket: ClientSocket, executor: Executor) -> bool:
+        """True until every answer is sent, and every result confirmed."""
         left = [1]
         with contextlib.suppress(SocketClosedError):
-            link.act(lambda _now, _out: left.append(self._tasks.unfinished))
-        return bool(session.in_flight or left[-1] or not crew.idle())
+            socket.act(lambda _now, _out: left.append(self._tasks.unfinished))
+        return bool(session.in_flight or left[-1] or not executor.is_idle())
 
-    def _is_told(self) -> bool:
-        """Wait to be told to stop. In pieces: a signal in an unlucky moment is heeded only with the next one."""
+    def _wait_for_stop(self) -> bool:
+        """Wait for a stop request. With a timeout, because a signal handler may run only at the next check."""
         try:
-            self._told.get(timeout=TOLD_SECONDS)
+            self._stop_requests.get(timeout=SIGNAL_SECONDS)
         except queue.Empty:
             return False
         return True
 
     def _close(self) -> None:
         try:
-            if self._crew is not None:
-                self._crew.stop()
+            if self._executor is not None:
+                self._executor.stop()
         finally:
-            if self._session is not None and self._link is not None:
-                self._link.close(self._session.end)
-            if self._children is not None:
-                self._children.close()
+            if self._session is not None and self._socket is not None:
+                self._socket.close(self._session.end)
+            if self._processes is not None:
+                self._processes.close()
             self._ended.set()
 
     def _fault(self, error: BaseException) -> None:
-        """A thread of ours failed: leave, so that others get our work, and let `run` end."""
-        self.error = f"a fault of the worker itself: {type(error).__name__}: {error}"
+        """One of our threads failed: disconnect, so that the work runs elsewhere, and end `run`."""
+        self.error = f"internal error of the worker: {type(error).__name__}: {error}"
         self._stopping.set()
         self._ended.set()
-        # What failed once may fail again, and was told already.
+        # It may fail again, and was reported already.
         with contextlib.suppress(Exception):
             self._close()
-        self._told.put(None)
+        self._stop_requests.put(None)
 
     def _slots(self) -> int:
         return max(1, sum(handler.slots for handler in self.handlers.values()))
 
-    def _offer(self) -> None:
-        session, link = self._session, self._link
-        if session is not None and link is not None and not self._stopping.is_set():
+    def _send_offer(self) -> None:
+        session, socket = self._session, self._socket
+        if session is not None and socket is not None and not self._stopping.is_set():
             names = list(self.handlers)
-            link.act(lambda now, out: session.offer(names, self._slots(), now, out))
+            socket.act(lambda now, effects: session.offer(names, self._slots(), now, effects))
 
-    def _deliver(self, news: list[Any]) -> None:
-        """The link's lock is held: nothing is said here."""
-        crew = self._crew
-        work = [one for one in news if type(one) is RequestReceived]
-        if work and crew is not None:
-            crew.take(work)
-        if len(work) == len(news):
+    def _deliver(self, notifications: list[Any]) -> None:
+        """The socket's lock is held: nothing is sent here."""
+        executor = self._executor
+        requests = [notification for notification in notifications if type(notification) is RequestReceived]
+        if requests and executor is not None:
+            executor.add_requests(requests)
+        if len(requests) == len(notifications):
             return
-        for one in news:
-            match one:
-                case TasksAssigned() if crew is not None:
-                    crew.give(one.tasks)
-                case TasksStopped() if crew is not None:
-                    crew.cancel(one.tasks)
-                case CapacityAvailable() if crew is not None:
-                    crew.resume()
+        for notification in notifications:
+            match notification:
+                case TasksAssigned() if executor is not None:
+                    executor.add_tasks(notification.tasks)
+                case TasksStopped() if executor is not None:
+                    executor.cancel(notification.tasks)
+                case CapacityAvailable() if executor is not None:
+                    executor.resume()
                 case Connected():
-                    log.info("up as %s", one.identity, extra=about(client=one.identity))
+                    log.info("connected as %s", notification.identity, extra=about(client=notification.identity))
                     self._up.set()
-                    if crew is not None:
-                        crew.resume()
+                    if executor is not None:
+                        executor.resume()
                 case OfferAccepted():
-                    self._offered.set()
+                    self._offer_accepted.set()
                 case ConnectionLost():
-                    log.warning("connection lost: %s", one.reason, extra=about(client=self.identity))
+                    log.warning("connection lost: %s", notification.reason, extra=about(client=self.identity))
                     self._up.clear()
                 case SessionEnded():
-                    log.error("the broker let us go: %s %s", one.code, one.message, extra=about(client=self.identity))
-                    self.error = f"{one.code} {one.message}"
+                    log.error(
+                        "disconnected by the broker: %s %s",
+                        notification.code,
+                        notification.message,
+                        extra=about(client=self.identity),
+                    )
+                    self.error = f"{notification.code} {notification.message}"
                     self._ended.set()
                     self._stopping.set()
-                    self._told.put(None)
+                    self._stop_requests.put(None)

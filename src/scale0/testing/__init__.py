@@ -1,5 +1,27 @@
-"""The simulated world, and doubles that users can test with.
+"""Test doubles for users of `scale0`: a network in process, without a broker.
 
-Lives here: virtual time, seeded faults, checkers. Never here: a real socket or a real clock.
-Invariant: the same seed gives the same run.
+    from scale0.testing import StubNetwork
+
+The submodules are internal.
 """
+
+from __future__ import annotations
+
+from scale0.testing.stub import StubAnswer, StubCall, StubNetwork
+from scale0.testing.stub_async import AsyncStub, AsyncStubSubmission, AsyncStubTask
+from scale0.testing.stub_tasks import StubSubmission, StubTask
+
+__all__ = [
+    "AsyncStub",
+    "AsyncStubSubmission",
+    "AsyncStubTask",
+    "StubAnswer",
+    "StubCall",
+    "StubNetwork",
+    "StubSubmission",
+    "StubTask",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

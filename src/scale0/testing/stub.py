@@ -1,6 +1,6 @@
 """A network without a network, for your own tests.
 
-    from scale0.testing.stub import StubNetwork
+    from scale0.testing import StubNetwork
 
     def test_the_page_shows_a_thumbnail():
         with StubNetwork(worker) as net:            # your own scale0.Worker, with its services
@@ -10,47 +10,95 @@
             net.fail("thumbs.make", 502)            # its worker dies
             assert page(net, "cat.png") == "no picture today"
 
-Tasks run when they are submitted, or, with `StubNetwork(worker, tasks="on demand")`, when the test says `run_tasks()`:
+Tasks run when they are submitted, or, with `StubNetwork(worker, tasks="on demand")`, when the test calls `run_tasks()`:
 
             task = net.submit("thumbs.make", "cat.png")
             assert task.result() == "..."
 
 Code that takes an AsyncClient gets `net.asynchronous`: the same network, with awaitable methods.
 
-Lives here: `StubNetwork`, which has the methods of `Client` and runs handlers in process. Never here: a socket, a
-thread that outlives a call, or a clock. Invariants: arguments and results go through the same JSON and the same
-conversions as on the wire; errors are the same classes with the same codes; the same calls give the same answers.
-
-What differs: handlers of `mode="process"` run here too; a generator is run to its end before its first part is seen;
-nothing waits, so `slow` makes a call fail that would outlast its timeout, and costs no time otherwise.
+Handlers run in process, without sockets, clocks or threads that outlive a call. Arguments and results go through the
+same JSON and the same conversions as on the wire; errors are the same classes with the same codes; the same calls give
+the same answers. What differs: handlers of `mode="process"` run in process, too; a generator runs to its end before its
+first part is returned; nothing waits, so `slow` lets a call fail that would exceed its timeout, and takes no time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from scale0.client import payload
 from scale0.client.argument_checks import check_request, check_timeout
+from scale0.client.core import DEFAULT_TIMEOUT, CallReply
 from scale0.client.handler import Answer, Handler, perform, perform_async
 from scale0.client.task_options import TaskOptions
 from scale0.errors import error_of
 from scale0.kernel import codes
+from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_reserved
 from scale0.testing.stub_async import AsyncStub
-from scale0.testing.stub_calls import StubAnswer, StubCall, recorded
 from scale0.testing.stub_tasks import StubQueue, StubSubmission, StubTask
 from scale0.transport.core.backend_session import RequestReceived
 
 if TYPE_CHECKING:
     from scale0.client.worker import Worker
 
-DEFAULT_TIMEOUT: Final = 30.0
-"""As a Client's."""
 BROKER: Final = "stub"
 REQUEST_ID: Final = "1"
+
+
+class StubCall(NamedTuple):
+    """One call as it arrived: arguments after encoding and decoding."""
+
+    service: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    bodies: tuple[bytes, ...]
+    """The encoded bodies; for raw calls `args` holds them too."""
+    timeout: float
+    retry: bool
+
+
+class StubAnswer:
+    """A finished call: what `Client.start` returns, with its answer."""
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: CallReply) -> None:
+        self._reply = reply
+
+    @property
+    def service(self) -> str:
+        """The service that was called."""
+        return self._reply.service
+
+    @property
+    def done(self) -> bool:
+        """Always true."""
+        return self._reply.done
+
+    def result(self) -> Any:
+        """The answer; raises `CallError`."""
+        return self._reply.value()
+
+    def parts(self) -> Iterator[Any]:
+        """The parts of a streamed answer; the last one is the handler's return value, if any."""
+        return self._reply.stream()
+
+
+def recorded(service: str, bodies: Sequence[bytes], timeout: float, retry: bool, raw: bool) -> StubCall:
+    """A raw body may hold anything, so it is not decoded."""
+    args: Sequence[Any] = bodies
+    kwargs: dict[str, Any] = {}
+    if not raw:
+        with contextlib.suppress(Refusal):  # nested too deep: the handler's answer says so
+            args, kwargs = payload.decode_arguments(bodies[0])
+    return StubCall(service, tuple(args), kwargs, tuple(bodies), timeout, retry)
 
 
 class StubFault(NamedTuple):
@@ -72,28 +120,28 @@ class StubNetwork:
         tasks: Literal["at once", "on demand"] = "at once",
     ) -> None:
         self.calls: list[StubCall] = []
-        """Every call so far, the reserved services' left out."""
+        """Every call so far, except those of reserved services."""
         self.identity: str | None = "stub-client"
         self._workers: list[Worker] = []
         self._faults: dict[str, StubFault] = {}
         self._delays: dict[str, float] = {}
-        self._turn: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
         self._timeout = check_timeout(timeout)
         self._retry = retry
         self._closed = False
-        self._queue = StubQueue(self._offer_of, self._break, tasks == "at once")
+        self._queue = StubQueue(self._handler_of, self._fault_of, tasks == "at once")
         for worker in workers:
             self.add(worker)
 
-    # What a test tells the network.
+    # Control by the test.
 
     def add(self, worker: Worker) -> None:
-        """Let a worker join, with all the services that it has now or gets later."""
+        """Add a worker, with all services that it has now or gets later."""
         if worker not in self._workers:
             self._workers.append(worker)
 
     def remove(self, worker: Worker) -> None:
-        """Let a worker leave."""
+        """Remove a worker."""
         self._workers.remove(worker)
 
     def fail(self, service: str, code: int, message: str = "", times: int | None = None) -> None:
@@ -103,14 +151,14 @@ class StubNetwork:
         self._faults[service] = StubFault(code, message or codes.MEANINGS.get(code, "it fails"), times)
 
     def slow(self, service: str, seconds: float) -> None:
-        """Let a service take so long: a call with a shorter timeout gets 504, after its handler has run."""
+        """Let a service take this long: a call with a shorter timeout gets 504, after its handler has run."""
         self._delays[service] = seconds
 
     def heal(self, service: str | None = None) -> None:
-        """Take back `fail` and `slow`, of one service or of all."""
-        for told in (self._faults, self._delays):
-            for name in [service] if service is not None else list(told):
-                told.pop(name, None)
+        """Undo `fail` and `slow`, for one service or for all."""
+        for settings in (self._faults, self._delays):
+            for name in [service] if service is not None else list(settings):
+                settings.pop(name, None)
 
     def calls_of(self, service: str) -> list[StubCall]:
         """The calls of one service so far."""
@@ -122,7 +170,7 @@ class StubNetwork:
         return [StubTask(self._queue, entry) for entry in self._queue.entries.values()]
 
     def run_tasks(self, most: int | None = None) -> int:
-        """Run the tasks that can run, at most so many; how many were run."""
+        """Run at most `most` tasks that can run; return how many ran."""
         return self._queue.run(most)
 
     @property
@@ -130,12 +178,12 @@ class StubNetwork:
         """The same network, for code that takes an AsyncClient."""
         return AsyncStub(self)
 
-    # What a Client has.
+    # The methods of a Client.
 
     def call(
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
     ) -> Any:
-        """Have `service` done with these arguments, and return what it returns."""
+        """Call `service` with these arguments, and return its result."""
         return self.start(service, *args, timeout=timeout, retry=retry, **kwargs).result()
 
     def stream(
@@ -148,20 +196,20 @@ class StubNetwork:
         self, service: str, *args: Any, timeout: float | None = None, retry: bool | None = None, **kwargs: Any
     ) -> StubAnswer:
         """Like `call`; the answer is in `result()`."""
-        return self._ask(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False)
+        return self._call(service, (payload.encode_arguments(args, kwargs),), timeout, retry, raw=False)
 
     def request(
         self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
     ) -> list[bytes]:
-        """Raw frames out, raw frames back."""
-        frames: list[bytes] = self._ask(service, bodies, timeout, retry, raw=True).result()
+        """Send raw frames, and return raw frames."""
+        frames: list[bytes] = self._call(service, bodies, timeout, retry, raw=True).result()
         return frames
 
     def start_request(
         self, service: str, *bodies: bytes, timeout: float | None = None, retry: bool | None = None
     ) -> StubAnswer:
         """Like `request`; the frames are in `result()`, or part by part in `parts()`."""
-        return self._ask(service, bodies, timeout, retry, raw=True)
+        return self._call(service, bodies, timeout, retry, raw=True)
 
     def map(
         self,
@@ -173,14 +221,14 @@ class StubNetwork:
         retry: bool | None = None,
         raw: bool = False,
     ) -> Iterator[Any]:
-        """Call `service` with each item, and yield the results in order. `in_flight` means nothing here."""
+        """Call `service` with each item, and yield the results in order. `in_flight` has no effect."""
         for item in items:
             body = item if raw else payload.encode_arguments((item,), {})
-            yield self._ask(service, (body,), timeout, retry, raw).result()
+            yield self._call(service, (body,), timeout, retry, raw).result()
 
     @property
     def task_client(self) -> str:
-        """Whom tasks belong to."""
+        """The owner of the tasks."""
         return self.identity or BROKER
 
     def submit(self, service: str, /, *args: Any, **kwargs: Any) -> StubTask:
@@ -202,7 +250,7 @@ class StubNetwork:
         return self.task().task_of(id_)
 
     def services(self) -> list[dict[str, Any]]:
-        """Every service that a worker offers, as a broker would list it."""
+        """Every service of the workers, in the form of a broker's list."""
         return [
             {
                 "service": name,
@@ -216,7 +264,7 @@ class StubNetwork:
         ]
 
     def clients(self) -> list[dict[str, Any]]:
-        """The workers, as far as a stub knows them."""
+        """The workers, in the form of a broker's list."""
         return [
             {
                 "identity": worker.identity or f"backend-{number}",
@@ -229,15 +277,15 @@ class StubNetwork:
         ]
 
     def brokers(self) -> list[dict[str, Any]]:
-        """The one broker that there seems to be."""
+        """The stub itself, in the form of a broker's list."""
         return [{"broker": self.ping()["broker"], "group": "", "state": "active"}]
 
     def ping(self, timeout: float | None = None) -> dict[str, Any]:
-        """A sign of life."""
+        """The answer of a broker to a ping."""
         return {"broker": BROKER, "owner": BROKER, "boot": "0", "state": "active", "time": 0.0, "config_version": 1}
 
     def close(self) -> None:
-        """Leave; later calls are refused, as a closed Client does."""
+        """Close; later calls raise, as those of a closed Client."""
         self._closed = True
 
     def __enter__(self) -> StubNetwork:
@@ -247,9 +295,9 @@ class StubNetwork:
         self.close()
         return False
 
-    # How a call is done.
+    # How a call runs.
 
-    def _ask(
+    def _call(
         self, service: str, bodies: Sequence[bytes], timeout: float | None, retry: bool | None, raw: bool
     ) -> StubAnswer:
         if self._closed:
@@ -257,7 +305,7 @@ class StubNetwork:
         check_request(service, bodies)
         wait = self._timeout if timeout is None else check_timeout(timeout)
         if is_reserved(service):
-            return self._answered(service, raw, (), self._discover(service))
+            return self._answered(service, raw, (), self._run_reserved(service))
         self.calls.append(recorded(service, bodies, wait, self._retry if retry is None else retry, raw))
         parts: list[Sequence[bytes]] = []
         answer = self._fault(service) or self._run(RequestReceived(REQUEST_ID, service, bodies, wait), parts)
@@ -266,11 +314,14 @@ class StubNetwork:
         return self._answered(service, raw, parts, answer)
 
     def _answered(self, service: str, raw: bool, parts: Sequence[Sequence[bytes]], answer: Answer) -> StubAnswer:
-        how, _, what = answer
-        done = StubAnswer(service, raw, parts, () if how == "error" else what)
-        if how == "error":
-            done._error = error_of(what[0], what[1], service)
-        return done
+        kind, _, content = answer
+        reply = CallReply(service, raw)
+        reply.done, reply.parts = True, deque(parts)
+        if kind == "error":
+            reply.error = error_of(content[0], content[1], service)
+        else:
+            reply.bodies = content
+        return StubAnswer(reply)
 
     def _fault(self, service: str) -> Answer | None:
         fault = self._faults.get(service)
@@ -283,13 +334,11 @@ class StubNetwork:
                 self._faults[service] = fault._replace(times=fault.times - 1)
         return "error", REQUEST_ID, (fault.code, fault.message)
 
-    def _offer_of(self, service: str) -> Handler | None:
-        """Who does a task of this service."""
+    def _handler_of(self, service: str) -> Handler | None:
         backends = self._backends(service)
         return backends[0].handlers[service] if backends else None
 
-    def _break(self, service: str, timeout: float) -> tuple[int, str] | None:
-        """What a test told us to do to a task of this service."""
+    def _fault_of(self, service: str, timeout: float) -> tuple[int, str] | None:
         fault = self._fault(service)
         if fault is not None:
             code, message = fault[2]
@@ -298,22 +347,22 @@ class StubNetwork:
             return codes.NO_ANSWER, f"{service} did not answer in time"
         return None
 
-    def _run(self, work: RequestReceived, parts: list[Sequence[bytes]]) -> Answer:
-        backends = self._backends(work.service)
+    def _run(self, request: RequestReceived, parts: list[Sequence[bytes]]) -> Answer:
+        backends = self._backends(request.service)
         if not backends:
-            return "error", work.id, (codes.NO_SUCH_SERVICE, f"nobody offers {work.service}")
-        # The one that was asked longest ago, as a broker would choose.
-        turn = self._turn.get(work.service, 0)
-        self._turn[work.service] = turn + 1
-        offer = backends[turn % len(backends)].handlers[work.service]
-        if offer.is_async:
-            return await_here(offer, work, parts)
-        return perform(offer, work, lambda _id, bodies: parts.append(bodies))
+            return "error", request.id, (codes.NO_SUCH_SERVICE, f"nobody offers {request.service}")
+        # Round-robin over the workers, as a broker would.
+        turn = self._turns.get(request.service, 0)
+        self._turns[request.service] = turn + 1
+        handler = backends[turn % len(backends)].handlers[request.service]
+        if handler.is_async:
+            return run_coroutine(handler, request, parts)
+        return perform(handler, request, lambda _id, bodies: parts.append(bodies))
 
     def _backends(self, service: str) -> list[Worker]:
         return [worker for worker in self._workers if service in worker.handlers]
 
-    def _discover(self, service: str) -> Answer:
+    def _run_reserved(self, service: str) -> Answer:
         match service:
             case "scale0.services":
                 found: Any = {"items": self.services(), "next": None}
@@ -330,16 +379,15 @@ class StubNetwork:
 
 
 def total_slots(worker: Worker) -> int:
-    """What a worker takes at once."""
-    return sum(offer.slots for offer in worker.handlers.values())
+    return sum(handler.slots for handler in worker.handlers.values())
 
 
-def await_here(offer: Handler, work: RequestReceived, parts: list[Sequence[bytes]]) -> Answer:
-    """Run a coroutine to its end, in a loop of its own; a test may have a loop already, so in a thread of its own."""
+def run_coroutine(handler: Handler, request: RequestReceived, parts: list[Sequence[bytes]]) -> Answer:
+    """Run a coroutine to its end in a loop and a thread of its own: the test may have a running loop."""
     found: list[Answer] = []
 
     def run() -> None:
-        found.append(asyncio.run(perform_async(offer, work, lambda _id, bodies: parts.append(bodies))))
+        found.append(asyncio.run(perform_async(handler, request, lambda _id, bodies: parts.append(bodies))))
 
     thread = threading.Thread(target=run, name="scale0-stub")
     thread.start()

@@ -71,7 +71,7 @@ class Rounds:
 
     def _is_at_home(self, name: str) -> bool:
         client = self._clients[name]
-        home = client.ping()["broker"] == name and client._session.connection.addresses.has_others
+        home = client.ping()["broker"] == name and client._core.session.connection.addresses.has_others
         return home and is_there(self.town[name], f"worker-{name}") and all_know(self.town[name], NAMES)
 
 

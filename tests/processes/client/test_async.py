@@ -125,9 +125,9 @@ def test_what_cannot_travel_or_be_read_is_its_callers_own_trouble(broker: Broker
             await net.request("same", "text")  # type: ignore[arg-type]
         with pytest.raises(ValueError):
             await net.call("double", 1, timeout=float("nan"))
-        wrong = net._ask("same", (b"{no JSON",), None, None, raw=False)
+        wrong = net._core.start("same", (b"{no JSON",), None, None, raw=False)
         with pytest.raises(ValueError):
-            await wrong.future
+            await net._result(wrong)
         assert await asyncio.gather(*others) == [2 * n for n in range(20)]
 
     run(broker, story)
@@ -136,7 +136,7 @@ def test_what_cannot_travel_or_be_read_is_its_callers_own_trouble(broker: Broker
 def test_a_cancelled_call_breaks_no_other(broker: BrokerProcess) -> None:
     async def story(net: scale0.AsyncClient) -> None:
         calls = [asyncio.ensure_future(net.call("waits", 0.2)) for _ in range(10)]
-        await eventually(lambda: len(net._session._calls) == 10)
+        await eventually(lambda: len(net._core.session._calls) == 10)
         for call in calls[::2]:
             call.cancel()
         ended = await asyncio.gather(*calls, return_exceptions=True)
@@ -152,7 +152,7 @@ def test_a_cancelled_call_breaks_no_other(broker: BrokerProcess) -> None:
 def test_closing_ends_what_is_under_way_and_later_calls(broker: BrokerProcess) -> None:
     async def story(net: scale0.AsyncClient) -> None:
         calls = [asyncio.ensure_future(net.call("waits", 20.0)) for _ in range(5)]
-        await eventually(lambda: len(net._session._calls) == 5)
+        await eventually(lambda: len(net._core.session._calls) == 5)
         await net.close()
         await net.close()
         ended = await asyncio.gather(*calls, return_exceptions=True)
@@ -187,9 +187,11 @@ def test_it_reconnects_and_nothing_that_waits_is_forgotten(own: BrokerProcess) -
         await net.ping()
         once = asyncio.ensure_future(net.call("late.double", 4, timeout=20))
         again = asyncio.ensure_future(net.call("late.double", 5, timeout=20, retry=True))
-        await eventually(lambda: all(call.sent for call in net._session._calls.values()) and net._session._calls)
+        await eventually(
+            lambda: all(call.sent for call in net._core.session._calls.values()) and net._core.session._calls
+        )
         own.kill9()
-        await eventually(lambda: net._session.connection.state == "down")
+        await eventually(lambda: net._core.session.connection.state == "down")
         unsent = asyncio.ensure_future(net.call("late.double", 6, timeout=20))
         await asyncio.to_thread(own.restart)
         with pytest.raises(errors.BackendDied):
@@ -207,10 +209,12 @@ def test_descriptors_of_a_lost_connection_are_not_watched_any_more(own: BrokerPr
 
     async def story(net: scale0.AsyncClient) -> None:
         await net.ping()
-        assert net._watched
+        watcher = net._watcher
+        assert watcher is not None
+        assert watcher._watched
         own.kill9()
-        await eventually(lambda: net._session.connection.state == "down")
-        assert net._watched == ()
+        await eventually(lambda: net._core.session.connection.state == "down")
+        assert watcher._watched == ()
         pairs = [os.pipe() for _ in range(20)]
         loop = asyncio.get_running_loop()
         heard: list[bytes] = []
@@ -232,7 +236,7 @@ def test_409_ends_it_and_says_so(own: BrokerProcess) -> None:
     async def story(net: scale0.AsyncClient) -> None:
         await net.ping()
         under_way = asyncio.ensure_future(net.call("nobody.offers.this"))
-        await eventually(lambda: net._session._calls)
+        await eventually(lambda: net._core.session._calls)
         with client_of(own, identity="twin") as second:
             await asyncio.to_thread(second.ping)
             with pytest.raises(errors.Conflict):

@@ -38,7 +38,7 @@ def test_whoever_dies_everybody_is_served_within_five_seconds_and_comes_home(tmp
                 assert net.call("paint", "red") == "it is red"
                 until(lambda: net.ping()["broker"] == "a", "the client comes home")
                 until(
-                    lambda: net.ping() and net._session.connection.addresses.has_others,
+                    lambda: net.ping() and net._core.session.connection.addresses.has_others,
                     "it is told of the other brokers",
                 )
                 home.kill9()

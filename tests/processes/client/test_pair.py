@@ -77,10 +77,10 @@ class Callers:
                 net.close()
 
     def all_know_others(self) -> bool:
-        return all(net._session.connection.addresses.has_others for net in self.nets)
+        return all(net._core.session.connection.addresses.has_others for net in self.nets)
 
     def all_at(self, name: str) -> bool:
-        return all(net._session.connection.addresses.name == name for net in self.nets)
+        return all(net._core.session.connection.addresses.name == name for net in self.nets)
 
     def all_served(self, before: list[int]) -> bool:
         assert not self._together.faults, self._together.faults

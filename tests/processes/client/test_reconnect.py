@@ -11,7 +11,7 @@ import pytest
 
 import scale0
 from scale0 import errors
-from scale0.client.client import SEE_OFF_SECONDS
+from scale0.client.client import CONNECT_SECONDS
 from tests.fakes.broker_process import BrokerProcess, broker_process
 from tests.fakes.waiting import until
 from tests.processes.client.net import Together, client_of, raises, started, working
@@ -90,11 +90,11 @@ def test_a_broker_that_comes_later_gets_the_calls_that_waited_for_it(tmp_path: P
             # None may run twice, and none has run: the connection was refused.
             begin = time.monotonic()
             early = [net.start("echo", number) for number in range(3)]
-            assert time.monotonic() - begin < len(early) * SEE_OFF_SECONDS + 1.0
+            assert time.monotonic() - begin < len(early) * CONNECT_SECONDS + 1.0
             together = Together()
             results: list[Any] = []
             together.start(lambda: results.extend(one.result() for one in early))
-            until(lambda: net._session.connection._failures > 0, "the first attempt failed")
+            until(lambda: net._core.session.connection._failures > 0, "the first attempt failed")
             broker.restart()
             with working(broker, echo):
                 together.join()
@@ -147,10 +147,10 @@ def test_an_answer_that_waits_for_the_line_is_said_after_it_is_back(own: BrokerP
         pending = net.start("later", 7)
         with client_of(own) as other:
             until(lambda: any(row["waiting"] for row in other.services()), "the broker has it")
-        net._link.act(lambda now, out: net._session.closed("a cut cable", now, out))
+        net._core.socket.act(lambda now, out: net._core.session.closed("a cut cable", now, out))
         together = Together()
         together.start(pending.result)
-        until(lambda: net._session.connection.state == "up", "it is back")
+        until(lambda: net._core.session.connection.state == "up", "it is back")
         worker = scale0.Worker(own.endpoints["backend"])
         worker.add("later", echo)
         with started(worker):

@@ -14,16 +14,16 @@ import pytest
 
 import scale0
 from scale0 import errors
-from scale0.client import executor as crews
+from scale0.client import executor as executor_module
+from scale0.client.core import CallReply
 from scale0.client.executor import Executor
 from scale0.client.handler import Handler, perform
-from scale0.client.pending import Pending
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
 from scale0.transport.core.backend_session import MAX_MESSAGE_CHARS, BackendSession, RequestReceived
-from scale0.transport.core.calls import CallFailed
+from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.core.session import ConnectionLost, SessionEffects
 from scale0.transport.edge.client_socket import ClientSocket
@@ -184,14 +184,14 @@ def test_a_bad_command_is_refused_and_costs_no_answer(broker: BrokerProcess, net
     with working(broker, echo):
         pending = net.start("echo", 7, timeout=5)
         # The answer lies unread in the socket: nobody leads.
-        assert net._link._socket is not None
+        assert net._core.socket._socket is not None
         # Unless starting itself took it in, which a quick worker makes possible.
-        assert pending.done or net._link._socket.poll(5_000)
+        assert pending.done or net._core.socket._socket.poll(5_000)
         for bad in (object(), 2**70, "\udc80", "x" * OPTIONS_BYTES):
             with pytest.raises((TypeError, ValueError, OverflowError)):
                 net.manage("status", set={"a": bad})
         assert pending.result() == 7
-    assert not net._session.waiting
+    assert not net._core.session.waiting
 
 
 # Waiting
@@ -213,7 +213,7 @@ def town(broker: BrokerProcess) -> Iterator[None]:
 def test_a_leader_that_fails_hands_over(net: scale0.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     net.ping()
     ring = threading.Event()
-    pump = net._link.pump
+    pump = net._core.socket.pump
 
     def lead() -> None:
         with pytest.raises(Bell):
@@ -225,15 +225,15 @@ def test_a_leader_that_fails_hands_over(net: scale0.Client, monkeypatch: pytest.
             raise Bell
         pump(monitor)
 
-    monkeypatch.setattr(net._link, "pump", ringing)
+    monkeypatch.setattr(net._core.socket, "pump", ringing)
     together = Together()
     together.start(lead)
-    until(lambda: net._leads, "somebody leads")
+    until(lambda: net._leader_thread, "somebody leads")
     pending = net.start("waits", 0.5, timeout=2)
     together.start(pending.result)
     until(lambda: net._waiters, "somebody follows")
     ring.set()
-    net._link.wake()
+    net._core.socket.wake()
     together.join(5)
 
 
@@ -246,7 +246,7 @@ def test_an_interrupted_follower_waits_no_more(net: scale0.Client) -> None:
     net.ping()
     together = Together()
     together.start(net.call, "waits", 1.0)
-    until(lambda: net._leads, "somebody leads")
+    until(lambda: net._leader_thread, "somebody leads")
     before = signal.signal(signal.SIGALRM, ring)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -259,19 +259,19 @@ def test_an_interrupted_follower_waits_no_more(net: scale0.Client) -> None:
     together.join()
 
 
-def test_a_waker_opens_every_gate_and_takes_none_away() -> None:
-    gates = [threading.Lock(), threading.Lock()]
-    for gate in gates:
-        gate.acquire()
-    pending = Pending(None, "s", raw=False)  # type: ignore[arg-type]
-    pending._gates = list(gates)
-    pending._open_gates()
-    pending._open_gates()
-    assert pending._gates == gates
-    assert not any(gate.locked() for gate in gates)
+def test_an_answer_wakes_every_thread_and_may_come_twice() -> None:
+    locks = [threading.Lock(), threading.Lock()]
+    for lock in locks:
+        lock.acquire()
+    reply = CallReply("s", raw=False)
+    reply.wakers = [lock.release for lock in locks]
+    reply.receive(CallAnswered(reply, (b"1",)))
+    reply.receive(CallAnswered(reply, (b"1",)))
+    assert len(reply.wakers) == 2
+    assert not any(lock.locked() for lock in locks)
 
 
-# The crew
+# The executor
 
 
 class Book:
@@ -302,30 +302,30 @@ class Slow:
 
 def test_answers_do_not_overtake_each_other() -> None:
     book, link = Book(), Slow()
-    crew = Executor({}, book, link, None, lambda _: None)  # type: ignore[arg-type]
-    crew._answers.append(("partial", "1", "a"))
+    executor = Executor({}, book, link, None, lambda _: None)  # type: ignore[arg-type]
+    executor._answers.append(("partial", "1", "a"))
 
     def other() -> None:
-        crew._answers.append(("partial", "1", "b"))
-        crew.flush()
+        executor._answers.append(("partial", "1", "b"))
+        executor.flush()
 
     link.meanwhile.append(other)
-    crew.flush()
+    executor.flush()
     assert book.said == ["a", "b"]
 
 
 def test_a_stop_is_seen_by_a_watch_that_goes_to_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = Executor({}, Book(), Slow(), None, lambda _: None)  # type: ignore[arg-type]
+    executor = Executor({}, Book(), Slow(), None, lambda _: None)  # type: ignore[arg-type]
 
     class Late(threading.Event):
         def clear(self) -> None:
-            crew.stop()
+            executor.stop()
             super().clear()
 
-    monkeypatch.setattr(crews, "QUIET_LOOKS", -1)
-    crew._leader.acquire()
-    crew._busy = Late()
-    watch = threading.Thread(target=crew._watch, daemon=True)
+    monkeypatch.setattr(executor_module, "IDLE_PERIODS", -1)
+    executor._leader.acquire()
+    executor._work_event = Late()
+    watch = threading.Thread(target=executor._monitor, daemon=True)
     watch.start()
     watch.join(5)
     assert not watch.is_alive()
@@ -333,7 +333,7 @@ def test_a_stop_is_seen_by_a_watch_that_goes_to_sleep(monkeypatch: pytest.Monkey
 
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("name", ["_next", "_call_hands"])
+@pytest.mark.parametrize("name", ["_next", "_add_threads"])
 def test_a_thread_that_fails_ends_the_worker(
     broker: BrokerProcess, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -343,10 +343,10 @@ def test_a_thread_that_fails_ends_the_worker(
     worker = scale0.Worker(broker.endpoints["backend"])
     worker.add("waits", waits)
     with started(worker), client_of(broker) as net:
-        monkeypatch.setattr(worker._crew, name, fails)
+        monkeypatch.setattr(worker._executor, name, fails)
         running = threading.Thread(target=worker.run, daemon=True)
         running.start()
-        # The hand looks for work after this; the watch looks anyway.
+        # The thread looks for work after this; the monitor looks anyway.
         net.start("waits", 0.01)
         running.join(10)
         assert not running.is_alive()

@@ -202,7 +202,7 @@ def test_a_map_that_is_left_leaves_nothing_behind(net: scale0.Client) -> None:
     results = net.task().map("echo", range(1_000), in_flight=10)
     next(results)
     results.close()  # type: ignore[attr-defined]
-    assert net._asker._subscriptions.waited_for == {}
+    assert net._core.tasks._subscriptions.waited_for == {}
     assert net.submit("echo", 1).result(10) == 1
 
 
@@ -299,7 +299,7 @@ def test_closing_ends_waits_and_leaves_the_task_alone(broker: BrokerProcess, gat
     task = net.submit("waits", gate)
     together = Together()
     together.start(raises, scale0.CallError, lambda: task.result(20))
-    until(lambda: net._leads, "it waits")
+    until(lambda: net._leader_thread, "it waits")
     net.close()
     together.join()
     gates[gate].set()
@@ -308,8 +308,8 @@ def test_closing_ends_waits_and_leaves_the_task_alone(broker: BrokerProcess, gat
 
 
 def has_noticed(net: scale0.Client) -> bool:
-    net._link.pump(monitor=True)
-    return net._session.connection.state == "down"
+    net._core.socket.pump(monitor=True)
+    return net._core.session.connection.state == "down"
 
 
 def test_without_a_broker_a_submission_ends_in_time_and_says_what_is_known(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_the_leader_hears_of_an_answer_that_another_thread_took_in(net: scale0.C
 
     def take_in() -> None:
         while not stop.is_set():
-            net._link.pump()
+            net._core.socket.pump()
 
     together = Together()
     together.start(take_in)
@@ -135,7 +135,7 @@ def test_a_short_call_ends_in_time_though_the_leader_waits_for_a_long_one() -> N
 
     with scale0.Client("tcp://127.0.0.1:9", timeout=60) as net:
         # With long waits between attempts, nothing else wakes the leader.
-        net._session.connection._failures = 10
+        net._core.session.connection._failures = 10
         together.start(raises, errors.NotServing, lambda: net.call("echo"))
         until(net._leader.locked)
         together.start(short, net)
@@ -158,7 +158,7 @@ def test_closing_ends_everybody_who_waits(broker: BrokerProcess) -> None:
     together = Together()
     for _ in range(10):
         together.start(call)
-    until(lambda: len(net._session._calls) == 10)
+    until(lambda: len(net._core.session._calls) == 10)
     begin = time.monotonic()
     net.close()
     together.join(5)

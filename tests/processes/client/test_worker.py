@@ -307,7 +307,7 @@ def test_what_makes_no_sense_is_refused_at_once(broker: BrokerProcess) -> None:
         worker.add("a", coroutine, mode="process")
     with pytest.raises(ValueError, match="endpoint"):
         scale0.Worker("localhost")
-    with started(worker), pytest.raises(RuntimeError, match="started before"):
+    with started(worker), pytest.raises(RuntimeError, match="already started"):
         worker.start()
 
 
@@ -344,7 +344,7 @@ def test_an_answer_that_was_ready_while_the_line_was_down_is_said(tmp_path: Path
     with broker_process(tmp_path) as broker, working(broker, holds) as worker, client_of(broker) as net:
         call = net.start("holds", 7, timeout=15)
         assert began.wait(10)
-        session, link = worker._session, worker._link
+        session, link = worker._session, worker._socket
         assert session is not None
         assert link is not None
         link.act(lambda now, out: session.closed("a cut cable", now, out))

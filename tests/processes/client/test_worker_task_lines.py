@@ -78,13 +78,13 @@ def test_while_there_is_no_line_no_task_begins(desk: TaskDesk) -> None:
         tasks = [desk.task("notes", [number]) for number in range(5)]
         desk.hand(*tasks)
         desk.runs(tasks[0])
-        link, session = worker._link, worker._session
+        link, session = worker._socket, worker._session
         assert link is not None
         assert session is not None
         link.act(lambda now, out: session.closed("a cut cable", now, out))
         link.act(lambda _now, _out: setattr(session.connection, "_retry_at", time.monotonic() + 0.5))
         release.set()
-        until(lambda: worker._crew is not None and worker._crew.idle())
+        until(lambda: worker._executor is not None and worker._executor.is_idle())
         assert ran == [0]
         desk.done(tasks[4])
     assert ran == [0, 1, 2, 3, 4]

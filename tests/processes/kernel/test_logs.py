@@ -344,7 +344,7 @@ def test_a_broker_and_a_worker_and_its_children_log_as_json_under_their_names(tm
             assert worker.stdout is not None
             worker.stdout.close()
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    up = next(line for line in lines if line["text"] == "up as thumbs-1")
+    up = next(line for line in lines if line["text"] == "connected as thumbs-1")
     assert up["client"] == "thumbs-1"
     failed = next(line for line in lines if line["text"].startswith("fails failed"))
     assert failed["who"] == "thumbs-1"

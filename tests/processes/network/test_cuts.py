@@ -161,7 +161,7 @@ def test_the_clients_of_a_broker_that_sleeps_are_served_by_another_and_come_home
     worker = scale0.Worker(town.brokers["b"].endpoints["backend"], identity="painter")
     worker.add("paint", lambda colour: f"it is {colour}")
     with started(worker), client_of(town.brokers["b"], timeout=30) as net:
-        until(lambda: net.ping() and net._session.connection.addresses.has_others)
+        until(lambda: net.ping() and net._core.session.connection.addresses.has_others)
         os.kill(town.brokers["b"].pid, signal.SIGSTOP)
         begun = time.monotonic()
         try:
@@ -296,7 +296,7 @@ def test_nothing_that_was_asked_for_is_lost_while_halves_come_and_go(town: Town)
     try:
         assert worker.wait_until_up(20)
         with client_of(town.brokers["b"], timeout=30) as net:
-            until(lambda: net.ping() and net._session.connection.addresses.has_others)
+            until(lambda: net.ping() and net._core.session.connection.addresses.has_others)
             for number in range(4):
                 assert net.call("add", number, 1, retry=True) == number + 1
                 victim = town.brokers["ab"[number % 2]]

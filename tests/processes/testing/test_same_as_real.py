@@ -12,7 +12,7 @@ import pytest
 
 import scale0
 from scale0.kernel.errors import Refusal
-from scale0.testing.stub import StubNetwork
+from scale0.testing import StubNetwork
 from tests.fakes.broker_process import broker_process
 
 pytestmark = pytest.mark.processes

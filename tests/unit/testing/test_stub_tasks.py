@@ -9,12 +9,10 @@ import pytest
 
 import scale0
 from scale0.client.async_task import AsyncSubmission, AsyncTask
-from scale0.client.submission import Submission
+from scale0.client.task import Submission
 from scale0.client.task_context import attempt, progress
 from scale0.errors import AfterFailed, NoAnswer, NoSuchTask, TaskCancelled, TaskFailed, TaskIdTaken, TaskLost
-from scale0.testing.stub import StubNetwork
-from scale0.testing.stub_async import AsyncStubSubmission, AsyncStubTask
-from scale0.testing.stub_tasks import StubSubmission, StubTask
+from scale0.testing import AsyncStubSubmission, AsyncStubTask, StubNetwork, StubSubmission, StubTask
 
 worker = scale0.Worker(identity="one")
 

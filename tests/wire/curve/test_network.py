@@ -45,7 +45,7 @@ def test_a_group_on_a_database_goes_on_with_programs_that_only_the_dead_broker_e
         with worker_at(one, working) as worker, client_of(one, caller, retry=True) as client:
             assert worker.wait_until_up(PATIENCE_SECONDS)
             assert client.submit("double", 1).result(timeout=PATIENCE_SECONDS) == 2
-            until(lambda: bool(client.ping() and client._session.connection.addresses.has_others))
+            until(lambda: bool(client.ping() and client._core.session.connection.addresses.has_others))
             two.admitted("frontend", pair_in(caller))
             two.admitted("backend", pair_in(working))
             one.broker.kill9()
@@ -59,7 +59,7 @@ def test_a_standby_serves_programs_that_only_the_active_broker_enrolled(tmp_path
         with worker_at(active, working) as worker, client_of(active, caller, retry=True) as client:
             assert worker.wait_until_up(PATIENCE_SECONDS)
             assert client.call("double", 1, timeout=PATIENCE_SECONDS) == 2
-            until(lambda: bool(client.ping() and client._session.connection.addresses.has_others))
+            until(lambda: bool(client.ping() and client._core.session.connection.addresses.has_others))
             for place in ("frontend/caller", "backend/working"):
                 until(partial(is_told, standby, "a", place))
             active.broker.kill9()

@@ -1,1 +1,1 @@
-"""Reading a network for people: health, rates and rows."""
+"""The state of a network for people: health, rates and rows."""

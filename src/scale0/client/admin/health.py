@@ -1,9 +1,7 @@
-"""What is wrong with a network, in words, and what to do next.
+"""The health of a network: findings, the worst first, each with the next step, for the command line and the console.
 
-Lives here: from what a broker and its Helens show to a list of findings, the worst first; the command line and the
-console's overview both tell it so. Never here: asking anybody, or a clock: who looks says what was seen. Invariants:
-what was not seen (None) is unknown and never well; a finding says what to type next; the list is bounded, and what is
-left out is counted.
+Invariants: what was not read (None) is unknown, and never healthy; a finding says what to type next; the list is
+limited, and omitted findings are counted.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import msgspec
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row] | None
-"""What somebody showed; None: nobody did."""
+"""None if it could not be read."""
 Severity = Literal["ok", "warning", "critical"]
 
 OK: Final = "ok"
@@ -26,33 +24,33 @@ UNKNOWN: Final = "unknown"
 RANKS: Final = {CRITICAL: 0, WARNING: 1, OK: 2}
 
 MAX_OF_A_KIND: Final = 5
-"""Findings of one kind that are told one by one: a broken network must fit on a screen."""
+"""Findings of one kind that are listed one by one: the list must fit on a screen."""
 LOOK_TASKS: Final = 200
-"""Queued tasks that are looked at for one that nobody can do."""
+"""Queued tasks that are searched for one without a worker."""
 OLD_SECONDS: Final = 5.0
-"""A request that waits this long for a slot is worth a word; shorter waits are how a queue works."""
+"""A request that waits this long for a slot is reported; shorter waits are normal."""
 FAILING_SHARE: Final = 0.1
-"""Of a service's answers: more failures than this are worth a word."""
+"""A service with a larger share of failures is reported."""
 SERVING: Final = ("active", "standby")
 NOTED: Final = ("silence", "downtime", "depends_on")
-"""What keeps notices back because people know; flapping does not."""
+"""Reasons for which notifications are suppressed on purpose; flapping is not one."""
 
 
 class HealthFinding(msgspec.Struct, frozen=True):
-    """One thing that is wrong, or (with `ok`) that somebody has taken note of already."""
+    """One problem, or (with `ok`) one that is already acknowledged."""
 
     severity: Severity
     what: str
-    """What it is about: `broker`, `peer b2`, `service thumbs`, `check web-1 disk`, …"""
+    """The subject: `broker`, `peer b2`, `service thumbs`, `check web-1 disk`, …"""
     words: str
     page: str
-    """The console's page that shows more."""
+    """The console's page with details."""
     next: str
-    """What to type."""
+    """The command to type."""
 
 
 class PartHealth(msgspec.Struct, frozen=True):
-    """How one part of the network is."""
+    """The state of one part of the network."""
 
     part: str
     state: Literal["ok", "warning", "critical", "unknown"]
@@ -61,14 +59,14 @@ class PartHealth(msgspec.Struct, frozen=True):
 
 
 class NetworkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was seen of a network in one look."""
+    """What was read of a network."""
 
     status: Row | None
     peers: Rows = None
     services: Rows = None
     queues: Rows = None
     tasks: Rows = None
-    """The newest tasks that are queued, at most LOOK_TASKS."""
+    """The newest queued tasks, at most LOOK_TASKS."""
     error_clients: Rows = None
     agents: Rows = None
     checks: Rows = None
@@ -76,7 +74,7 @@ class NetworkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     silent: Sequence[str] = ()
     """Helens that did not answer."""
     watched: bool = True
-    """False: no Helen is connected at all, which is no fault in a network that watches nothing."""
+    """False if no Helen is connected, which is not a problem in a network without monitoring."""
 
 
 def findings(
@@ -91,7 +89,7 @@ def findings(
     agents: Rows = None,
     silent: Sequence[str] = (),
 ) -> list[HealthFinding]:
-    """What is wrong, the worst first. The rows are those of discovery, management and the Helens, as they came."""
+    """The findings, the worst first, from the rows of discovery, management and the Helens."""
     return found_in(
         NetworkSnapshot(
             status=status,
@@ -108,7 +106,6 @@ def findings(
 
 
 def found_in(seen: NetworkSnapshot) -> list[HealthFinding]:
-    """What is wrong with what was seen, the worst first."""
     if seen.status is None:
         words = "no broker answers"
         return [
@@ -132,12 +129,11 @@ def found_in(seen: NetworkSnapshot) -> list[HealthFinding]:
 
 
 def worst(found: Iterable[HealthFinding]) -> Severity:
-    """The severity of all of it."""
     return min((one.severity for one in found), key=RANKS.__getitem__, default=OK)
 
 
 def bounded(found: Iterable[HealthFinding | None]) -> Iterator[HealthFinding]:
-    """The first few, and how many more there are."""
+    """The first few findings of a kind, and the number of the others."""
     those = sorted((one for one in found if one is not None), key=lambda one: RANKS[one.severity])
     yield from those[:MAX_OF_A_KIND]
     if rest := those[MAX_OF_A_KIND:]:
@@ -147,7 +143,6 @@ def bounded(found: Iterable[HealthFinding | None]) -> Iterator[HealthFinding]:
 
 
 def of_broker(status: Row) -> Iterator[HealthFinding]:
-    """The broker itself: does it serve, can it store?"""
     state = status.get("state")
     if status.get("draining"):
         words = "it is draining: it finishes what it has, and takes nothing new"
@@ -166,7 +161,6 @@ def of_broker(status: Row) -> Iterator[HealthFinding]:
 
 
 def of_peer(row: Row, version: int | None) -> HealthFinding | None:
-    """Another broker."""
     name = f"peer {row['broker'] or row.get('endpoint', '')}"
     match row["state"]:
         case "lost":
@@ -191,7 +185,6 @@ def of_peer(row: Row, version: int | None) -> HealthFinding | None:
 
 
 def of_service(row: Row) -> HealthFinding | None:
-    """A service that nobody offers, or that fails."""
     name, waiting = f"service {row['service']}", row.get("waiting") or 0
     if waiting and not row.get("backends"):
         words = f"{counted(waiting, 'request waits', 'requests wait')} for it, and nobody offers it"
@@ -210,7 +203,6 @@ def of_service(row: Row) -> HealthFinding | None:
 
 
 def of_queue(row: Row) -> HealthFinding | None:
-    """What waits too long."""
     name, oldest = f"queue {row['service']}", row.get("oldest_seconds")
     if oldest is not None and oldest >= OLD_SECONDS and row.get("backends"):
         words = f"{counted(row['waiting'], 'request waits', 'requests wait')}, the first one for {span(oldest)}"
@@ -224,7 +216,7 @@ def of_queue(row: Row) -> HealthFinding | None:
 
 
 def of_tasks(seen: NetworkSnapshot) -> Iterator[HealthFinding]:
-    """Tasks that wait for what nobody offers; those that a queue holds in memory are told with it."""
+    """Tasks without a worker; tasks of a queue in memory are part of that queue's finding."""
     offered = {row["service"] for row in seen.services or () if row.get("backends")}
     offered.update(row["service"] for row in seen.queues or () if row.get("tasks_queued"))
     waiting = Counter(row["method"] for row in seen.tasks or () if row["method"] not in offered)
@@ -236,7 +228,6 @@ def of_tasks(seen: NetworkSnapshot) -> Iterator[HealthFinding]:
 
 
 def of_error_clients(status: Row, rows: Rows) -> Iterator[HealthFinding]:
-    """Clients that are ignored."""
     count = len(rows) if rows is not None else status.get("error_clients") or 0
     if count:
         whose = ": " + listed([str(row["client"]) for row in rows]) if rows else ""
@@ -246,7 +237,6 @@ def of_error_clients(status: Row, rows: Rows) -> Iterator[HealthFinding]:
 
 
 def of_helen(name: str) -> HealthFinding:
-    """A Helen that does not answer."""
     words = "she does not answer: what she watches is not known"
     return HealthFinding(
         CRITICAL, f"Helen {name}", words, "agents", "look at her log; `scale0 clients` shows who is there"
@@ -254,7 +244,6 @@ def of_helen(name: str) -> HealthFinding:
 
 
 def of_agent(row: Row) -> HealthFinding | None:
-    """A machine that is not watched."""
     name = f"agent {row['agent']}"
     match row["state"]:
         case "doubled":
@@ -271,7 +260,7 @@ def of_agent(row: Row) -> HealthFinding | None:
 
 
 def of_incident(row: Row, noted: Container[str]) -> HealthFinding | None:
-    """What is down for sure; `noted`: the ids of those that a silence or a downtime speaks of, which are no fault."""
+    """An open incident; `noted`: the ids of incidents that a silence or a downtime covers."""
     if row.get("closed") is not None or row["id"] in noted:
         return None
     severity: Severity = WARNING if row["worst"] == WARNING else CRITICAL
@@ -281,7 +270,7 @@ def of_incident(row: Row, noted: Container[str]) -> HealthFinding | None:
 
 
 def of_checks(rows: Sequence[Row], incidents: Sequence[Row]) -> Iterator[HealthFinding]:
-    """Checks that are bad without an incident being told of them already; the silenced are no fault."""
+    """Checks in a hard problem state that no incident covers; silenced ones are not a problem."""
     told = {row["id"] for row in incidents if row.get("closed") is None}
     bad = [row for row in rows if row["hard"] and row["state"] != OK]
     quiet = [row for row in bad if is_noted(row)]
@@ -297,12 +286,11 @@ def of_checks(rows: Sequence[Row], incidents: Sequence[Row]) -> Iterator[HealthF
 
 
 def is_noted(row: Row) -> bool:
-    """True if somebody said that a check may be bad, or that another one is to blame."""
+    """True if a silence, a downtime or a dependency explains the check's state."""
     return any(why.partition(" ")[0] in NOTED for why in row.get("suppressed") or ())
 
 
 def of_check(row: Row) -> HealthFinding:
-    """One that is bad for sure."""
     severity: Severity = WARNING if row["state"] == WARNING else CRITICAL
     words = f"{row['state']}: {first_line(row['message'])}"
     return HealthFinding(
@@ -321,7 +309,7 @@ PARTS: Final[tuple[tuple[str, str, Callable[[NetworkSnapshot], Rows]], ...]] = (
     ("checks", "checks", lambda seen: seen.checks),
     ("incidents", "incidents", lambda seen: seen.incidents),
 )
-"""Each part with its page, and what has to be seen to judge it."""
+"""Each part with its console page, and the rows that are needed to judge it."""
 WELL: Final = {
     "broker": "it serves, and can store",
     "brokers": "none is lost",
@@ -334,11 +322,10 @@ WELL: Final = {
     "checks": "no problem beside the incidents",
     "incidents": "none is open",
 }
-"""What is said of a part of which nothing bad was found."""
+"""The text for a part without findings."""
 
 
 def parts(seen: NetworkSnapshot, found: Sequence[HealthFinding]) -> list[PartHealth]:
-    """How each part is: the worst that was found of it."""
     out = [part_of("broker", [one for one in found if one.page == "overview"], known=True)]
     for name, page, rows in PARTS:
         mine = [one for one in found if one.page == page]
@@ -353,7 +340,6 @@ def parts(seen: NetworkSnapshot, found: Sequence[HealthFinding]) -> list[PartHea
 
 
 def part_of(name: str, found: Sequence[HealthFinding], known: bool) -> PartHealth:
-    """One part, by what was found of it."""
     bad = [one for one in found if one.severity != OK]
     if bad:
         first = bad[0]
@@ -365,13 +351,13 @@ def part_of(name: str, found: Sequence[HealthFinding], known: bool) -> PartHealt
 
 
 def error_count(seen: NetworkSnapshot) -> int | None:
-    """How many clients are ignored, if anybody said."""
+    """The number of ignored clients, if known."""
     if seen.error_clients is not None:
         return len(seen.error_clients)
     return None if seen.status is None else seen.status.get("error_clients")
 
 
-# Words.
+# Text.
 
 
 def counted(count: int, one: str, many: str = "") -> str:
@@ -380,24 +366,21 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def named(row: Row) -> str:
-    """A check of an agent."""
     return f"{row['agent']} {row['check']}"
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first few names."""
     known = list(names)
     more = f" and {len(known) - MAX_OF_A_KIND} more" if len(known) > MAX_OF_A_KIND else ""
     return ", ".join(known[:MAX_OF_A_KIND]) + more
 
 
 def first_line(text: str) -> str:
-    """Of a message."""
     return next(iter(text.strip().splitlines()), "")
 
 
 def span(seconds: float | None) -> str:
-    """A length of time in words that do not change every moment."""
+    """A duration, rounded so that the text does not change with every refresh."""
     if seconds is None:
         return "never"
     if seconds < 120:

@@ -1,7 +1,6 @@
-"""Rates: what was done in between two looks at counts that only grow.
+"""Rates between two readings of growing counters (`list_rates`).
 
-Lives here: differences of `list_rates`. Never here: a clock, or asking. Invariant: a broker that began anew has counts
-that went back, and then nothing is said until the next look.
+After a restart of the broker the counters are smaller than before, and there is no rate until the next reading.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ Row = Mapping[str, Any]
 
 
 class ServiceRates(msgspec.Struct, frozen=True):
-    """Of one service, or of all."""
-
     answered_per_second: float
     failed_per_second: float
     p50_seconds: float | None
@@ -26,14 +23,13 @@ class ServiceRates(msgspec.Struct, frozen=True):
 
 
 class ServiceWork(msgspec.Struct, frozen=True):
-    """What was done in between."""
+    """The requests of one service between two readings."""
 
     answered: int
     failed: int
     histogram: Histogram
 
     def per(self, seconds: float) -> ServiceRates:
-        """As rates."""
         return ServiceRates(
             self.answered / seconds,
             self.failed / seconds,
@@ -43,7 +39,7 @@ class ServiceWork(msgspec.Struct, frozen=True):
 
 
 def done_between(before: Row | None, after: Row) -> ServiceWork | None:
-    """Of one service; None if the counts went back."""
+    """None if the counters went back."""
     old: Row = before or {"answered": 0, "failed": 0, "histogram": ()}
     counts: dict[int, int] = dict(after["histogram"])
     for bucket, count in old["histogram"]:
@@ -55,7 +51,6 @@ def done_between(before: Row | None, after: Row) -> ServiceWork | None:
 
 
 def together(parts: Iterable[ServiceWork]) -> ServiceWork:
-    """The sum of them."""
     known = list(parts)
     return ServiceWork(
         sum(one.answered for one in known),
@@ -65,14 +60,14 @@ def together(parts: Iterable[ServiceWork]) -> ServiceWork:
 
 
 def rates_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -> dict[str, ServiceRates]:
-    """By service; one that was not there before began at nothing."""
+    """The rates of each service; a new service starts at zero."""
     old = {row["service"]: row for row in before}
     done = {row["service"]: done_between(old.get(row["service"]), row) for row in after}
     return {name: one.per(seconds) for name, one in done.items() if one is not None} if seconds > 0 else {}
 
 
 def total_between(before: Iterable[Row], after: Iterable[Row], seconds: float) -> ServiceRates | None:
-    """Of all services together; None if nothing can be said."""
+    """The rates of all services together; None if unknown."""
     old = {row["service"]: row for row in before}
     done = [done_between(old.get(row["service"]), row) for row in after]
     known = [one for one in done if one is not None]

@@ -1,7 +1,4 @@
-"""Rows of a network as people are shown them: the command line and the HTTP API say the same.
-
-Lives here: pure functions over rows that brokers and Helens gave. Never here: asking, or drawing.
-"""
+"""Rows of a network for the command line and the HTTP API: pure functions over the rows of brokers and Helens."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def brokers_in_order(rows: list[Row]) -> list[Row]:
 
 
 def grouped(rows: list[Row]) -> dict[str, list[Row]]:
-    """Brokers by group, that of the broker that was asked first."""
+    """Brokers by group, beginning with the group of the broker that was asked."""
     out: dict[str, list[Row]] = {}
     for row in rows:
         out.setdefault(row["group"], []).append(row)
@@ -32,7 +29,6 @@ def grouped(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def group_rows(brokers: list[Row]) -> list[Row]:
-    """One row for each group."""
     return [
         {
             "group": name,
@@ -45,7 +41,6 @@ def group_rows(brokers: list[Row]) -> list[Row]:
 
 
 def offered_at(services: Iterable[Row]) -> dict[str, list[str]]:
-    """What each broker's backends offer."""
     out: dict[str, list[str]] = {}
     for row in services:
         for broker in row["where"]:
@@ -54,7 +49,6 @@ def offered_at(services: Iterable[Row]) -> dict[str, list[str]]:
 
 
 def helens_of(services: Iterable[Row]) -> list[str]:
-    """The identities of the Helens that are connected."""
     names = (row["service"] for row in services if row["backends"])
     return sorted(
         name[len(HELEN_PREFIX) : -len(HELEN_SUFFIX)]
@@ -66,7 +60,7 @@ def helens_of(services: Iterable[Row]) -> list[str]:
 
 
 def latest(rows: Iterable[Row], name: Callable[[Row], Any], age: Callable[[Row], Any]) -> list[Row]:
-    """Of each name the row of whom knows it best, by name."""
+    """For each name the row with the largest `age`, sorted by name."""
     found: dict[Any, Row] = {}
     for row in rows:
         other = found.get(name(row))
@@ -76,12 +70,12 @@ def latest(rows: Iterable[Row], name: Callable[[Row], Any], age: Callable[[Row],
 
 
 def known_agents(rows: Iterable[Row]) -> list[Row]:
-    """Each agent once: one that has moved from one Helen to another is away at the first, and both say so."""
+    """Each agent once: an agent that has moved to another Helen is `away` at the first one, and both report it."""
     return latest(rows, lambda row: row["agent"], lambda row: (row["state"] != "away", row.get("left") or 0))
 
 
 def known_checks(rows: Iterable[Row], problems: bool) -> list[Row]:
-    """Each check once, the worst first; with `problems` only those that are not ok, or stale."""
+    """Each check once, the worst first; with `problems` only those that are stale or not ok."""
     found = latest(rows, lambda row: (row["agent"], row["check"]), lambda row: row["at"])
     if problems:
         found = [row for row in found if row["state"] != "ok" or row.get("stale")]
@@ -97,10 +91,10 @@ def known_incidents(rows: Iterable[Row]) -> list[Row]:
 
 
 def is_over(row: Row, now: float) -> bool:
-    """True for a silence or downtime that holds nothing back any more."""
+    """True for a silence or downtime that has ended."""
     return bool(0 < row["ends"] <= now)
 
 
 def entry_path(key: str, name: str, *rest: str) -> str:
-    """Where a named entry of the network document is, or a key of it, whatever its name."""
+    """The path of a named entry in the network document, or of a key in it."""
     return ".".join([key, f"[{name.replace(']', ']]')}]", *rest])

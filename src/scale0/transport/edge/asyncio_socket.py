@@ -1,8 +1,4 @@
-"""A client's socket under an asyncio loop, in place of a thread.
-
-Invariants: notifications are delivered in a separate turn of the loop, never while the socket is locked; everything
-that is sent in one turn leaves together.
-"""
+"""A client's socket under an asyncio loop, in place of a thread."""
 
 from __future__ import annotations
 
@@ -21,62 +17,23 @@ from scale0.transport.edge.client_socket import ClientSocket, SocketClosedError,
 Action = Callable[[Now, SessionEffects], None]
 
 
-class AsyncioSocket:
+class SocketWatcher:
+    """Watches the descriptors and the deadline of a client socket; `update` after each use of the socket."""
+
     def __init__(
-        self,
-        session: SocketSession,
-        notify: Callable[[Any], None],
-        after_poll: Callable[[], None] = lambda: None,
-        keys: ClientKeys | None = None,
+        self, loop: asyncio.AbstractEventLoop, socket: ClientSocket, after_poll: Callable[[], None] = lambda: None
     ) -> None:
-        """`notify` receives each notification in order; `after_poll` is called after each look at the socket."""
-        self._socket = ClientSocket(session, self._store, keys)
-        self._notify = notify
+        self._loop = loop
+        self._socket = socket
         self._after_poll = after_poll
-        self._loop = asyncio.get_running_loop()
-        self._notifications: deque[Any] = deque()
-        self._actions: list[Action] = []
         self._watched: tuple[int, ...] = ()
         self._generation = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._is_stopped = False
 
-    def run(self, action: Action) -> None:
-        """Run an action on the session, together with the other actions of this turn of the loop."""
-        if not self._actions:
-            self._loop.call_soon(self._flush)
-        self._actions.append(action)
-
-    def close(self, action: Action) -> None:
-        """Run the outstanding actions and a last one, then close the socket."""
-        self._flush()
-        self._closed = True
-        self._socket.close(action)
-        self._unwatch()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._notify_all()
-
-    def _flush(self) -> None:
-        actions, self._actions = self._actions, []
-        if not actions:
-            return
-
-        def run_all(now: Now, effects: SessionEffects) -> None:
-            for action in actions:
-                action(now, effects)
-
-        with contextlib.suppress(SocketClosedError):
-            self._socket.act(run_all)
-            self._update_watch()
-
-    def _poll(self, monitor: bool = False) -> None:
-        self._socket.pump(monitor)
-        self._update_watch()
-
-    def _update_watch(self) -> None:
+    def update(self) -> None:
         """Watch the current descriptors, and set the timer for the next deadline."""
-        if self._closed:
+        if self._is_stopped:
             return
         if self._socket.generation != self._generation:
             self._unwatch()
@@ -93,10 +50,70 @@ class AsyncioSocket:
         if due is not None:
             self._timer = self._loop.call_later(max(0.0, due - read_now().mono), self._poll)
 
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._unwatch()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _poll(self, monitor: bool = False) -> None:
+        self._socket.pump(monitor)
+        self.update()
+
     def _unwatch(self) -> None:
-        for descriptor in self._watched:
-            self._loop.remove_reader(descriptor)
+        if not self._loop.is_closed():
+            for descriptor in self._watched:
+                self._loop.remove_reader(descriptor)
         self._watched = ()
+
+
+class AsyncioSocket:
+    """A session and its socket in the running loop.
+
+    Invariants: notifications are delivered in a separate turn of the loop, never while the socket is locked; everything
+    that is sent in one turn leaves together.
+    """
+
+    def __init__(
+        self,
+        session: SocketSession,
+        notify: Callable[[Any], None],
+        after_poll: Callable[[], None] = lambda: None,
+        keys: ClientKeys | None = None,
+    ) -> None:
+        """`notify` receives each notification in order; `after_poll` is called after each look at the socket."""
+        self._loop = asyncio.get_running_loop()
+        self._socket = ClientSocket(session, self._store, keys)
+        self._watcher = SocketWatcher(self._loop, self._socket, after_poll)
+        self._notify = notify
+        self._notifications: deque[Any] = deque()
+        self._actions: list[Action] = []
+
+    def run(self, action: Action) -> None:
+        """Run an action on the session, together with the other actions of this turn of the loop."""
+        if not self._actions:
+            self._loop.call_soon(self._flush)
+        self._actions.append(action)
+
+    def close(self, action: Action) -> None:
+        """Run the outstanding actions and a last one, then close the socket."""
+        self._flush()
+        self._watcher.stop()
+        self._socket.close(action)
+        self._notify_all()
+
+    def _flush(self) -> None:
+        actions, self._actions = self._actions, []
+        if not actions:
+            return
+
+        def run_all(now: Now, effects: SessionEffects) -> None:
+            for action in actions:
+                action(now, effects)
+
+        with contextlib.suppress(SocketClosedError):
+            self._socket.act(run_all)
+            self._watcher.update()
 
     def _store(self, notifications: list[Any]) -> None:
         """The socket is locked here: only store the notifications."""
