@@ -14,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.task_stats import HOUR, MINUTE, TaskStatsAggregation
-from scale0.pipeline.data_file import PART
 from scale0.pipeline.engine import runs
-from scale0.pipeline.event_schema import EVENTS
 from scale0.pipeline.marts.stat_days import TASK_DAY, TaskDays
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.schemas import EVENTS, PART
 from scale0.pipeline.spark_session import start
 from scale0.pipeline.time_ranges import TimeRange, hour_of
 
@@ -61,8 +60,8 @@ def task_stats(spark: Any, segments: str, out: str, horizon_us: int, first_us: i
     events = spark.read.schema(EVENTS).parquet(*paths)
     family = TaskStatsAggregation()
     rows = events.filter(events["kind"].isin(*sorted(family.kinds))).select(*family.columns)
-    stretch = TimeRange(hour_of(first_us), hour_of(horizon_us) + 1, horizon_us)
-    made = family.step(None, {"events": rows}, stretch, Parameters())
+    time_range = TimeRange(hour_of(first_us), hour_of(horizon_us) + 1, horizon_us)
+    made = family.step(None, {"events": rows}, time_range, Parameters())
     for slab in (MINUTE, HOUR):
         made[slab.name].write.parquet(f"{out}/{slab.name}")
     hours = spark.read.parquet(f"{out}/{HOUR.name}")

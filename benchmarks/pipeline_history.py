@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from scale0.history.segments import arrow
 from scale0.history.segments.names import name_of, parse
-from simulator.history import synth
+from simulator.history import generate
 
 SEED = 1
 TRUTHS = "truths.json"
@@ -35,7 +35,7 @@ def history(cache: Path, events: int, days: int) -> History:
         half_made = folder.with_suffix(".part")
         shutil.rmtree(half_made, ignore_errors=True)
         print(f"  making a history of {events:,} events", file=sys.stderr)
-        synth(events=events, days=days, seed=SEED, out=half_made)
+        generate(events=events, days=days, seed=SEED, out=half_made)
         half_made.rename(folder)
     return known(folder)
 

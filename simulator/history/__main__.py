@@ -1,5 +1,5 @@
 """`python -m simulator.history`: write a synthetic history."""
 
-from simulator.history.command import synth
+from simulator.history.command import generate_history
 
-synth(prog_name="python -m simulator.history")
+generate_history(prog_name="python -m simulator.history")

@@ -18,7 +18,7 @@ from simulator.history.script_checks import CRITICAL, DUPLICATES, FLAPPING, SILE
 from simulator.history.single_events import second_join_us
 
 if TYPE_CHECKING:
-    from simulator.history.script import Lives, Script
+    from simulator.history.script import Script, SourceUptimes
 
 NOISE_EVERY: Final = 4
 """Only each fourth result may be a random problem."""
@@ -45,13 +45,13 @@ class _Results(NamedTuple):
 class CheckMaker:
     """Generates results, slice by slice."""
 
-    def __init__(self, script: Script, lives: Lives, lexicon: Lexicon) -> None:
+    def __init__(self, script: Script, uptimes: SourceUptimes, lexicon: Lexicon) -> None:
         plan = script.plan
-        self._script, self._lives, self._lexicon = script, lives, lexicon
-        dice = randomness.dice_of(plan.seed, randomness.CHECKS)
+        self._script, self._uptimes, self._lexicon = script, uptimes, lexicon
+        rng = randomness.rng_for(plan.seed, randomness.CHECKS)
         self._agents = lexicon.numbers([script.agent_name(n) for n in range(plan.agents)])
         self._helens = np.array([script.helen_of(n) for n in range(plan.agents)], np.int8)
-        spools = dice.integers(0, 2**63, plan.agents).tolist()
+        spools = rng.integers(0, 2**63, plan.agents).tolist()
         self._spools = lexicon.numbers([f"{spool:016x}:" for spool in spools])
         self._spooled = np.zeros(plan.agents, np.int64)
         self._cut: dict[int, int] = {}
@@ -62,20 +62,20 @@ class CheckMaker:
             [[lexicon.number(_data(check, state)) for state in vocabulary.STATES] for check in plan.checks], np.int32
         )
         self._run = np.array([check.run_seconds for check in plan.checks])
-        self._levels = dice.uniform(0.8, 1.2, script.schedule.phase_us.size)
+        self._levels = rng.uniform(0.8, 1.2, script.schedule.phase_us.size)
         self._is_planted = np.zeros(script.schedule.phase_us.size, bool)
         self._is_planted[[each.pair for each in script.episodes]] = True
         self._metrics = [_limits(plan.checks, 0), _limits(plan.checks, 1)]
 
     def make(self, slice_number: int, from_us: int, to_us: int) -> Rows:
         """All results that are due in the slice; some are recorded later."""
-        dice = randomness.dice_of(self._script.plan.seed, randomness.CHECKS, slice_number + 1)
+        rng = randomness.rng_for(self._script.plan.seed, randomness.CHECKS, slice_number + 1)
         results = self._answered(self._due(from_us, to_us))
         agent = results.pair // self._script.schedule.checks
         check = results.pair % self._script.schedule.checks
-        state = self._judged(results, dice)
-        source, time = self._heard(agent, results.at, dice)
-        value, second = (self._measured(n, results, check, state, dice) for n in range(2))
+        state = self._judged(results, rng)
+        source, time = self._heard(agent, results.at, rng)
+        value, second = (self._measured(n, results, check, state, rng) for n in range(2))
         rows = make(
             time,
             at=results.at,
@@ -87,7 +87,7 @@ class CheckMaker:
             ref_head=self._spools[agent],
             ref_number=self._spool(agent),
             state=self._states[state],
-            seconds=np.round(self._run[check] * np.exp(0.3 * dice.standard_normal(state.size)), 6),
+            seconds=np.round(self._run[check] * np.exp(0.3 * rng.standard_normal(state.size)), 6),
             data=self._data[check, state],
             metrics=check,
             value=value,
@@ -119,11 +119,11 @@ class CheckMaker:
                 made[is_its & (results.at >= absence.from_us) & (results.at < absence.to_us)] = False
         return _Results(*(column[made] for column in results))
 
-    def _judged(self, results: _Results, dice: np.random.Generator) -> Array:
+    def _judged(self, results: _Results, rng: np.random.Generator) -> Array:
         size = results.pair.size
         may = (results.number % NOISE_EVERY == NOISE_EVERY - 1) & ~self._is_planted[results.pair]
-        problems = np.array(NOISE_STATES)[dice.integers(0, len(NOISE_STATES), size)]
-        state = np.where(may & (dice.random(size) < NOISE_SHARE * NOISE_EVERY), problems, _OK)
+        problems = np.array(NOISE_STATES)[rng.integers(0, len(NOISE_STATES), size)]
+        state = np.where(may & (rng.random(size) < NOISE_SHARE * NOISE_EVERY), problems, _OK)
         for each in self._script.episodes:
             which = _within(results, each.pair, each.first, each.end)
             if each.what == CRITICAL:
@@ -132,10 +132,10 @@ class CheckMaker:
                 state[which] = np.where((results.number[which] - each.first) % 2 == 0, _CRITICAL, _OK)
         return state
 
-    def _heard(self, agent: Array, at: Array, dice: np.random.Generator) -> tuple[Array, Array]:
+    def _heard(self, agent: Array, at: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """The recording Helen, and the time."""
         source = self._helens[agent].copy()
-        time = at + dice.integers(*LATENCY_US, at.size)
+        time = at + rng.integers(*LATENCY_US, at.size)
         for absence in self._script.absences:
             if absence.is_cut_off:
                 back_us = second_join_us(absence.to_us)
@@ -143,7 +143,7 @@ class CheckMaker:
                 source[moved] = self._script.other_helen(absence.agent)
                 late = moved[at[moved] < back_us]
                 time[late] = back_us + SECOND_US + np.arange(late.size) * 100
-        return source, self._lives.delayed(source, time, dice.integers(*LATE_US, at.size))
+        return source, self._uptimes.delayed(source, time, rng.integers(*LATE_US, at.size))
 
     def _twice(self, rows: Rows, agent: Array) -> list[Rows]:
         """The first results of an agent that was cut off are recorded twice: the connection broke again before the
@@ -176,17 +176,17 @@ class CheckMaker:
         self._spooled += counts
         return number
 
-    def _measured(self, n: int, results: _Results, check: Array, state: Array, dice: np.random.Generator) -> Array:
+    def _measured(self, n: int, results: _Results, check: Array, state: Array, rng: np.random.Generator) -> Array:
         """The values of a check's first or second metric; NaN if it has none."""
         usual, noise, rhythm, warn, crit = self._metrics[n][:, check]
         day = np.cos((results.at % 86_400_000_000) * (2.0 * np.pi / 86_400_000_000) - 3.7)
-        value = usual * self._levels[results.pair] + rhythm * day + noise * dice.standard_normal(check.size)
+        value = usual * self._levels[results.pair] + rhythm * day + noise * rng.standard_normal(check.size)
         value = np.where(np.isnan(usual), np.nan, np.maximum(value, 0.0))
         if n == 0:
             for each in self._script.fillings:
                 which = np.flatnonzero(results.pair == each.pair)
                 grown = each.per_us * (results.at[which] - self._script.plan.start_us)
-                value[which] = each.at_start + grown + noise[which] * dice.standard_normal(which.size)
+                value[which] = each.at_start + grown + noise[which] * rng.standard_normal(which.size)
         value = np.where((state == _WARNING) & ~np.isnan(warn), np.maximum(value, warn * OVER), value)
         value = np.where((state == _CRITICAL) & ~np.isnan(crit), np.maximum(value, crit * OVER), value)
         return np.round(value, 6)

@@ -9,13 +9,12 @@ import numpy as np
 from scale0.history.events.clients import ClientJoined
 from scale0.pipeline.time_ranges import HOUR_US, MINUTE_US, SECOND_US
 from simulator.history import randomness
-from simulator.history.event_columns import data_text
 from simulator.history.plan import FRONTEND_MINUTES
 from simulator.history.rows import Array, Lexicon, Rows, join, make
-from simulator.history.single_events import sessions_of
+from simulator.history.single_events import data_text, sessions_of
 
 if TYPE_CHECKING:
-    from simulator.history.script import Boot, Lives, Script
+    from simulator.history.script import Boot, Script, SourceUptimes
 
 HEARTBEATS: Final = 12
 """Per minute."""
@@ -31,9 +30,9 @@ PEAK_HOUR: Final = 12.0
 class ClientMaker:
     """Generates events of sources and clients, slice by slice."""
 
-    def __init__(self, script: Script, lives: Lives, lexicon: Lexicon) -> None:
+    def __init__(self, script: Script, uptimes: SourceUptimes, lexicon: Lexicon) -> None:
         plan = script.plan
-        self._script, self._lives, self._lexicon = script, lives, lexicon
+        self._script, self._uptimes, self._lexicon = script, uptimes, lexicon
         self._sources = lexicon.numbers(list(plan.sources))
         self._rhythm = randomness.Rhythm(
             np.array([plan.frontend_sessions]), np.array([PEAK_HOUR]), plan.start_us, plan.end_us
@@ -44,13 +43,13 @@ class ClientMaker:
 
     def make(self, slice_number: int, from_us: int, to_us: int) -> Rows:
         """All events of the slice; sessions that begin in it may end later."""
-        dice = randomness.dice_of(self._script.plan.seed, randomness.CLIENTS, slice_number + 1)
+        rng = randomness.rng_for(self._script.plan.seed, randomness.CLIENTS, slice_number + 1)
         parts = [
             self._alive(source, boot, from_us, to_us)
             for source, boots in enumerate(self._script.boots)
             for boot in boots
         ]
-        return join([*parts, self._seen(from_us, to_us, dice), self._frontends(from_us, to_us, dice)])
+        return join([*parts, self._seen(from_us, to_us, rng), self._frontends(from_us, to_us, rng)])
 
     def _alive(self, source: int, boot: Boot, from_us: int, to_us: int) -> Rows:
         """Every minute of a boot; a Helen starts with one."""
@@ -58,7 +57,7 @@ class ClientMaker:
         time = _ticks(boot.start_us + (0 if is_helen else MINUTE_US), min(boot.end_us, to_us), from_us)
         return make(time, source=source, kind=self._lexicon.number("source.alive"), identity=self._sources[source])
 
-    def _seen(self, from_us: int, to_us: int, dice: np.random.Generator) -> Rows:
+    def _seen(self, from_us: int, to_us: int, rng: np.random.Generator) -> Rows:
         every = self._script.plan.seen_minutes
         times, names, sources = [], [], []
         for n, backend in enumerate(self._script.backends):
@@ -70,12 +69,12 @@ class ClientMaker:
                     sources.append(np.full(time.size, backend.broker, np.int8))
         if not times:
             return join([])
-        return self._heard(np.concatenate(times), np.concatenate(names), np.concatenate(sources), every, dice)
+        return self._heard(np.concatenate(times), np.concatenate(names), np.concatenate(sources), every, rng)
 
-    def _heard(self, time: Array, name: Array, source: Array, every: int, dice: np.random.Generator) -> Rows:
+    def _heard(self, time: Array, name: Array, source: Array, every: int, rng: np.random.Generator) -> Rows:
         """Heartbeats of a minute: with longer intervals there are fewer."""
-        missed = dice.random(time.size) < 0.01
-        gap = BEAT_SECONDS + dice.exponential(0.05, time.size) + np.where(missed, BEAT_SECONDS, 0.0)
+        missed = rng.random(time.size) < 0.01
+        gap = BEAT_SECONDS + rng.exponential(0.05, time.size) + np.where(missed, BEAT_SECONDS, 0.0)
         return make(
             time,
             source=source,
@@ -85,18 +84,18 @@ class ClientMaker:
             seconds=np.round(gap * every, 6),
         )
 
-    def _frontends(self, from_us: int, to_us: int, dice: np.random.Generator) -> Rows:
-        _, begins = self._rhythm.draw(from_us, to_us, dice)
-        front = dice.integers(0, self._fronts.size, begins.size)
+    def _frontends(self, from_us: int, to_us: int, rng: np.random.Generator) -> Rows:
+        _, begins = self._rhythm.draw(from_us, to_us, rng)
+        front = rng.integers(0, self._fronts.size, begins.size)
         source = front % self._script.plan.brokers
-        length = randomness.microseconds(dice.exponential(FRONTEND_MINUTES * 60.0, begins.size))
+        length = randomness.microseconds(rng.exponential(FRONTEND_MINUTES * 60.0, begins.size))
         ends = begins + np.clip(length, SHORTEST_US, LONGEST_US)
-        up = np.flatnonzero(self._lives.is_up(source, begins))
+        up = np.flatnonzero(self._uptimes.is_up(source, begins))
         front, source, begins, ends = front[up], source[up], begins[up], ends[up]
-        is_lost = dice.random(up.size) < LOST_SHARE
+        is_lost = rng.random(up.size) < LOST_SHARE
         recorded = ends + np.where(is_lost, PATIENCE_US, 0)
         # A session whose broker ends first has no end of its own.
-        ended = np.flatnonzero(self._lives.is_up(source, recorded) & self._same_boot(source, begins, recorded))
+        ended = np.flatnonzero(self._uptimes.is_up(source, recorded) & self._same_boot(source, begins, recorded))
         kinds = self._lexicon.numbers(["client.left", "client.lost"])
         joined = make(
             begins,
@@ -113,22 +112,22 @@ class ClientMaker:
             identity=self._fronts[front[ended]],
             data=self._front_data,
         )
-        return join([joined, gone, self._fronts_seen(front, source, begins, ends, dice)])
+        return join([joined, gone, self._fronts_seen(front, source, begins, ends, rng)])
 
-    def _fronts_seen(self, front: Array, source: Array, begins: Array, ends: Array, dice: np.random.Generator) -> Rows:
+    def _fronts_seen(self, front: Array, source: Array, begins: Array, ends: Array, rng: np.random.Generator) -> Rows:
         minutes = (ends - begins) // MINUTE_US
         which = np.repeat(np.arange(front.size), minutes)
         number = np.arange(which.size) - np.repeat(np.cumsum(minutes) - minutes, minutes) + 1
         time = begins[which] + number * MINUTE_US - 1
         source = source[which]
-        seen = np.flatnonzero(self._lives.is_up(source, time) & self._same_boot(source, begins[which], time))
-        return self._heard(time[seen], self._fronts[front[which[seen]]], source[seen], 1, dice)
+        seen = np.flatnonzero(self._uptimes.is_up(source, time) & self._same_boot(source, begins[which], time))
+        return self._heard(time[seen], self._fronts[front[which[seen]]], source[seen], 1, rng)
 
     def _same_boot(self, source: Array, first: Array, second: Array) -> Array:
         same = np.zeros(first.size, bool)
         for each in range(self._script.plan.brokers):
             which = np.flatnonzero(source == each)
-            same[which] = self._lives.boot_of(each, first[which]) == self._lives.boot_of(each, second[which])
+            same[which] = self._uptimes.boot_of(each, first[which]) == self._uptimes.boot_of(each, second[which])
         return same
 
 

@@ -79,9 +79,9 @@ class Columns:
             flat[starts[which, None] + letters] = self._heads[self._head_starts[head[which], None] + letters]
         tail = starts + heads
         tasks = np.flatnonzero(form == TASK_REF)
-        for place, shift in enumerate((32, 16, 0)):
+        for position, shift in enumerate((32, 16, 0)):
             four = _HEX4[(number[tasks] >> shift) & 0xFFFF]
-            flat[tail[tasks, None] + (np.arange(4) + 4 * place)] = four
+            flat[tail[tasks, None] + (np.arange(4) + 4 * position)] = four
         for which, base in ((spooled, 10), (asked, 16)):
             _write_digits(flat, tail[which], number[which], digits[which], base)
         offsets = np.concatenate([[0], ends]).astype(np.int32)
@@ -102,11 +102,11 @@ def _digits(number: Array, base: int) -> Array:
 
 def _write_digits(flat: Array, starts: Array, number: Array, digits: Array, base: int) -> None:
     rest = number.copy()
-    place = digits - 1
+    position = digits - 1
     while rest.size:
-        flat[starts + place] = _HEX[rest % base]
-        more = np.flatnonzero(place > 0)
-        rest, starts, place = rest[more] // base, starts[more], place[more] - 1
+        flat[starts + position] = _HEX[rest % base]
+        more = np.flatnonzero(position > 0)
+        rest, starts, position = rest[more] // base, starts[more], position[more] - 1
 
 
 def _lists(lengths: Array, has: Array, elements: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -120,9 +120,9 @@ def _histograms(rows: Rows, buckets: Buckets) -> pa.Array:
     has = rows.histogram_length != NULL
     lengths = rows.histogram_length[has].astype(np.int64)
     ends = np.cumsum(lengths)
-    place = np.repeat(rows.histogram_start[has] - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
+    position = np.repeat(rows.histogram_start[has] - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
     struct = HISTOGRAM.value_type
-    arrays = [pa.array(buckets.bucket[place]), pa.array(buckets.counts[place])]
+    arrays = [pa.array(buckets.bucket[position]), pa.array(buckets.counts[position])]
     return _lists(rows.histogram_length, has, pa.StructArray.from_arrays(arrays, fields=list(struct)), HISTOGRAM)
 
 

@@ -71,7 +71,7 @@ class Day(click.ParamType[datetime]):
 )
 @click.option("--start", type=Day(), default=None, help="First day, UTC.  [default: 2026-01-05]")
 @json_option
-def synth(events: int, days: int, seed: int, out: Path, start: datetime | None, wants_json: bool) -> None:
+def generate_history(events: int, days: int, seed: int, out: Path, start: datetime | None, wants_json: bool) -> None:
     """Generate a synthetic history with known truths, as segments in DIR.
 
     The truths are outages, a slow release, a filling disk, a flapping check, a lost segment, a restored old disk and
@@ -111,12 +111,12 @@ def synth(events: int, days: int, seed: int, out: Path, start: datetime | None, 
 
 def _written(events: int, days: int, seed: int, out: Path, start: datetime | None) -> Truths:
     """Generate the history, with a progress bar on a terminal."""
-    from simulator.history import synth as write
+    from simulator.history import generate
 
     if out.exists() and not out.is_dir():
         raise errors.CommandError(f"{out} is a file", "choose a directory with --out", errors.USAGE)
     if not sys.stderr.isatty():
-        return write(events=events, days=days, seed=seed, out=out, start=start)
+        return generate(events=events, days=days, seed=seed, out=out, start=start)
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -127,7 +127,7 @@ def _written(events: int, days: int, seed: int, out: Path, start: datetime | Non
         def moved(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return write(events=events, days=days, seed=seed, out=out, start=start, progress=moved)
+        return generate(events=events, days=days, seed=seed, out=out, start=start, progress=moved)
 
 
 def _show(found: Truths, out: Path) -> None:

@@ -16,15 +16,13 @@ from simulator.history import truths as facts
 from simulator.history.checks import CheckMaker
 from simulator.history.clients import ClientMaker
 from simulator.history.columns import Columns
-from simulator.history.event_columns import rows_of
 from simulator.history.plan import DEFAULT_START_US, make_plan
 from simulator.history.requests import RequestMaker
 from simulator.history.rows import Buckets, Lexicon, Rows, empty, join, take
-from simulator.history.script import Lives, Script
+from simulator.history.script import Script, SourceUptimes
 from simulator.history.script_builder import plant
-from simulator.history.single_events import all_lines
-from simulator.history.source import Desk, pieces
-from simulator.history.source_truths import settled
+from simulator.history.single_events import all_single_events, rows_of
+from simulator.history.source import SourceNumbering, exact_truths, pieces
 from simulator.history.tasks import TaskMaker
 from simulator.history.truths import Counts, Truths
 
@@ -38,7 +36,7 @@ class NotEmpty(ValueError):
     """The directory is not empty."""
 
 
-def synth(
+def generate(
     *,
     events: int,
     days: int,
@@ -70,15 +68,15 @@ class _History:
     def __init__(self, script: Script, out: Path, progress: Callable[[int, int], None]) -> None:
         self._script, self._out, self._progress = script, out, progress
         self._lexicon = lexicon = Lexicon()
-        self._lives = lives = Lives(script.boots)
-        self._tasks = TaskMaker(script, lives, lexicon)
-        self._requests = RequestMaker(script, lives, lexicon)
-        self._clients = ClientMaker(script, lives, lexicon)
-        self._checks = CheckMaker(script, lives, lexicon)
-        lines = rows_of(all_lines(script), lexicon)
-        self._lines = take(lines, lives.is_up(lines.source, lines.time))
+        self._uptimes = uptimes = SourceUptimes(script.boots)
+        self._tasks = TaskMaker(script, uptimes, lexicon)
+        self._requests = RequestMaker(script, uptimes, lexicon)
+        self._clients = ClientMaker(script, uptimes, lexicon)
+        self._checks = CheckMaker(script, uptimes, lexicon)
+        single_events = rows_of(all_single_events(script), lexicon)
+        self._single_events = take(single_events, uptimes.is_up(single_events.source, single_events.time))
         self._later = empty()
-        self._desks = [Desk(number, script) for number in range(len(script.plan.sources))]
+        self._numberings = [SourceNumbering(number, script) for number in range(len(script.plan.sources))]
         self._written = 0
         self._segments = 0
         self._kinds = np.zeros(0, np.int64)
@@ -89,20 +87,20 @@ class _History:
             to_us = from_us + plan.slice_us
             rows, buckets = self._made(number, from_us, to_us)
             columns = Columns(plan.sources, self._lexicon.texts, plan.checks)
-            for desk in self._desks:
-                which = np.flatnonzero(rows.source == desk.source)
+            for numbering in self._numberings:
+                which = np.flatnonzero(rows.source == numbering.source)
                 order = which[np.argsort(rows.time[which], kind="stable")]
-                self._write_source(desk, take(rows, order), buckets, columns)
+                self._write_source(numbering, take(rows, order), buckets, columns)
 
     def _made(self, number: int, from_us: int, to_us: int) -> tuple[Rows, Buckets]:
         """The events recorded in the slice; later ones are kept. Single events come first: a boot begins with its
         start.
         """
-        lines = self._lines
-        told = take(lines, (lines.time >= from_us) & (lines.time < to_us))
+        single_events = self._single_events
+        recorded = take(single_events, (single_events.time >= from_us) & (single_events.time < to_us))
         requests, buckets = self._requests.make(number, from_us, to_us)
         many = [maker.make(number, from_us, to_us) for maker in (self._clients, self._tasks, self._checks)]
-        rows = join([told, self._later, requests, *many])
+        rows = join([recorded, self._later, requests, *many])
         is_later = rows.time >= to_us
         self._later = take(rows, is_later & (rows.time < self._script.plan.end_us))
         return self._stepped(take(rows, ~is_later)), buckets
@@ -115,16 +113,16 @@ class _History:
             time = np.where(waits, step.from_us, time)
         return rows._replace(time=time, at=np.minimum(rows.at, time))
 
-    def _write_source(self, desk: Desk, rows: Rows, buckets: Buckets, columns: Columns) -> None:
-        boots = self._lives.boot_of(desk.source, rows.time)
-        for first, end in pieces(boots, desk.boots, rows.time):
+    def _write_source(self, numbering: SourceNumbering, rows: Rows, buckets: Buckets, columns: Columns) -> None:
+        boots = self._uptimes.boot_of(numbering.source, rows.time)
+        for first, end in pieces(boots, numbering.boots, rows.time):
             part = take(rows, np.arange(first, end))
             number = int(boots[first])
-            boot = desk.boots[number].start_us
-            first_seq = desk.number(number, part.time)
-            if desk.is_lost(number, part.time):
+            boot = numbering.boots[number].start_us
+            first_seq = numbering.number(number, part.time)
+            if numbering.is_lost(number, part.time):
                 continue
-            segment = names.Segment(desk.name, boot, first_seq, first_seq + end - first - 1)
+            segment = names.Segment(numbering.name, boot, first_seq, first_seq + end - first - 1)
             folder = self._out / names.folder_of(names.day_at(int(part.time[-1]) / SECOND_US))
             folder.mkdir(exist_ok=True)
             arrow.write(columns.table(part, buckets, boot, first_seq), folder / names.name_of(segment))
@@ -140,7 +138,7 @@ class _History:
 
     def truths(self) -> Truths:
         plan = self._script.plan
-        sources = [desk.facts() for desk in self._desks]
+        sources = [numbering.facts() for numbering in self._numberings]
         kinds = {self._lexicon.texts[n]: int(count) for n, count in enumerate(self._kinds.tolist()) if count}
         return Truths(
             form=facts.FORM,
@@ -155,5 +153,5 @@ class _History:
             sources=sources,
             agents=plan.agents,
             checks=plan.agents * len(plan.checks),
-            truths=settled(self._script, sources),
+            truths=exact_truths(self._script, sources),
         )

@@ -29,7 +29,7 @@ _EPOCH_WEEKDAY: Final = 3
 """1970 began on a Thursday."""
 
 
-def dice_of(seed: int, stream: int, slice_number: int = 0) -> np.random.Generator:
+def rng_for(seed: int, stream: int, slice_number: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, stream, slice_number]))
 
 
@@ -53,14 +53,14 @@ class Rhythm:
         self._rates = expected / total
         self._peaks = peak_hours
 
-    def draw(self, from_us: int, to_us: int, dice: np.random.Generator) -> tuple[Array, Array]:
+    def draw(self, from_us: int, to_us: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draw events in [from_us, to_us): the index of each and its time, in no order."""
         minutes = np.arange(from_us, to_us, MINUTE_US)
         means = self._rates[:, None] * weight(minutes[None, :], self._peaks[:, None])
-        counts = dice.poisson(means)
+        counts = rng.poisson(means)
         which = np.repeat(np.arange(len(self._rates)), counts.sum(axis=1))
         starts = np.repeat(np.tile(minutes, len(self._rates)), counts.ravel())
-        return which, starts + dice.integers(0, MINUTE_US, starts.size)
+        return which, starts + rng.integers(0, MINUTE_US, starts.size)
 
 
 def microseconds(seconds: Array) -> Array:

@@ -159,14 +159,14 @@ class Script(NamedTuple):
         return self.plan.brokers + (agent + 1) % self.plan.helens
 
 
-class Lives:
+class SourceUptimes:
     """When sources record, vectorised."""
 
     __slots__ = ("_ends", "_starts")
 
     def __init__(self, boots: tuple[tuple[Boot, ...], ...]) -> None:
-        self._starts = [np.array([boot.start_us for boot in lives], np.int64) for lives in boots]
-        self._ends = [np.array([boot.end_us for boot in lives], np.int64) for lives in boots]
+        self._starts = [np.array([boot.start_us for boot in uptimes], np.int64) for uptimes in boots]
+        self._ends = [np.array([boot.end_us for boot in uptimes], np.int64) for uptimes in boots]
 
     def boot_of(self, source: int, time: Array) -> Array:
         """The number of the boot at an instant, or of the last one before it."""

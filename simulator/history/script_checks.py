@@ -16,8 +16,8 @@ from simulator.history.script import Absence, Downtime, Episode, Filling, Schedu
 from simulator.history.truths import Truth
 
 if TYPE_CHECKING:
-    from simulator.history.calendar import Calendar
     from simulator.history.plan import Plan
+    from simulator.history.script_builder import Calendar
 
 CRITICAL: Final = "critical"
 FLAPPING: Final = "flapping"
@@ -44,17 +44,15 @@ class Monitoring(NamedTuple):
     truths: list[Truth]
 
 
-class _Garden:
+class _CheckPlanner:
     """Assigns each agent at most one truth."""
 
-    def __init__(self, plan: Plan, calendar: Calendar, dice: np.random.Generator) -> None:
-        self.plan, self.calendar, self.dice = plan, calendar, dice
+    def __init__(self, plan: Plan, calendar: Calendar, rng: np.random.Generator) -> None:
+        self.plan, self.calendar, self.rng = plan, calendar, rng
         interval_us = np.array([check.interval_seconds * SECOND_US for check in plan.checks] * plan.agents, np.int64)
-        phase_us = (
-            plan.start_us + SECOND_US * 30 + (dice.random(interval_us.size) * (interval_us - 60)).astype(np.int64)
-        )
+        phase_us = plan.start_us + SECOND_US * 30 + (rng.random(interval_us.size) * (interval_us - 60)).astype(np.int64)
         self.schedule = Schedule(len(plan.checks), phase_us, interval_us)
-        self.free = [int(n) for n in dice.permutation(plan.agents)[: plan.counts.agents]]
+        self.free = [int(n) for n in rng.permutation(plan.agents)[: plan.counts.agents]]
         self.episodes: list[Episode] = []
         self.downtimes: list[Downtime] = []
         self.absences: list[Absence] = []
@@ -74,9 +72,9 @@ class _Garden:
         pair = agent * self.schedule.checks + vocabulary.LOAD
         interval_us = int(self.schedule.interval_us[pair])
         results = max(results, -(-least_us // interval_us))
-        results += int(self.dice.integers(0, 1 + results // 4))
+        results += int(self.rng.integers(0, 1 + results // 4))
         helens = self.helens(agent) if kind == truths.CRITICAL_IN_DOWNTIME else ()
-        start_us = self.calendar.place((results + 3) * interval_us, (agent_name(agent),), helens)
+        start_us = self.calendar.slot((results + 3) * interval_us, (agent_name(agent),), helens)
         first = self.schedule.number_after(pair, start_us) + 1
         episode = Episode(pair, first, first + results, what)
         from_us, to_us = (self.schedule.one_us(pair, number) for number in (first, first + results))
@@ -97,82 +95,82 @@ def agent_name(agent: int) -> str:
     return f"agent-{agent + 1:04d}"
 
 
-def plant_checks(plan: Plan, calendar: Calendar, dice: np.random.Generator) -> Monitoring:
-    garden = _Garden(plan, calendar, dice)
+def plant_checks(plan: Plan, calendar: Calendar, rng: np.random.Generator) -> Monitoring:
+    planner = _CheckPlanner(plan, calendar, rng)
     counts = plan.counts
     for _ in range(counts.agents_cut_off):
-        _absence(garden, truths.AGENT_CUT_OFF)
+        _absence(planner, truths.AGENT_CUT_OFF)
     for _ in range(counts.agent_outages):
-        _absence(garden, truths.AGENT_OUTAGE)
+        _absence(planner, truths.AGENT_OUTAGE)
     for n in range(counts.critical_checks + counts.criticals_in_downtime):
-        _critical(garden, n < counts.criticals_in_downtime)
+        _critical(planner, n < counts.criticals_in_downtime)
     for _ in range(counts.flapping_checks):
-        garden.episode(truths.FLAPPING_CHECK, FLAPPING, MIN_FLAPPING_RESULTS, 3 * HOUR_US)
+        planner.episode(truths.FLAPPING_CHECK, FLAPPING, MIN_FLAPPING_RESULTS, 3 * HOUR_US)
     for _ in range(counts.silent_checks):
-        _silent(garden)
+        _silent(planner)
     for _ in range(counts.filling_disks):
-        _filling(garden)
+        _filling(planner)
     return Monitoring(
-        garden.schedule,
-        tuple(garden.episodes),
-        tuple(garden.downtimes),
-        tuple(garden.absences),
-        tuple(garden.fillings),
-        garden.truths,
+        planner.schedule,
+        tuple(planner.episodes),
+        tuple(planner.downtimes),
+        tuple(planner.absences),
+        tuple(planner.fillings),
+        planner.truths,
     )
 
 
-def _critical(garden: _Garden, in_downtime: bool) -> None:
+def _critical(planner: _CheckPlanner, in_downtime: bool) -> None:
     kind = truths.CRITICAL_IN_DOWNTIME if in_downtime else truths.CRITICAL_CHECK
-    episode, truth = garden.episode(kind, CRITICAL, MIN_CRITICAL_RESULTS, HOUR_US)
-    check = garden.plan.checks[vocabulary.LOAD]
-    hard_us = garden.schedule.one_us(episode.pair, episode.first + check.max_attempts - 1)
-    garden.add(truth, hard_us=hard_us, max_attempts=check.max_attempts)
+    episode, truth = planner.episode(kind, CRITICAL, MIN_CRITICAL_RESULTS, HOUR_US)
+    check = planner.plan.checks[vocabulary.LOAD]
+    hard_us = planner.schedule.one_us(episode.pair, episode.first + check.max_attempts - 1)
+    planner.add(truth, hard_us=hard_us, max_attempts=check.max_attempts)
     if in_downtime:
-        agent = episode.pair // garden.schedule.checks
-        ref = f"downtime-{int(garden.dice.integers(2**32)):08x}"
+        agent = episode.pair // planner.schedule.checks
+        ref = f"downtime-{int(planner.rng.integers(2**32)):08x}"
         from_us, to_us = truth.from_us - 5 * MINUTE_US, truth.to_us + 5 * MINUTE_US
-        garden.downtimes.append(Downtime(ref, agent, check.name, from_us, to_us))
-        garden.add(garden.truths[-1], ref=ref, downtime_from_us=from_us, downtime_to_us=to_us)
+        planner.downtimes.append(Downtime(ref, agent, check.name, from_us, to_us))
+        planner.add(planner.truths[-1], ref=ref, downtime_from_us=from_us, downtime_to_us=to_us)
 
 
-def _silent(garden: _Garden) -> None:
+def _silent(planner: _CheckPlanner) -> None:
     """The check is unobserved from the end of the last result's validity to the next result."""
-    episode, truth = garden.episode(truths.SILENT_CHECK, SILENT, MIN_SILENT_RESULTS, 2 * HOUR_US)
-    check = garden.plan.checks[vocabulary.LOAD]
-    last_us = garden.schedule.one_us(episode.pair, episode.first - 1)
+    episode, truth = planner.episode(truths.SILENT_CHECK, SILENT, MIN_SILENT_RESULTS, 2 * HOUR_US)
+    check = planner.plan.checks[vocabulary.LOAD]
+    last_us = planner.schedule.one_us(episode.pair, episode.first - 1)
     vouched_us = last_us + (check.interval_seconds + check.timeout_seconds) * SECOND_US
-    garden.add(truth, last_us=last_us, unobserved_from_us=vouched_us, unobserved_to_us=truth.to_us)
+    planner.add(truth, last_us=last_us, unobserved_from_us=vouched_us, unobserved_to_us=truth.to_us)
 
 
-def _absence(garden: _Garden, kind: str) -> None:
-    agent = garden.free.pop()
+def _absence(planner: _CheckPlanner, kind: str) -> None:
+    agent = planner.free.pop()
     is_cut_off = kind == truths.AGENT_CUT_OFF
-    pairs = slice(agent * garden.schedule.checks, (agent + 1) * garden.schedule.checks)
-    shortest_us = int(garden.schedule.interval_us[pairs].min())
+    pairs = slice(agent * planner.schedule.checks, (agent + 1) * planner.schedule.checks)
+    shortest_us = int(planner.schedule.interval_us[pairs].min())
     length_us = max(OUTAGE_RESULTS * shortest_us, (3 if is_cut_off else 1) * HOUR_US)
-    length_us += int(garden.dice.integers(HOUR_US))
-    helens = garden.plan.sources[garden.plan.brokers :] if is_cut_off else garden.helens(agent)
+    length_us += int(planner.rng.integers(HOUR_US))
+    helens = planner.plan.sources[planner.plan.brokers :] if is_cut_off else planner.helens(agent)
     # An agent that was cut off has another Helen afterwards: nothing else may happen to it later.
-    start_us = garden.calendar.place(length_us, (agent_name(agent),), helens)
-    garden.absences.append(Absence(agent, start_us, start_us + length_us, is_cut_off))
-    helen = garden.helens(agent)[0]
+    start_us = planner.calendar.slot(length_us, (agent_name(agent),), helens)
+    planner.absences.append(Absence(agent, start_us, start_us + length_us, is_cut_off))
+    helen = planner.helens(agent)[0]
     facts: dict[str, Any] = {"helen": helen}
     if is_cut_off:
         facts["then"] = next(name for name in helens if name != helen)
         facts["recorded_twice"] = DUPLICATES
-    garden.truths.append(Truth(kind, "agent", agent_name(agent), start_us, start_us + length_us, facts))
+    planner.truths.append(Truth(kind, "agent", agent_name(agent), start_us, start_us + length_us, facts))
 
 
-def _filling(garden: _Garden) -> None:
-    plan = garden.plan
-    agent = garden.free.pop()
-    pair = agent * garden.schedule.checks + vocabulary.DISK
+def _filling(planner: _CheckPlanner) -> None:
+    plan = planner.plan
+    agent = planner.free.pop()
+    pair = agent * planner.schedule.checks + vocabulary.DISK
     metric = plan.checks[vocabulary.DISK].metrics[0]
     limit = float(metric.max or 0.0)
-    full_us = plan.end_us + int(garden.dice.uniform(*FULL_DAYS) * DAY_US)
+    full_us = plan.end_us + int(planner.rng.uniform(*FULL_DAYS) * DAY_US)
     per_us = limit * (1.0 - FULL_FROM) / (full_us - plan.start_us)
-    garden.fillings.append(Filling(pair, limit * FULL_FROM, per_us))
+    planner.fillings.append(Filling(pair, limit * FULL_FROM, per_us))
     subject = f"{agent_name(agent)}/{plan.checks[vocabulary.DISK].name}"
     facts = {"metric": metric.name, "limit": limit, "per_day": per_us * DAY_US, "exhausted_us": full_us}
-    garden.truths.append(Truth(truths.FILLING_DISK, "check", subject, plan.start_us, plan.end_us, facts))
+    planner.truths.append(Truth(truths.FILLING_DISK, "check", subject, plan.start_us, plan.end_us, facts))

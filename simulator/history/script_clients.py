@@ -14,8 +14,8 @@ from simulator.history.truths import Truth
 if TYPE_CHECKING:
     import numpy as np
 
-    from simulator.history.calendar import Calendar
     from simulator.history.plan import Plan
+    from simulator.history.script_builder import Calendar
 
 SLOW_FACTOR: Final = 3.0
 FAILED_SHARE: Final = 0.4
@@ -37,19 +37,19 @@ class Clients(NamedTuple):
     truths: list[Truth]
 
 
-def plant_clients(plan: Plan, calendar: Calendar, dice: np.random.Generator) -> Clients:
+def plant_clients(plan: Plan, calendar: Calendar, rng: np.random.Generator) -> Clients:
     """Nodes are distributed over the brokers; each exclusive service has one backend."""
     found: list[Truth] = []
     nodes = _nodes(plan)
     for n in range(plan.counts.deploys):
-        _deploy(plan, nodes, n % len(nodes), calendar, dice, found)
+        _deploy(plan, nodes, n % len(nodes), calendar, rng, found)
     for n in range(plan.counts.replaced_clients):
         _moment(plan, nodes, (n + 1) % len(nodes), truths.CLIENT_REPLACED, calendar, found)
     for n in range(plan.counts.changed_clients):
         _moment(plan, nodes, (n + 2) % len(nodes), truths.CLIENT_CHANGED, calendar, found)
-    own = [_solo(plan, n, calendar, dice, found) for n in range(plan.counts.backend_outages)]
+    own = [_solo(plan, n, calendar, rng, found) for n in range(plan.counts.backend_outages)]
     quiet = [_quiet(plan, n, found) for n in range(plan.counts.quiet_services)]
-    releases = _releases(plan, calendar, dice, found)
+    releases = _releases(plan, calendar, rng, found)
     return Clients((*nodes, *own, *quiet), releases, found)
 
 
@@ -67,18 +67,18 @@ def _nodes(plan: Plan) -> list[Backend]:
 
 
 def _deploy(
-    plan: Plan, nodes: list[Backend], n: int, calendar: Calendar, dice: np.random.Generator, found: list[Truth]
+    plan: Plan, nodes: list[Backend], n: int, calendar: Calendar, rng: np.random.Generator, found: list[Truth]
 ) -> None:
     node = nodes[n]
-    length_us = int(dice.integers(MINUTE_US, 3 * MINUTE_US))
-    start_us = calendar.place(length_us, (node.name,), (plan.sources[node.broker],))
+    length_us = int(rng.integers(MINUTE_US, 3 * MINUTE_US))
+    start_us = calendar.slot(length_us, (node.name,), (plan.sources[node.broker],))
     nodes[n] = node._replace(gaps=(*node.gaps, Gap(start_us, start_us + length_us, is_left=True)))
     found.append(Truth(truths.DEPLOY, "client", node.name, start_us, start_us + length_us))
 
 
 def _moment(plan: Plan, nodes: list[Backend], n: int, kind: str, calendar: Calendar, found: list[Truth]) -> None:
     node = nodes[n]
-    us = calendar.place(SECOND_US, (node.name,), (plan.sources[node.broker],))
+    us = calendar.slot(SECOND_US, (node.name,), (plan.sources[node.broker],))
     if kind == truths.CLIENT_REPLACED:
         nodes[n] = node._replace(replaced_us=us)
     else:
@@ -86,14 +86,14 @@ def _moment(plan: Plan, nodes: list[Backend], n: int, kind: str, calendar: Calen
     found.append(Truth(kind, "client", node.name, us, us))
 
 
-def _solo(plan: Plan, n: int, calendar: Calendar, dice: np.random.Generator, found: list[Truth]) -> Backend:
+def _solo(plan: Plan, n: int, calendar: Calendar, rng: np.random.Generator, found: list[Truth]) -> Backend:
     """A backend that alone offers its service, and its outage: from its last sign of life to its return."""
-    word = vocabulary.SOLO_SERVICES[n % len(vocabulary.SOLO_SERVICES)]
+    base_name = vocabulary.SOLO_SERVICES[n % len(vocabulary.SOLO_SERVICES)]
     turn = n // len(vocabulary.SOLO_SERVICES)
-    service = word if not turn else f"{word}-{turn + 1}"
+    service = base_name if not turn else f"{base_name}-{turn + 1}"
     name, broker = f"{service.replace('.', '-')}-1", n % plan.brokers
-    length_us = int(dice.integers(25 * MINUTE_US, 70 * MINUTE_US))
-    start_us = calendar.place(length_us, (name,), (plan.sources[broker],))
+    length_us = int(rng.integers(25 * MINUTE_US, 70 * MINUTE_US))
+    start_us = calendar.slot(length_us, (name,), (plan.sources[broker],))
     facts = {"service": service, "broker": plan.sources[broker]}
     found.append(Truth(truths.BACKEND_OUTAGE, "client", name, start_us, start_us + length_us, facts))
     gap = Gap(start_us, start_us + length_us, is_left=False)
@@ -107,7 +107,7 @@ def _quiet(plan: Plan, n: int, found: list[Truth]) -> Backend:
     return Backend(f"{service.replace('.', '-')}-1", n % plan.brokers, (service,), OWN_SLOTS)
 
 
-def _releases(plan: Plan, calendar: Calendar, dice: np.random.Generator, found: list[Truth]) -> tuple[Release, ...]:
+def _releases(plan: Plan, calendar: Calendar, rng: np.random.Generator, found: list[Truth]) -> tuple[Release, ...]:
     """Slow ones stay; failing ones are rolled back after some hours. Each is of another method."""
     counts = plan.counts
     releases = counts.slow_releases + counts.failing_releases
@@ -116,17 +116,17 @@ def _releases(plan: Plan, calendar: Calendar, dice: np.random.Generator, found: 
     is_small = plan.tasks < FEW_TASKS
     busiest = releases if is_small else RELEASED_METHODS
     failed_us = max(FAILED_US, int(FAILED_PART * plan.days * DAY_US)) if is_small else FAILED_US
-    order = [int(n) for n in dice.permutation(busiest)] + list(range(busiest, len(vocabulary.METHODS)))
+    order = [int(n) for n in rng.permutation(busiest)] + list(range(busiest, len(vocabulary.METHODS)))
     out = []
     for _ in range(counts.slow_releases):
         method = order.pop(0)
-        start_us = calendar.place(min(DAY_US, plan.days * DAY_US // 4), (vocabulary.METHODS[method].name,), first=0.5)
+        start_us = calendar.slot(min(DAY_US, plan.days * DAY_US // 4), (vocabulary.METHODS[method].name,), first=0.5)
         out.append(Release(method, start_us, plan.end_us, run_factor=SLOW_FACTOR))
         name = vocabulary.METHODS[method].name
         found.append(Truth(truths.SLOW_RELEASE, "method", name, start_us, plan.end_us, {"run_factor": SLOW_FACTOR}))
     for _ in range(counts.failing_releases):
         method = order.pop(0)
-        start_us = calendar.place(failed_us, (vocabulary.METHODS[method].name,), first=0.5)
+        start_us = calendar.slot(failed_us, (vocabulary.METHODS[method].name,), first=0.5)
         out.append(Release(method, start_us, start_us + failed_us, failed_share=FAILED_SHARE))
         name, ends_us = vocabulary.METHODS[method].name, start_us + failed_us
         found.append(Truth(truths.FAILING_RELEASE, "method", name, start_us, ends_us, {"failed_share": FAILED_SHARE}))

@@ -6,7 +6,10 @@ the JSON text of the journal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
 
 from scale0.history.events.changes import ConfigChanged, ManagementCommanded
 from scale0.history.events.checks import CheckAnswered, DowntimeEnded, DowntimeStarted
@@ -24,14 +27,66 @@ from scale0.history.events.sources import (
 from scale0.kernel import codes
 from scale0.pipeline.time_ranges import HOUR_US, MINUTE_US, SECOND_US
 from simulator.history import randomness, vocabulary
-from simulator.history.event_columns import Line, line
+from simulator.history.rows import NO_REF, NULL, NULL_CODE, TEXT_REF, Lexicon, Rows, make
 from simulator.history.script_clients import MORE_SLOTS
 from simulator.history.script_sources import back_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from scale0.history.events.columns import Event
     from simulator.history.script import Script
+
+_to_json: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class SingleEvent(NamedTuple):
+    """An event with its recording time and source."""
+
+    time: int
+    source: int
+    row: EventRow
+
+
+def single_event(time: int, source: int, event: Event) -> SingleEvent:
+    return SingleEvent(time, source, event.row())
+
+
+def data_text(row: EventRow) -> str:
+    """A row's data as the journal stores it."""
+    return _to_json(row.data).decode()
+
+
+def rows_of(lines: Sequence[SingleEvent], lexicon: Lexicon) -> Rows:
+    """These events as rows; they have no histograms or metrics."""
+    rows = [each.row for each in lines]
+
+    def texts(values: list[str | None]) -> Any:
+        return np.array([NULL if text is None else lexicon.number(text) for text in values], np.int32)
+
+    def numbers(values: list[Any], missing: Any, kind: Any) -> Any:
+        return np.array([missing if value is None else value for value in values], kind)
+
+    time = np.array([each.time for each in lines], np.int64)
+    at = [each.time if each.row.at is None else round(each.row.at * SECOND_US) for each in lines]
+    return make(
+        time,
+        source=np.array([each.source for each in lines], np.int8),
+        at=np.minimum(np.array(at, np.int64), time),
+        kind=texts([row.kind for row in rows]),
+        identity=texts([row.identity for row in rows]),
+        service=texts([row.service for row in rows]),
+        ref_form=np.array([NO_REF if row.ref is None else TEXT_REF for row in rows], np.int8),
+        ref_head=texts([row.ref for row in rows]),
+        attempt=numbers([row.attempt for row in rows], NULL, np.int32),
+        code=numbers([row.code for row in rows], NULL_CODE, np.int32),
+        state=texts([row.state for row in rows]),
+        seconds=numbers([row.seconds for row in rows], np.nan, np.float64),
+        waited=numbers([row.waited for row in rows], np.nan, np.float64),
+        bytes=numbers([row.bytes for row in rows], NULL, np.int64),
+        data=texts([None if row.data is None else data_text(row) for row in rows]),
+    )
+
 
 PATIENCE_US: Final = 15 * SECOND_US
 """From the last sign of life until a client is lost; Helen waits longer."""
@@ -97,8 +152,8 @@ def _spans(script: Script, source: int, number: int, gaps: Spans) -> Spans:
     return spans
 
 
-def all_lines(script: Script) -> list[Line]:
-    lines = [
+def all_single_events(script: Script) -> list[SingleEvent]:
+    events = [
         *_sources(script),
         *_peers(script),
         *_backends(script),
@@ -107,24 +162,24 @@ def all_lines(script: Script) -> list[Line]:
         *_outage_failures(script),
         *_changes(script),
     ]
-    return sorted(lines, key=lambda each: (each.time, each.source))
+    return sorted(events, key=lambda each: (each.time, each.source))
 
 
-def _sources(script: Script) -> Iterator[Line]:
+def _sources(script: Script) -> Iterator[SingleEvent]:
     for source, boots in enumerate(script.boots):
         name, is_broker = script.plan.sources[source], source < script.plan.brokers
         for number, boot in enumerate(boots):
             if is_broker:
-                yield line(boot.start_us, source, BrokerStarted(name, vocabulary.VERSION, number + 1))
+                yield single_event(boot.start_us, source, BrokerStarted(name, vocabulary.VERSION, number + 1))
             if boot.is_stopped:
                 stopped = BrokerStopped(name, "asked to stop") if is_broker else SourceAlive(name)
-                yield line(boot.end_us - 1, source, stopped)
+                yield single_event(boot.end_us - 1, source, stopped)
     for step in script.steps:
         name = script.plan.sources[step.source]
-        yield line(step.from_us, step.source, SourceClockStepped(name, back_seconds(step)))
+        yield single_event(step.from_us, step.source, SourceClockStepped(name, back_seconds(step)))
 
 
-def _peers(script: Script) -> Iterator[Line]:
+def _peers(script: Script) -> Iterator[SingleEvent]:
     """Each broker records the other brokers' ends and starts."""
     names = script.plan.sources
     for source in range(script.plan.brokers):
@@ -133,59 +188,63 @@ def _peers(script: Script) -> Iterator[Line]:
                 continue
             for number, boot in enumerate(script.boots[other]):
                 joined_us = boot.start_us + PEER_US
-                yield line(joined_us, source, PeerJoined(names[other], vocabulary.GROUP, "active"))
+                yield single_event(joined_us, source, PeerJoined(names[other], vocabulary.GROUP, "active"))
                 if number + 1 < len(script.boots[other]):
                     lost = PeerLost(names[other], boot.end_us / SECOND_US, vocabulary.GROUP)
-                    yield line(boot.end_us + PEER_US, source, lost)
+                    yield single_event(boot.end_us + PEER_US, source, lost)
 
 
-def _backends(script: Script) -> Iterator[Line]:
+def _backends(script: Script) -> Iterator[SingleEvent]:
     for number, backend in enumerate(script.backends):
         source, slots = backend.broker, backend.slots
         for begins_us, _ in sessions_of(script, number):
             now = MORE_SLOTS if 0 < backend.changed_us < begins_us else slots
-            yield line(begins_us, source, ClientJoined(backend.name, BACKEND, backend.services, now))
+            yield single_event(begins_us, source, ClientJoined(backend.name, BACKEND, backend.services, now))
         for gap in backend.gaps:
             now = MORE_SLOTS if 0 < backend.changed_us < gap.from_us else slots
             if gap.is_left:
-                yield line(gap.from_us, source, ClientLeft(backend.name, BACKEND, backend.services, now))
+                yield single_event(gap.from_us, source, ClientLeft(backend.name, BACKEND, backend.services, now))
             else:
                 lost = ClientLost(backend.name, gap.from_us / SECOND_US, BACKEND, backend.services, now)
-                yield line(gap.from_us + PATIENCE_US, source, lost)
+                yield single_event(gap.from_us + PATIENCE_US, source, lost)
         if backend.replaced_us:
-            yield line(backend.replaced_us, source, ClientReplaced(backend.name, BACKEND, backend.services, slots))
-            yield line(backend.replaced_us, source, ClientJoined(backend.name, BACKEND, backend.services, slots))
+            yield single_event(
+                backend.replaced_us, source, ClientReplaced(backend.name, BACKEND, backend.services, slots)
+            )
+            yield single_event(
+                backend.replaced_us, source, ClientJoined(backend.name, BACKEND, backend.services, slots)
+            )
         if backend.changed_us:
             changed = ClientChanged(backend.name, BACKEND, backend.services, MORE_SLOTS)
-            yield line(backend.changed_us, source, changed)
+            yield single_event(backend.changed_us, source, changed)
 
 
-def _agents(script: Script) -> Iterator[Line]:
+def _agents(script: Script) -> Iterator[SingleEvent]:
     checks = tuple(sorted(check.name for check in script.plan.checks))
     for agent in range(script.plan.agents):
         name = script.agent_name(agent)
         for source, begins_us, _ in agent_sessions(script, agent):
-            yield line(begins_us, source, ClientJoined(name, AGENT, checks))
+            yield single_event(begins_us, source, ClientJoined(name, AGENT, checks))
     for absence in script.absences:
         name, helen = script.agent_name(absence.agent), script.helen_of(absence.agent)
         lost = ClientLost(name, absence.from_us / SECOND_US, AGENT, checks)
-        yield line(absence.from_us + HELEN_PATIENCE_US, helen, lost)
+        yield single_event(absence.from_us + HELEN_PATIENCE_US, helen, lost)
         if absence.is_cut_off:
             broken_us = absence.to_us + SHORT_US
             again = ClientLost(name, broken_us / SECOND_US, AGENT, checks)
-            yield line(broken_us + HELEN_PATIENCE_US, helen, again)
+            yield single_event(broken_us + HELEN_PATIENCE_US, helen, again)
 
 
-def _downtimes(script: Script) -> Iterator[Line]:
+def _downtimes(script: Script) -> Iterator[SingleEvent]:
     for each in script.downtimes:
         name, helen, ends = script.agent_name(each.agent), script.helen_of(each.agent), each.to_us / SECOND_US
         from_us = each.from_us / SECOND_US
         started = DowntimeStarted(each.ref, name, each.check, ends, "new memory", "ann", from_us)
-        yield line(each.from_us + 2_000, helen, started)
-        yield line(each.to_us + 2_000, helen, DowntimeEnded(each.ref, name, each.check, ends, ends))
+        yield single_event(each.from_us + 2_000, helen, started)
+        yield single_event(each.to_us + 2_000, helen, DowntimeEnded(each.ref, name, each.check, ends, ends))
 
 
-def _outage_failures(script: Script) -> Iterator[Line]:
+def _outage_failures(script: Script) -> Iterator[SingleEvent]:
     for backend in script.backends:
         for gap in backend.gaps:
             if gap.is_left:
@@ -200,19 +259,19 @@ def _outage_failures(script: Script) -> Iterator[Line]:
                     0.001,
                     "front-0001",
                 )
-                yield line(gap.from_us + MINUTE_US + n * step_us, backend.broker, failed)
+                yield single_event(gap.from_us + MINUTE_US + n * step_us, backend.broker, failed)
 
 
-def _changes(script: Script) -> Iterator[Line]:
+def _changes(script: Script) -> Iterator[SingleEvent]:
     """Commands, configuration changes, unknown kinds, and manually requested checks, outside of all truths."""
     plan = script.plan
-    dice = randomness.dice_of(plan.seed, randomness.SCRIPTED)
+    rng = randomness.rng_for(plan.seed, randomness.SCRIPTED)
     span_us = plan.end_us - plan.start_us
 
     def moments(count: int, sources: range) -> Iterator[tuple[int, int, int]]:
         for n in range(count):
             source = sources[n % len(sources)]
-            us = plan.start_us + HOUR_US + int(dice.random() * (span_us - 2 * HOUR_US))
+            us = plan.start_us + HOUR_US + int(rng.random() * (span_us - 2 * HOUR_US))
             if any(boot.start_us + MINUTE_US < us < boot.end_us for boot in script.boots[source]):
                 yield n, us, source
 
@@ -220,16 +279,18 @@ def _changes(script: Script) -> Iterator[Line]:
     for n, us, source in moments(COMMANDS_A_DAY * plan.days, brokers):
         if n % 4 == 0:
             parent, hash_ = f"{n:08x}", f"{n + 1:08x}"
-            yield line(us, source, ConfigChanged(n // 4 + 2, hash_, parent, "ann"))
+            yield single_event(us, source, ConfigChanged(n // 4 + 2, hash_, parent, "ann"))
         after: Any = {"level": n % 3}
-        yield line(us, source, ManagementCommanded("ann", "set_config", codes.OK, "frontend/ann", None, after))
+        yield single_event(us, source, ManagementCommanded("ann", "set_config", codes.OK, "frontend/ann", None, after))
     for n, us, source in moments(TURBINES_A_DAY * plan.days, brokers):
         data = {"turns": n, "blades": [n, n + 1]}
-        yield Line(us, source, EventRow(kind=vocabulary.FUTURE_KIND, identity=f"turbine-{n % 2}", code=n, data=data))
+        yield SingleEvent(
+            us, source, EventRow(kind=vocabulary.FUTURE_KIND, identity=f"turbine-{n % 2}", code=n, data=data)
+        )
     yield from _asked(script)
 
 
-def _asked(script: Script) -> Iterator[Line]:
+def _asked(script: Script) -> Iterator[SingleEvent]:
     """Of an agent without a truth."""
     pairs = [*(each.pair for each in script.episodes), *(each.pair for each in script.fillings)]
     busy = {each.agent for each in script.absences} | {pair // script.schedule.checks for pair in pairs}
@@ -241,4 +302,4 @@ def _asked(script: Script) -> Iterator[Line]:
         us = first_us + n * 10 * SECOND_US
         name, check = script.agent_name(agent), script.plan.checks[vocabulary.LOAD].name
         answered = CheckAnswered(name, check, f"asked.{n:x}", us / SECOND_US, vocabulary.CRITICAL, 0.1, (), "as asked")
-        yield line(us + 5_000, helen, answered)
+        yield single_event(us + 5_000, helen, answered)

@@ -7,10 +7,12 @@ completely lost.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
+from simulator.history import truths
 from simulator.history.truths import BootFacts, SourceFacts
 
 if TYPE_CHECKING:
@@ -18,12 +20,13 @@ if TYPE_CHECKING:
 
     from simulator.history.rows import Array
     from simulator.history.script import Boot, Script
+    from simulator.history.truths import Truth
 
 SEGMENT_EVENTS: Final = 250_000
 """The maximum of a real segment."""
 
 
-class Desk:
+class SourceNumbering:
     def __init__(self, source: int, script: Script) -> None:
         self.source = source
         self.name = script.plan.sources[source]
@@ -78,3 +81,32 @@ def pieces(boot: Array, boots: tuple[Boot, ...], time: Array) -> Iterator[tuple[
     for begin, end in itertools.pairwise(edges):
         for first in range(begin, end, SEGMENT_EVENTS):
             yield first, min(end, first + SEGMENT_EVENTS)
+
+
+_BREAKS: Final = frozenset(
+    {truths.BROKER_KILLED, truths.BROKER_RESTARTED, truths.HELEN_RESTARTED, truths.LOST_SEGMENT, truths.REWIND}
+)
+
+
+def exact_truths(script: Script, sources: list[SourceFacts]) -> list[Truth]:
+    """All truths; those of sources last from the last written event to the first of the next boot."""
+    by_name = {source.source: (source, script.boots[n]) for n, source in enumerate(sources)}
+    found = []
+    for truth in script.truths:
+        if truth.kind in _BREAKS:
+            source, boots = by_name[truth.subject]
+            number = next(n for n, boot in enumerate(boots) if boot.end_us == truth.from_us)
+            truth = _exact(truth, source.boots[number], source.boots[number + 1])
+        found.append(truth)
+    return found
+
+
+def _exact(truth: Truth, before: BootFacts, after: BootFacts) -> Truth:
+    facts: dict[str, Any] = {"boot_before": before.boot, "boot_after": after.boot}
+    if truth.kind == truths.LOST_SEGMENT:
+        facts |= {"first_seq": before.written_seq + 1, "last_seq": before.last_seq}
+        facts |= {"events": before.last_seq - before.written_seq, "crashed_us": truth.from_us}
+    if truth.kind == truths.REWIND:
+        facts |= {"first_seq": after.first_seq, "last_seq": before.last_seq}
+        facts |= {"events": before.last_seq - after.first_seq + 1}
+    return msgspec.structs.replace(truth, from_us=before.last_us, to_us=after.first_us, facts=truth.facts | facts)

@@ -16,7 +16,7 @@ from simulator.history import randomness, vocabulary
 from simulator.history.rows import NULL, NULL_CODE, TASK_REF, Array, Lexicon, Rows, join, make
 
 if TYPE_CHECKING:
-    from simulator.history.script import Lives, Release, Script
+    from simulator.history.script import Release, Script, SourceUptimes
 
 FAILED_SHARE: Final = 0.01
 CANCELLED_SHARE: Final = 0.003
@@ -47,9 +47,9 @@ class _Tasks(NamedTuple):
 class TaskMaker:
     """Generates tasks, slice by slice."""
 
-    def __init__(self, script: Script, lives: Lives, lexicon: Lexicon) -> None:
+    def __init__(self, script: Script, uptimes: SourceUptimes, lexicon: Lexicon) -> None:
         plan = script.plan
-        self._script, self._lives, self._lexicon = script, lives, lexicon
+        self._script, self._uptimes, self._lexicon = script, uptimes, lexicon
         shares = np.array([method.share for method in vocabulary.METHODS])
         peaks = np.array([method.peak_hour for method in vocabulary.METHODS])
         self._rhythm = randomness.Rhythm(plan.tasks * shares / shares.sum(), peaks, plan.start_us, plan.end_us)
@@ -57,8 +57,8 @@ class TaskMaker:
         self._run = np.array([method.run_seconds for method in vocabulary.METHODS])
         self._spread = np.array([method.spread for method in vocabulary.METHODS])
         self._clients = lexicon.numbers([f"front-{n + 1:04d}" for n in range(plan.frontends)])
-        dice = randomness.dice_of(plan.seed, randomness.TASKS)
-        series = [f"{value:0{SERIES_DIGITS}x}." for value in _large_numbers(dice, plan.frontends)]
+        rng = randomness.rng_for(plan.seed, randomness.TASKS)
+        series = [f"{value:0{SERIES_DIGITS}x}." for value in _large_numbers(rng, plan.frontends)]
         self._series = lexicon.numbers(series)
         rank = np.arange(plan.frontends)
         self._client_shares = np.cumsum(1.0 / (rank + 3.0))
@@ -70,8 +70,8 @@ class TaskMaker:
 
     def make(self, slice_number: int, from_us: int, to_us: int) -> Rows:
         """All events of the tasks that are submitted in the slice; some happen after it."""
-        dice = randomness.dice_of(self._script.plan.seed, randomness.TASKS, slice_number + 1)
-        tasks = self._submitted(from_us, to_us, dice)
+        rng = randomness.rng_for(self._script.plan.seed, randomness.TASKS, slice_number + 1)
+        tasks = self._submitted(from_us, to_us, rng)
         submitted = make(
             tasks.submitted,
             source=tasks.broker,
@@ -79,27 +79,27 @@ class TaskMaker:
             identity=self._clients[tasks.client],
             service=self._methods[tasks.method],
             **self._refs(tasks),
-            data=self._data[dice.integers(0, len(PRIORITIES), tasks.method.size)],
+            data=self._data[rng.integers(0, len(PRIORITIES), tasks.method.size)],
         )
-        chance_of_retry = dice.random(tasks.method.size)
+        retry_draw = rng.random(tasks.method.size)
         runnable = tasks.submitted
         parts = [submitted]
         for attempt, share in ((1, RETRIED_SHARE), (2, TWICE_SHARE)):
-            which = np.flatnonzero(chance_of_retry < share)
-            rows = self._attempt(_of(tasks, which), runnable[which], attempt, dice)
+            which = np.flatnonzero(retry_draw < share)
+            rows = self._attempt(_of(tasks, which), runnable[which], attempt, rng)
             parts.append(rows)
             runnable = runnable.copy()
-            runnable[which] = rows.time + randomness.microseconds(dice.uniform(*BACKOFF_SECONDS, which.size))
-        attempts = 1 + (chance_of_retry < RETRIED_SHARE) + (chance_of_retry < TWICE_SHARE)
-        parts.append(self._completed(tasks, runnable, attempts, dice))
+            runnable[which] = rows.time + randomness.microseconds(rng.uniform(*BACKOFF_SECONDS, which.size))
+        attempts = 1 + (retry_draw < RETRIED_SHARE) + (retry_draw < TWICE_SHARE)
+        parts.append(self._completed(tasks, runnable, attempts, rng))
         return join(parts)
 
-    def _submitted(self, from_us: int, to_us: int, dice: np.random.Generator) -> _Tasks:
-        method, submitted = self._rhythm.draw(from_us, to_us, dice)
-        client = np.searchsorted(self._client_shares, dice.random(method.size))
+    def _submitted(self, from_us: int, to_us: int, rng: np.random.Generator) -> _Tasks:
+        method, submitted = self._rhythm.draw(from_us, to_us, rng)
+        client = np.searchsorted(self._client_shares, rng.random(method.size))
         broker = client % self._script.plan.brokers
         # A client whose broker is down submits nothing.
-        which = np.flatnonzero(self._lives.is_up(broker, submitted))
+        which = np.flatnonzero(self._uptimes.is_up(broker, submitted))
         which = which[np.argsort(submitted[which], kind="stable")]
         numbers = self._made + 1 + np.arange(which.size)
         self._made += which.size
@@ -108,29 +108,29 @@ class TaskMaker:
     def _refs(self, tasks: _Tasks) -> dict[str, Array | int]:
         return {"ref_form": TASK_REF, "ref_head": self._series[tasks.client], "ref_number": tasks.number}
 
-    def _run_us(self, tasks: _Tasks, dice: np.random.Generator) -> Array:
+    def _run_us(self, tasks: _Tasks, rng: np.random.Generator) -> Array:
         size = tasks.method.size
-        seconds = self._run[tasks.method] * np.exp(self._spread[tasks.method] * dice.standard_normal(size))
+        seconds = self._run[tasks.method] * np.exp(self._spread[tasks.method] * rng.standard_normal(size))
         for release in self._script.releases:
             if release.run_factor != 1.0:
                 seconds[_released(tasks, release)] *= release.run_factor
         return randomness.microseconds(seconds)
 
-    def _ended(self, tasks: _Tasks, moment: Array, dice: np.random.Generator) -> Array:
-        wait_us = dice.integers(*LATE_US, moment.size)
-        return self._lives.delayed(tasks.broker, moment, wait_us)
+    def _ended(self, tasks: _Tasks, moment: Array, rng: np.random.Generator) -> Array:
+        wait_us = rng.integers(*LATE_US, moment.size)
+        return self._uptimes.delayed(tasks.broker, moment, wait_us)
 
-    def _attempt(self, tasks: _Tasks, runnable: Array, attempt: int, dice: np.random.Generator) -> Rows:
+    def _attempt(self, tasks: _Tasks, runnable: Array, attempt: int, rng: np.random.Generator) -> Rows:
         size = tasks.method.size
-        waited_us = randomness.microseconds(dice.exponential(WAIT_SECONDS, size))
-        run_us = self._run_us(tasks, dice) // 2
-        ended = self._ended(tasks, runnable + waited_us + run_us, dice)
-        how = dice.integers(0, len(ATTEMPT_STATES), size)
+        waited_us = randomness.microseconds(rng.exponential(WAIT_SECONDS, size))
+        run_us = self._run_us(tasks, rng) // 2
+        ended = self._ended(tasks, runnable + waited_us + run_us, rng)
+        how = rng.integers(0, len(ATTEMPT_STATES), size)
         return make(
             ended,
             source=tasks.broker,
             kind=self._lexicon.number("task.attempt_ended"),
-            identity=self._node(tasks, ended, dice),
+            identity=self._node(tasks, ended, rng),
             service=self._methods[tasks.method],
             **self._refs(tasks),
             attempt=attempt,
@@ -140,24 +140,24 @@ class TaskMaker:
             waited=waited_us / 1e6,
         )
 
-    def _completed(self, tasks: _Tasks, runnable: Array, attempts: Array, dice: np.random.Generator) -> Rows:
-        fate = dice.random(tasks.method.size)
+    def _completed(self, tasks: _Tasks, runnable: Array, attempts: Array, rng: np.random.Generator) -> Rows:
+        draw = rng.random(tasks.method.size)
         failed_share = np.full(tasks.method.size, FAILED_SHARE)
         for release in self._script.releases:
             if release.failed_share:
                 failed_share[_released(tasks, release)] = release.failed_share
-        is_failed = fate < failed_share
-        is_cancelled = fate > 1.0 - CANCELLED_SHARE
+        is_failed = draw < failed_share
+        is_cancelled = draw > 1.0 - CANCELLED_SHARE
         never_ran = is_cancelled & (attempts == 1)
-        waited_us = randomness.microseconds(dice.exponential(WAIT_SECONDS, fate.size))
-        run_us = np.where(never_ran, 0, self._run_us(tasks, dice))
-        ended = self._ended(tasks, runnable + waited_us + run_us, dice)
+        waited_us = randomness.microseconds(rng.exponential(WAIT_SECONDS, draw.size))
+        run_us = np.where(never_ran, 0, self._run_us(tasks, rng))
+        ended = self._ended(tasks, runnable + waited_us + run_us, rng)
         state = np.where(is_failed, 1, np.where(is_cancelled, 2, 0))
         rows = make(
             ended,
             source=tasks.broker,
             kind=self._lexicon.number("task.completed"),
-            identity=np.where(never_ran, NULL, self._node(tasks, ended, dice)),
+            identity=np.where(never_ran, NULL, self._node(tasks, ended, rng)),
             service=self._methods[tasks.method],
             **self._refs(tasks),
             attempt=np.where(never_ran, 0, attempts),
@@ -166,15 +166,15 @@ class TaskMaker:
             seconds=run_us / 1e6,
             waited=waited_us / 1e6,
         )
-        ends = np.flatnonzero(dice.random(fate.size) >= OPEN_SHARE)
+        ends = np.flatnonzero(rng.random(draw.size) >= OPEN_SHARE)
         return Rows(*(column[ends] for column in rows))
 
-    def _node(self, tasks: _Tasks, ended: Array, dice: np.random.Generator) -> Array:
+    def _node(self, tasks: _Tasks, ended: Array, rng: np.random.Generator) -> Array:
         """A node of the broker that offers the method and is present."""
         cells = self._cells
         cell = tasks.broker * cells.parts + tasks.method % cells.parts
-        place = (dice.random(cell.size) * cells.sizes[cell]).astype(np.int64)
-        node: Array = cells.names[cell, place]
+        index = (rng.random(cell.size) * cells.sizes[cell]).astype(np.int64)
+        node: Array = cells.names[cell, index]
         for name, from_us, to_us, instead in cells.away:
             node[(node == name) & (ended >= from_us) & (ended < to_us)] = instead
         return node
@@ -218,7 +218,7 @@ def _of(tasks: _Tasks, which: Array) -> _Tasks:
     return _Tasks(*(column[which] for column in tasks))
 
 
-def _large_numbers(dice: np.random.Generator, count: int) -> list[int]:
+def _large_numbers(rng: np.random.Generator, count: int) -> list[int]:
     """80-bit numbers, as clients draw them."""
-    high, low = dice.integers(0, 2**40, (2, count)).tolist()
+    high, low = rng.integers(0, 2**40, (2, count)).tolist()
     return [(first << 40) + second for first, second in zip(high, low, strict=True)]

@@ -130,9 +130,9 @@ class Truths(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(truths: Truths, folder: Path) -> None:
     text = msgspec.json.format(msgspec.json.encode(truths), indent=1)
-    draft = folder / f"{FILE}.new"
-    draft.write_bytes(text + b"\n")
-    draft.replace(folder / FILE)
+    partial = folder / f"{FILE}.new"
+    partial.write_bytes(text + b"\n")
+    partial.replace(folder / FILE)
 
 
 def read(folder: Path) -> Truths:

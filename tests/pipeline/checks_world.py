@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.checks import CheckAggregation
-from scale0.pipeline.aggregations.checks_state import CARRY as CARRY_SLAB
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.aggregations.checks_rows import STATE
 from scale0.pipeline.time_ranges import TimeRange, hour_of, to_us
 from tests.pipeline import oracle_checks as oracle
 from tests.pipeline.events import START_HOUR, START_US, event, frame
@@ -54,19 +54,19 @@ class Steps:
 
     def __init__(self, spark: SparkSession, **parameters: Any) -> None:
         self.spark, self.parameters = spark, Parameters(**parameters)
-        self.carry: Rows | None = None
+        self.state: Rows | None = None
 
     def step(self, events: Sequence[Event], first: int, end: int, horizon_us: int) -> dict[str, Rows]:
         """All rows of the hours [first, end) after START, by slab."""
-        stretch = TimeRange(START_HOUR + first, START_HOUR + end, horizon_us)
-        hours = range(stretch.first, stretch.end)
+        time_range = TimeRange(START_HOUR + first, START_HOUR + end, horizon_us)
+        hours = range(time_range.first, time_range.end)
         inside = [one for one in events if hour_of(to_us(one["at"])) in hours and to_us(one["at"]) <= horizon_us]
         rows = frame(self.spark, inside, CheckAggregation.columns)
-        carry = None if self.carry is None else self.spark.createDataFrame(self.carry, CARRY_SLAB.schema)
-        frames = CheckAggregation().step(carry, {"events": rows}, stretch, self.parameters)
+        state = None if self.state is None else self.spark.createDataFrame(self.state, STATE.schema)
+        frames = CheckAggregation().step(state, {"events": rows}, time_range, self.parameters)
         out = {name: plain(one) for name, one in frames.items()}
         self.spark.catalog.clearCache()
-        self.carry = [row[:-1] for row in out[CARRY] if row[-1] == stretch.end]
+        self.state = [row[:-1] for row in out[CARRY] if row[-1] == time_range.end]
         return out
 
     def steps(self, events: Sequence[Event], cuts: Sequence[int], horizon_us: int) -> dict[str, Rows]:

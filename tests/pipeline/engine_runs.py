@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from scale0.pipeline.engine.advance import Told
+    from scale0.pipeline.engine.advance import Progress
 
 OPERATIONAL = frozenset({"restatements", "events"})
 """Tables that tell how it came about; the others are a function of the events."""
@@ -77,7 +77,7 @@ class Bench:
         more = () if reach is None else (reach,)
         return runs.run(self.job(**options), self._start, lambda: self.now_us, ignore, *more)
 
-    def stream(self, told: Told, stop: threading.Event) -> Iterator[runs.RunOutcome]:
+    def stream(self, told: Progress, stop: threading.Event) -> Iterator[runs.RunOutcome]:
         return runs.stream(self.job(), self._start, lambda: self.now_us, told, stop, 0.0)
 
     def backfill(self, first_us: int, end_us: int | None = None, **options: Any) -> runs.RunOutcome | None:

@@ -6,7 +6,7 @@ import datetime
 import json
 from typing import TYPE_CHECKING, Any
 
-from scale0.pipeline.event_schema import EVENTS
+from scale0.pipeline.schemas import EVENTS
 from scale0.pipeline.time_ranges import to_time
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.engine import runs
 from scale0.pipeline.engine.backfill_queue import QUEUE
-from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.registry import table_infos
 from scale0.pipeline.status import WarehouseStatus, status_of
 from scale0.pipeline.time_ranges import HOUR_US
-from scale0.pipeline.warehouse.ingestion import IngestedSegments, take_in
+from scale0.pipeline.warehouse.ingestion import IngestedSegments, ingest_segments
 from scale0.pipeline.warehouse.records import Manifest
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
@@ -32,15 +32,15 @@ def never(_events: int | None) -> Any:
 def take(warehouse: Warehouse, url: str) -> tuple[IngestedSegments, Manifest]:
     """Take in what is new as a run does; its tables stay empty."""
     with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
-        taken = take_in(draft, url, NOW_US)
-        return taken, commit(draft)
+        transaction = Transaction(warehouse.latest(), warehouse, attempt)
+        taken = ingest_segments(transaction, url, NOW_US)
+        return taken, commit(transaction)
 
 
-def commit(draft: Transaction) -> Manifest:
+def commit(transaction: Transaction) -> Manifest:
     """As a run does."""
-    return draft.commit(
-        draft.newest_us,
+    return transaction.commit(
+        transaction.newest_us,
         now_us=NOW_US,
         parameters=msgspec.to_builtins(Parameters()),
         code_version=runs.code_version(),

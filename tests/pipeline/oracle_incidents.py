@@ -10,7 +10,7 @@ import random
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from scale0.pipeline.aggregations.incidents_correlation import LOOKED_AT, NAMED
+from scale0.pipeline.aggregations.incidents import NAMED, SEARCHED
 from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, day_of, month_of, to_time
 from tests.pipeline.events import START_HOUR, START_US
 
@@ -126,7 +126,7 @@ def also_failing(mine: Incident, everyone: list[Incident]) -> tuple[int, list[Su
     """How many other subjects opened one within the reach, and the first of them."""
     seen = [i for i in everyone if i.opened_us >= mine.opened_us - TOGETHER_US]
     near = [i for i in seen if i.opened_us <= mine.opened_us + TOGETHER_US and i.subject != mine.subject]
-    named = dict.fromkeys(i.subject for i in seen[:LOOKED_AT] if i in near)
+    named = dict.fromkeys(i.subject for i in seen[:SEARCHED] if i in near)
     return len({i.subject for i in near}), list(named)[:NAMED]
 
 

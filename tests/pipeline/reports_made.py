@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from scale0.history.events.histogram import bucket_of, from_counts, merge, quantile
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, Period, month_of, to_time
-from scale0.pipeline.warehouse.records import LEDGER, DataSetInfo, FileEntry, TableInfo
+from scale0.pipeline.warehouse.records import RESTATEMENTS, DataSetInfo, FileEntry, TableInfo
 from scale0.pipeline.warehouse.staging import StagingDirectory
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.types import arrow_type
@@ -277,8 +277,8 @@ def check_states() -> Rows:
 
     for (kind, subject), spans in DOWN.items():
         for start, end in spans if kind == "check" else ():
-            add(subject, start - 60 * SECOND, "critical", "ok", hard=False, attempt=1)
-            add(subject, start, "critical", "critical", attempt=2)
+            add(subject, start - 60 * SECOND, "critical", "ok", hard=False, staging=1)
+            add(subject, start, "critical", "critical", staging=2)
             if end < HORIZON_US:
                 add(subject, end, "ok", "critical")
     flap = START_US + 80 * HOUR_US
@@ -311,29 +311,34 @@ def slabs() -> dict[str, Rows]:
 
 def write(root: Path, rows: dict[str, Rows], segments: Path | None = None, restated: bool = True) -> Warehouse:
     """A warehouse with these rows; with the events of `segments`, if there are any."""
-    from scale0.pipeline.warehouse.ingestion import take_in
+    from scale0.pipeline.warehouse.ingestion import ingest_segments
 
     warehouse = Warehouse(root)
     infos = {
-        table: TableInfo(columns, {slab: DataSetInfo(period) for slab, period in made_of.items()})
+        table: TableInfo(columns, {data_set: DataSetInfo(period) for data_set, period in made_of.items()})
         for table, (columns, made_of) in TABLES.items()
     }
-    infos[LEDGER] = TableInfo(LEDGER_COLUMNS, {LEDGER: DataSetInfo("open")})
-    with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
+    infos[RESTATEMENTS] = TableInfo(LEDGER_COLUMNS, {RESTATEMENTS: DataSetInfo("open")})
+    with warehouse.begin() as staging:
+        transaction = Transaction(warehouse.latest(), warehouse, staging)
         if segments is not None:
-            take_in(draft, str(segments), NOW_US)
+            ingest_segments(transaction, str(segments), NOW_US)
         for columns, made_of in TABLES.values():
-            for slab, period in made_of.items():
-                add(attempt, draft, slab, period, columns, rows.get(slab, []))
+            for data_set, period in made_of.items():
+                add(staging, transaction, data_set, period, columns, rows.get(data_set, []))
         if restated:
-            restate(attempt, draft)
-        draft.commit(HORIZON_US, now_us=NOW_US, parameters={}, code_version="1", tables=infos)
+            restate(staging, transaction)
+        transaction.commit(HORIZON_US, now_us=NOW_US, parameters={}, code_version="1", tables=infos)
     return warehouse
 
 
 def add(
-    attempt: StagingDirectory, draft: Transaction, slab: str, period: Period, columns: dict[str, str], rows: Rows
+    staging: StagingDirectory,
+    transaction: Transaction,
+    data_set: str,
+    period: Period,
+    columns: dict[str, str],
+    rows: Rows,
 ) -> None:
     """One file for a slab."""
     if not rows:
@@ -342,19 +347,19 @@ def add(
     table = pa.Table.from_pylist([row for _, row in rows], schema=kinds)
     table = table.append_column("part", pa.array([part for part, _ in rows], pa.int32()))
     table = table.append_column("row_hash", pa.array(range(len(rows)), pa.int64()))
-    path = attempt.new_file(slab, "made")
+    path = staging.new_file(data_set, "made")
     pq.write_table(table, path)
-    draft.replace(slab, period, {part for part, _ in rows}, attempt.register(slab, [path]))
+    transaction.replace(data_set, period, {part for part, _ in rows}, staging.register(data_set, [path]))
 
 
-def restate(attempt: StagingDirectory, draft: Transaction) -> None:
+def restate(staging: StagingDirectory, transaction: Transaction) -> None:
     """One hour of task_stats was said differently before."""
-    path = attempt.new_file(LEDGER, "made")
+    path = staging.new_file(RESTATEMENTS, "made")
     part = to_time(START_US + 30 * HOUR_US)
     row = {"run": 2, "table": "task_stats.hour", "part": part, "period": "hour", "rows_before": 2, "rows_after": 3}
     kinds = pa.schema([(name, arrow_type(word)) for name, word in LEDGER_COLUMNS.items()])
     pq.write_table(pa.Table.from_pylist([{**row, "cause": "late events"}], schema=kinds), path)
-    draft.append_ledger([FileEntry(attempt.relative(path), 1, {2: (1, 0)}, True)])
+    transaction.append_restatements([FileEntry(staging.relative(path), 1, {2: (1, 0)}, True)])
 
 
 def results(segments: Path) -> Path:

@@ -11,14 +11,14 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.data_file import DataSet
+    from scale0.pipeline.schemas import DataSet
 
 Row = dict[str, Any]
 
 
-def collected(frame: DataFrame, slab: DataSet) -> list[Row]:
+def collected(frame: DataFrame, data_set: DataSet) -> list[Row]:
     """The rows of a slab, in the order of their keys."""
-    rows = frame.select(*slab.schema.fieldNames(), "part").collect()
+    rows = frame.select(*data_set.schema.fieldNames(), "part").collect()
     return ordered({name: _plain(value) for name, value in row.asDict().items()} for row in rows)
 
 

@@ -17,12 +17,10 @@ import pytest
 
 from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.time_ranges import HOUR_US
-from scale0.pipeline.warehouse.horizon import horizon
-from scale0.pipeline.warehouse.ingestion import take_in
+from scale0.pipeline.warehouse.ingestion import ingest_segments
 from scale0.pipeline.warehouse.inspection import inspect_segments
-from scale0.pipeline.warehouse.listing import list_segments
-from scale0.pipeline.warehouse.segment_sources import LocalSegmentSource, RemoteSegmentSource
-from scale0.pipeline.warehouse.transaction import Transaction
+from scale0.pipeline.warehouse.segment_sources import LocalSegmentSource, RemoteSegmentSource, list_segments
+from scale0.pipeline.warehouse.transaction import Transaction, horizon
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from simulator.history import truths
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, SECOND, START_US, put, rows, run, seqs, table
@@ -40,9 +38,9 @@ def segments(tmp_path):
 
 def pulses(warehouse: Warehouse) -> list[dict[str, Any]]:
     """All pulses, in order, without those that a file holds and nobody lists."""
-    with warehouse.begin() as attempt:
+    with warehouse.begin() as staging:
         found = []
-        for path, parts, _ in Transaction(warehouse.latest(), warehouse, attempt).pulses():
+        for path, parts, _ in Transaction(warehouse.latest(), warehouse, staging).liveness_files():
             found += [row for row in pq.read_table(path, partitioning=None).to_pylist() if row["part"] in parts]
     return sorted(found, key=lambda row: (row["source"], row["boot"], row["first_seq"], row["duplicates"]))
 
@@ -79,12 +77,12 @@ def test_a_segment_over_midnight_is_in_both_chapters_and_counts_once(warehouse, 
     put(segments, rows(1, 120, at=(DAY + 1) * 24 * HOUR_US - 60 * SECOND))
     _, manifest = run(warehouse, segments)
     assert sorted(manifest.chapters) == [DAY, DAY + 1]
-    one, other = (warehouse.chapter(manifest, day) for day in (DAY, DAY + 1))
+    one, other = (warehouse.day_manifest(manifest, day) for day in (DAY, DAY + 1))
     assert one.events[0].path == other.events[0].path
     assert one.events[0].days == (DAY, DAY + 1)
     assert sum(sum(kinds.values()) for kinds in one.events[0].hours.values()) == 60
     assert seqs(warehouse) == list(range(1, 121))
-    assert [len(chapter.pulses) for chapter in (one, other)] == [1, 1]
+    assert [len(day_manifest.pulses) for day_manifest in (one, other)] == [1, 1]
     assert one.pulses[0].carved
     assert sum(row["events"] for row in pulses(warehouse)) == 120
 
@@ -108,7 +106,7 @@ def test_nothing_of_the_segments_folder_is_changed(warehouse, segments):
 def test_adoption_is_a_hard_link_where_it_can_be(warehouse, segments):
     path = put(segments, rows(1, 10))
     _, manifest = run(warehouse, segments)
-    listed = warehouse.path(warehouse.chapter(manifest, DAY).events[0].path)
+    listed = warehouse.path(warehouse.day_manifest(manifest, DAY).events[0].path)
     assert listed.samefile(path)
 
 
@@ -120,10 +118,10 @@ def test_where_no_link_can_be_had_it_is_a_copy(warehouse, segments, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr("scale0.pipeline.warehouse.segment_sources.os.link", other_disk)
-        with warehouse.begin() as attempt:
-            draft = Transaction(None, warehouse, attempt)
-            assert take_in(draft, str(segments), NOW_US).events == 10
-            [listed] = draft.event_files({HOUR})
+        with warehouse.begin() as staging:
+            transaction = Transaction(None, warehouse, staging)
+            assert ingest_segments(transaction, str(segments), NOW_US).events == 10
+            [listed] = transaction.event_files({HOUR})
             assert not path.samefile(listed)
             assert path.read_bytes() == Path(listed).read_bytes()
 
@@ -203,7 +201,7 @@ def test_a_segment_around_what_is_covered_gives_two_trimmed_copies(warehouse, se
     put(segments, everything)
     taken, manifest = run(warehouse, segments)
     assert (taken.events, taken.duplicates) == (79, 21)
-    files = warehouse.chapter(manifest, DAY).events
+    files = warehouse.day_manifest(manifest, DAY).events
     assert sorted((file.first_seq, file.last_seq) for file in files) == [(1, 39), (40, 60), (61, 100)]
     assert seqs(warehouse) == list(range(1, 101))
 
@@ -267,11 +265,11 @@ def test_a_folder_with_the_name_of_a_segment_is_damage(warehouse, segments):
 
 def test_segments_that_are_gone_before_they_are_read_are_left_out(warehouse, segments):
     path = put(segments, rows(1, 5))
-    with warehouse.begin() as attempt:
+    with warehouse.begin() as staging:
         place = LocalSegmentSource(segments, NOW_US)
         look = list_segments("x", place, {}, lambda _: set())
         path.unlink()
-        assert inspect_segments(place, look.new, attempt) == []
+        assert inspect_segments(place, look.new, staging) == []
 
 
 def test_a_link_to_nowhere_hides_nothing_else(warehouse, segments):
@@ -295,11 +293,11 @@ def test_any_file_system_of_pyarrow_can_hold_segments(warehouse, segments, monke
         put(segments, rows(first, first + 9), day=day)
     remote = RemoteSegmentSource(pyarrow.fs.LocalFileSystem(), str(segments))
     assert remote.folders() == {"written=2026-05-01": 1, "written=2026-05-09": 0, "written=2026-05-10": 0}
-    monkeypatch.setattr("scale0.pipeline.warehouse.ingestion.place_of", lambda *_: remote)
+    monkeypatch.setattr("scale0.pipeline.warehouse.ingestion.open_source", lambda *_: remote)
     taken, manifest = run(warehouse, "s3://bucket/segments")
     assert taken.events == 30
     assert manifest.listings == {"s3://bucket/segments": remote.folders()}
-    listed = warehouse.path(warehouse.chapter(manifest, DAY).events[0].path)
+    listed = warehouse.path(warehouse.day_manifest(manifest, DAY).events[0].path)
     assert listed.stat().st_nlink == 1, "downloaded"
     assert run(warehouse, "s3://bucket/segments")[0].segments == 0
 
@@ -309,12 +307,12 @@ def test_file_urls_and_several_places_are_taken_together(warehouse, tmp_path):
     put(tmp_path / "a b", everything[:10])
     put(tmp_path / "two", everything[10:])
     put(tmp_path / "two", everything[4:8], day="2026-05-11")
-    with warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
+    with warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
         urls = [(tmp_path / "a b").as_uri(), str(tmp_path / "two")]
-        taken = take_in(draft, urls, NOW_US)
+        taken = ingest_segments(transaction, urls, NOW_US)
         assert (taken.events, taken.duplicates, taken.failed) == (20, 4, False)
-        assert set(draft.listings) == set(urls)
+        assert set(transaction.listings) == set(urls)
 
 
 def test_a_symbolic_link_to_a_segment_is_followed(warehouse, segments, tmp_path):
@@ -333,16 +331,16 @@ def test_a_symbolic_link_to_a_segment_is_followed(warehouse, segments, tmp_path)
     ("newest", "now", "until", "horizon_s"), [(100, 200, None, 100), (600, 200, None, 500), (100, 200, 50, 50)]
 )
 def test_the_horizon_is_the_newest_time_that_can_have_passed(warehouse, newest, now, until, horizon_s):
-    with warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
-        draft.newest_us = newest * SECOND
-        assert horizon(draft, now * SECOND, None if until is None else until * SECOND) == horizon_s * SECOND
+    with warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
+        transaction.newest_us = newest * SECOND
+        assert horizon(transaction, now * SECOND, None if until is None else until * SECOND) == horizon_s * SECOND
 
 
 def test_events_of_the_future_are_adopted_and_wait(warehouse, segments):
     put(segments, rows(1, 10, at=START_US + 3 * HOUR_US))
-    with warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
-        assert take_in(draft, str(segments), START_US).events == 10
-        assert horizon(draft, START_US) == START_US + 300 * SECOND
-        assert draft.hours_with_events() == [HOUR + 3]
+    with warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
+        assert ingest_segments(transaction, str(segments), START_US).events == 10
+        assert horizon(transaction, START_US) == START_US + 300 * SECOND
+        assert transaction.hours_with_events() == [HOUR + 3]

@@ -16,7 +16,7 @@ from scale0.history.segments.arrow import MARK, MARKED, SCHEMA, VERSION_KEY
 from scale0.history.segments.names import parse
 from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.warehouse.inspection import inspect
-from scale0.pipeline.warehouse.listing import ListedSegment
+from scale0.pipeline.warehouse.segment_sources import ListedSegment
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, START_US, put, rows, run, table
 
@@ -122,7 +122,7 @@ def test_no_flipped_byte_is_read_as_something_else(segments):
         seen = inspect(path, found(path))
         if seen.fault:
             continue
-        if (seen.hours, seen.pulses) != (good.hours, good.pulses) or pq.read_table(path, partitioning=None) != whole:
+        if (seen.hours, seen.samples) != (good.hours, good.samples) or pq.read_table(path, partitioning=None) != whole:
             missed.append(place)
     assert not missed
 
@@ -200,7 +200,7 @@ def test_a_segment_of_an_older_version_reads_as_null_where_it_has_no_column(ware
     pq.write_table(older.replace_schema_metadata({MARK: MARKED, VERSION_KEY: b"0"}), path, write_page_checksum=True)
     taken, manifest = run(warehouse, segments)
     assert not taken.failed
-    assert sorted(file.columns for file in warehouse.chapter(manifest, DAY).events) == [16, 18]
+    assert sorted(file.columns for file in warehouse.day_manifest(manifest, DAY).events) == [16, 18]
     events = open_arrow(warehouse, "events").sort_by("seq").to_pylist()
     assert [row["seq"] for row in events] == list(range(1, 10))
     assert [row["metrics"] for row in events[:5]] == [None] * 5

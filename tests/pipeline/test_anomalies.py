@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scale0.pipeline.data_file import fields
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.marts.anomalies import ANOMALIES, Anomalies
 from scale0.pipeline.marts.series import SERIES
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.schemas import fields
 from scale0.pipeline.time_ranges import HOUR_US
 from tests.pipeline.events import START_HOUR
 

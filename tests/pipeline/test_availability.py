@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as f
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.incidents import EDGES
-from scale0.pipeline.data_file import PART, fields
-from scale0.pipeline.marts.availability import HOUR_SLAB, AvailabilityDay, AvailabilityHour, AvailabilityMonth
-from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.tables import TIMELINE
+from scale0.pipeline.marts.availability import AVAILABILITY_HOURS, AvailabilityDay, AvailabilityHour, AvailabilityMonth
+from scale0.pipeline.schemas import PART, TIMELINE, fields
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, day_of, days_of_month, hour_of, month_of, to_time
 from tests.pipeline import oracle_incidents as oracle
 from tests.pipeline.events import START_HOUR
@@ -43,12 +42,14 @@ def hours(spark: SparkSession, pieces: list[Piece], horizon_us: int) -> DataFram
         EDGES.name: spark.createDataFrame(edges, EDGES_SHAPE),
     }
     parts = frozenset(range(START_HOUR, hour_of(horizon_us) + 1))
-    return AvailabilityHour().compute(inputs, parts, horizon_us, Parameters())[HOUR_SLAB.name]
+    return AvailabilityHour().compute(inputs, parts, horizon_us, Parameters())[AVAILABILITY_HOURS.name]
 
 
 def days(hourly: DataFrame, horizon_us: int) -> DataFrame:
     parts = frozenset(range(day_of(START_HOUR), day_of(hour_of(horizon_us)) + 1))
-    return AvailabilityDay().compute({HOUR_SLAB.name: hourly}, parts, horizon_us, Parameters())["availability.day"]
+    return AvailabilityDay().compute({AVAILABILITY_HOURS.name: hourly}, parts, horizon_us, Parameters())[
+        "availability.day"
+    ]
 
 
 def months(daily: DataFrame, horizon_us: int) -> DataFrame:
@@ -60,7 +61,7 @@ def months(daily: DataFrame, horizon_us: int) -> DataFrame:
 
 def told(frame: DataFrame) -> dict[int, Told]:
     """By part and subject: the columns that people read."""
-    hidden = [*HOUR_SLAB.hidden, "subject_kind", "subject", PART, "grain", "start"]
+    hidden = [*AVAILABILITY_HOURS.hidden, "subject_kind", "subject", PART, "grain", "start"]
     found: dict[int, Told] = {}
     for row in frame.withColumn("start", f.unix_micros("start")).collect():
         columns = row.asDict()
@@ -155,8 +156,10 @@ def test_hours_touch_themselves_their_day_and_their_month():
     assert AvailabilityHour().touched(changed, 0) == {hour, hour + 1}
     assert AvailabilityHour().wants({hour}) == {name: {hour} for name in AvailabilityHour().inputs}
     day = day_of(hour)
-    assert AvailabilityDay().touched({HOUR_SLAB.name: {hour}}, 0) == {day}
-    assert AvailabilityDay().wants({day}) == {HOUR_SLAB.name: set(range(day * DAY_HOURS, (day + 1) * DAY_HOURS))}
+    assert AvailabilityDay().touched({AVAILABILITY_HOURS.name: {hour}}, 0) == {day}
+    assert AvailabilityDay().wants({day}) == {
+        AVAILABILITY_HOURS.name: set(range(day * DAY_HOURS, (day + 1) * DAY_HOURS))
+    }
     assert AvailabilityMonth().touched({"availability.day": {day}}, 0) == {NOVEMBER}
     assert len(AvailabilityMonth().wants({NOVEMBER})["availability.day"]) == 30
 

@@ -55,10 +55,10 @@ def test_a_step_of_some_agents_gives_their_rows_of_the_whole(spark: SparkSession
     some = {"a1", "a4", "a5", "a11"}
     steps = Steps(spark)
     steps.step(events, 0, 2, horizon_us)
-    carry = steps.carry or []
-    steps.carry = [row for row in carry if row[0] in some]
+    state = steps.state or []
+    steps.state = [row for row in state if row[0] in some]
     few = steps.step([one for one in events if one["identity"] in some], 2, 4, horizon_us)
-    steps.carry = carry
+    steps.state = state
     whole = steps.step(events, 2, 4, horizon_us)
     for name, agent in ((STATES, 0), (CARRY, 0), (TIMELINE, -2)):
         assert few[name] == [row for row in whole[name] if row[agent] in some]

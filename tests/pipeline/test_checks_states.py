@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scale0.config.monitoring import Flapping
 from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.helen.core.flapping import HISTORY, rule_of
-from scale0.pipeline.aggregations.checks_flapping import percent, rule_from, starts_or_stops
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.aggregation import Parameters
+from scale0.pipeline.aggregations.checks_results import percent, rule_from, starts_or_stops
 from tests.pipeline.checks_world import CARRY, STATES, Rows, Steps, result, us
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from scale0.pipeline import reading
-from simulator.history import synth
+from simulator.history import generate
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "spark-cluster"
 LOOPBACK = "127.0.0.1"
@@ -49,7 +49,7 @@ def test_a_cluster_of_two_workers_makes_the_tables_that_one_process_makes(
     tmp_path: Path, cluster: subprocess.Popen[str]
 ):
     segments, alone, together = (tmp_path / name for name in ("segments", "alone", "together"))
-    synth(events=EVENTS, days=2, seed=7, out=segments)
+    generate(events=EVENTS, days=2, seed=7, out=segments)
     run(segments, alone, "--master", "local[1]")
     run(segments, together, "--master", master_of(cluster), *HERE)
     tables = reading.tables(alone)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scale0.pipeline import registry
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.engine import advance
 from scale0.pipeline.engine.backfill_queue import QueuedBackfill, enqueue
 from scale0.pipeline.engine.runs import PipelineError, RunOutcome
-from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.time_ranges import HOUR_US
-from scale0.pipeline.warehouse.errors import WarehouseBusy
+from scale0.pipeline.warehouse.records import WarehouseBusy
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
 from tests.pipeline import naive_history
 from tests.pipeline.engine_runs import Bench, compiled, differences, rows_of
@@ -75,8 +75,8 @@ def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Hi
 
 def few_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it does not matter what is computed."""
-    monkeypatch.setattr(advance, "FAMILIES", tuple(one for one in registry.FAMILIES if one.name in QUICK))
-    monkeypatch.setattr(advance, "DERIVATIONS", tuple(one for one in registry.DERIVATIONS if one.name in QUICK))
+    monkeypatch.setattr(advance, "AGGREGATIONS", tuple(one for one in registry.AGGREGATIONS if one.name in QUICK))
+    monkeypatch.setattr(advance, "MARTS", tuple(one for one in registry.MARTS if one.name in QUICK))
 
 
 def test_a_run_takes_every_event_and_says_so(history: History):
@@ -164,7 +164,7 @@ def test_a_backfill_computes_the_same_again(history: History):
 def test_other_parameters_need_a_backfill_of_everything(history: History, monkeypatch: pytest.MonkeyPatch):
     few_tables(monkeypatch)
     bench = history.copy("parameters")
-    other: dict[str, Any] = {"parameters": Parameters(flapping="nagios"), "parameters_said": True}
+    other: dict[str, Any] = {"parameters": Parameters(flapping="nagios"), "parameters_given": True}
     with pytest.raises(PipelineError, match="other parameters"):
         bench.run(**other)
     with pytest.raises(PipelineError, match="backfill from the first day"):

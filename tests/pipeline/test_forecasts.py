@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.metrics import HOURS
-from scale0.pipeline.data_file import fields
 from scale0.pipeline.marts.forecasts import FORECASTS, Forecasts
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.schemas import fields
 from scale0.pipeline.time_ranges import HOUR_US, day_of
 from tests.pipeline.events import START_HOUR
 

@@ -13,10 +13,9 @@ import pytest
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.pipeline.aggregations.incidents import CARRY_SLAB, EDGES, INCIDENTS_SLAB, OPEN_SLAB, IncidentAggregation
-from scale0.pipeline.data_file import PART, DataSet, fields
-from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.tables import TIMELINE
+from scale0.pipeline.aggregation import Parameters
+from scale0.pipeline.aggregations.incidents import EDGES, INCIDENTS, OPEN_INCIDENTS, STATE, IncidentAggregation
+from scale0.pipeline.schemas import PART, TIMELINE, DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, TimeRange, hour_of
 from tests.pipeline import oracle_incidents as oracle
 from tests.pipeline.events import START_HOUR
@@ -43,37 +42,41 @@ def _clear(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("spark").catalog.clearCache()
 
 
-def timeline(spark: SparkSession, pieces: list[Piece], stretch: TimeRange) -> DataFrame:
-    rows = [r for r in oracle.timeline_rows(pieces, stretch.horizon_us) if stretch.first <= r[-1] < stretch.end]
+def timeline(spark: SparkSession, pieces: list[Piece], time_range: TimeRange) -> DataFrame:
+    rows = [
+        r for r in oracle.timeline_rows(pieces, time_range.horizon_us) if time_range.first <= r[-1] < time_range.end
+    ]
     return spark.createDataFrame(rows, SHAPE)
 
 
-def plain(frame: DataFrame, slab: DataSet) -> list[tuple[Any, ...]]:
+def plain(frame: DataFrame, data_set: DataSet) -> list[tuple[Any, ...]]:
     """Rows of a slab with `part` last; times in microseconds, structs as tuples; in one order."""
     columns = [
         f.unix_micros(field.name).alias(field.name) if field.dataType == t.TimestampType() else f.col(field.name)
-        for field in slab.schema
+        for field in data_set.schema
     ]
     rows = [tuple(row) for row in frame.select(*columns, PART).collect()]
     plainer = [tuple([tuple(v) for v in value] if isinstance(value, list) else value for value in row) for row in rows]
     return sorted(plainer, key=lambda row: (row[-1], row[2], row[:2], str(row)))
 
 
-def step(spark: SparkSession, carry: list[tuple[Any, ...]], pieces: list[Piece], stretch: TimeRange) -> Made:
-    before = spark.createDataFrame([row[:-1] for row in carry], CARRY_SLAB.schema)
-    made = IncidentAggregation().step(before, {"timeline": timeline(spark, pieces, stretch)}, stretch, Parameters())
-    slabs = (INCIDENTS_SLAB, OPEN_SLAB, EDGES, CARRY_SLAB)
-    return {slab.name: plain(made[slab.name], slab) for slab in slabs}
+def step(spark: SparkSession, state: list[tuple[Any, ...]], pieces: list[Piece], time_range: TimeRange) -> Made:
+    before = spark.createDataFrame([row[:-1] for row in state], STATE.schema)
+    made = IncidentAggregation().step(
+        before, {"timeline": timeline(spark, pieces, time_range)}, time_range, Parameters()
+    )
+    slabs = (INCIDENTS, OPEN_INCIDENTS, EDGES, STATE)
+    return {data_set.name: plain(made[data_set.name], data_set) for data_set in slabs}
 
 
 def walk(spark: SparkSession, pieces: list[Piece], horizon_us: int, borders: list[int]) -> Made:
     """Step from border to border, each with the carry of the one before; all that was made."""
-    total: Made = {slab.name: [] for slab in (INCIDENTS_SLAB, OPEN_SLAB, EDGES, CARRY_SLAB)}
+    total: Made = {data_set.name: [] for data_set in (INCIDENTS, OPEN_INCIDENTS, EDGES, STATE)}
     for first, end in pairwise(borders):
-        carry = [row for row in total[CARRY_SLAB.name] if row[-1] == first]
-        made = step(spark, carry, pieces, TimeRange(first, end, horizon_us))
+        state = [row for row in total[STATE.name] if row[-1] == first]
+        made = step(spark, state, pieces, TimeRange(first, end, horizon_us))
         for name, rows in made.items():
-            total[name] = rows if name == OPEN_SLAB.name else total[name] + rows
+            total[name] = rows if name == OPEN_INCIDENTS.name else total[name] + rows
     return {name: sorted(rows, key=lambda row: (row[-1], row[2], row[:2], str(row))) for name, rows in total.items()}
 
 
@@ -85,15 +88,15 @@ def expected(pieces: list[Piece], horizon_us: int) -> Made:
     table = oracle.incident_table(pieces, horizon_us)
     closed = [(*row, part) for part, rows in table.items() if part is not None for row in rows]
     made = {
-        INCIDENTS_SLAB.name: closed,
-        OPEN_SLAB.name: [(*row, 0) for row in table.get(None, [])],
+        INCIDENTS.name: closed,
+        OPEN_INCIDENTS.name: [(*row, 0) for row in table.get(None, [])],
         EDGES.name: oracle.edge_rows(pieces, horizon_us),
     }
     return {name: sorted(rows, key=lambda row: (row[-1], row[2], row[:2], str(row))) for name, rows in made.items()}
 
 
 def without_carry(made: Made) -> Made:
-    return {name: rows for name, rows in made.items() if name != CARRY_SLAB.name}
+    return {name: rows for name, rows in made.items() if name != STATE.name}
 
 
 # By hand.
@@ -208,7 +211,7 @@ def test_the_carry_holds_what_is_open_and_young_and_nothing_else(spark: SparkSes
         piece(DISK, 100, 9000, "down"),
     ]
     made = at_once(spark, pieces, us(8000))
-    assert [(row[:4], row[-1] - START_HOUR) for row in made[CARRY_SLAB.name]] == [
+    assert [(row[:4], row[-1] - START_HOUR) for row in made[STATE.name]] == [
         ((*DISK, us(100), None), 1),
         ((*NODE, us(3480), us(3485)), 1),
         ((*DISK, us(100), None), 2),
@@ -246,7 +249,7 @@ def test_an_hour_is_the_same_whatever_comes_after_it(spark: SparkSession):
     pieces, _ = oracle.history(99, subjects=14, hours=4)
     short = at_once(spark, pieces, us(2 * 3600 + 1000))
     long = at_once(spark, pieces, us(4 * 3600 - 1))
-    known = {INCIDENTS_SLAB.name: START_HOUR + 2, EDGES.name: START_HOUR + 2, CARRY_SLAB.name: START_HOUR + 3}
+    known = {INCIDENTS.name: START_HOUR + 2, EDGES.name: START_HOUR + 2, STATE.name: START_HOUR + 3}
     for name, until in known.items():
         assert [row for row in short[name] if row[-1] < until] == [row for row in long[name] if row[-1] < until]
-    assert any(row[-1] * HOUR_US > row[2] for row in long[CARRY_SLAB.name])
+    assert any(row[-1] * HOUR_US > row[2] for row in long[STATE.name])

@@ -21,7 +21,7 @@ from scale0.pipeline.aggregations.presence import PresenceAggregation
 from scale0.pipeline.engine import advance, runs
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, SECOND_US, day_of, hour_of, month_of
 from scale0.pipeline.warehouse.warehouse import Warehouse
-from simulator.history import synth
+from simulator.history import generate
 from tests.pipeline.engine_runs import Bench
 from tests.pipeline.reads_counted import Meter, Scan
 
@@ -64,26 +64,26 @@ class Listing:
         self.events = 0
         entries = [*manifest.months.items(), *manifest.open.items()]
         for day in manifest.chapters:
-            chapter = warehouse.chapter(manifest, day)
-            self.events += sum(sum(kinds.values()) for file in chapter.events for kinds in file.hours.values())
-            entries += [*chapter.slabs.items(), ("pulses", chapter.pulses)]
-        for slab, files in entries:
+            day_manifest = warehouse.day_manifest(manifest, day)
+            self.events += sum(sum(kinds.values()) for file in day_manifest.events for kinds in file.hours.values())
+            entries += [*day_manifest.slabs.items(), ("pulses", day_manifest.pulses)]
+        for data_set, files in entries:
             for file in files:
                 for part, (rows, _) in file.parts.items():
-                    self.rows[slab][part] += rows
+                    self.rows[data_set][part] += rows
 
-    def since(self, slab: str, hour: int) -> int:
+    def since(self, data_set: str, hour: int) -> int:
         """The rows of a slab from the part that holds an hour on."""
         day = day_of(hour)
-        first = {"hour": hour, "day": day, "month": month_of(day), "open": 0}[self.periods.get(slab, "hour")]
-        return sum(rows for part, rows in self.rows[slab].items() if part >= first)
+        first = {"hour": hour, "day": day, "month": month_of(day), "open": 0}[self.periods.get(data_set, "hour")]
+        return sum(rows for part, rows in self.rows[data_set].items() if part >= first)
 
 
 class Costs:
     """Two runs over one history: all but the newest percent, and that; and what each of them read."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        made = synth(events=EVENTS, days=DAYS, seed=SEED, out=folder / "made")
+        made = generate(events=EVENTS, days=DAYS, seed=SEED, out=folder / "made")
         cut_us = made.to_us - NEW_US
         old, new = hourly(folder / "made", folder / "cut", cut_us)
         bench = Bench(spark, folder, made.to_us)
@@ -133,7 +133,7 @@ def metered(bench: Bench) -> Meter:
 def costs(compiling: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Costs:
     with pytest.MonkeyPatch.context() as patch:
         # One at a time: otherwise nobody could say who read what.
-        patch.setattr(advance, "ABREAST", 1)
+        patch.setattr(advance, "CONCURRENT_TABLES", 1)
         return Costs(compiling, tmp_path_factory.mktemp("reads"))
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as f
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.heartbeats import BEATS, HeartbeatAggregation
 from scale0.pipeline.aggregations.metrics import CODE_OFFSET, HOURS, MAX_VALUE, MetricAggregation, code_of, value_of
 from scale0.pipeline.marts.metric_days import MetricDays
 from scale0.pipeline.marts.series import SERIES, SeriesMart
-from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.time_ranges import HOUR_US, TimeRange, day_of
 from tests.pipeline.events import START_HOUR, START_US, event, frame, numbered
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as f
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.incidents import EDGES
-from scale0.pipeline.data_file import PART, fields
-from scale0.pipeline.marts.availability import MONTH_SLAB
-from scale0.pipeline.marts.noise import NOISE_SLAB, Noise
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.marts.availability import AVAILABILITY_MONTHS
+from scale0.pipeline.marts.noise import NOISE, Noise
+from scale0.pipeline.schemas import PART, fields
 from scale0.pipeline.time_ranges import (
     DAY_HOURS,
     DAY_US,
@@ -52,11 +52,11 @@ def noise(spark: SparkSession, pieces: list[Piece], months: set[int], horizon_us
         EDGES.name: spark.createDataFrame(
             edges, fields(*((field.name, field.dataType) for field in EDGES.schema), (PART, "int"))
         ),
-        MONTH_SLAB.name: spark.createDataFrame(
+        AVAILABILITY_MONTHS.name: spark.createDataFrame(
             rows, fields(("subject_kind", "string"), ("subject", "string"), ("flapping_us", "bigint"), (PART, "int"))
         ),
     }
-    made = Noise().compute(inputs, frozenset(months), horizon_us, Parameters())[NOISE_SLAB.name]
+    made = Noise().compute(inputs, frozenset(months), horizon_us, Parameters())[NOISE.name]
     found: dict[int, list[Any]] = {}
     for row in made.withColumn("month", f.unix_micros("month")).orderBy(PART, "rank").collect():
         assert row["month"] == days_of_month(row[PART]).start * DAY_US
@@ -105,7 +105,7 @@ def test_the_first_hour_of_a_month_may_change_the_one_before():
     assert us(MONTH_END) == first * HOUR_US == to_us(to_time(first * HOUR_US))
     assert Noise().touched({EDGES.name: {first}}, 0) == {NOVEMBER, NOVEMBER + 1}
     assert Noise().touched({EDGES.name: {first + 1}}, 0) == {NOVEMBER + 1}
-    assert Noise().touched({MONTH_SLAB.name: {NOVEMBER}}, 0) == {NOVEMBER}
+    assert Noise().touched({AVAILABILITY_MONTHS.name: {NOVEMBER}}, 0) == {NOVEMBER}
 
 
 @pytest.mark.slow

@@ -15,8 +15,14 @@ import pytest
 from scale0.history.segments.arrow import MARK, MARKED, VERSION_KEY
 from scale0.pipeline.reading import ask, open_arrow, open_duckdb, read, tables
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US, Period, to_time
-from scale0.pipeline.warehouse.errors import WarehouseDamaged, WarehouseError
-from scale0.pipeline.warehouse.records import LEDGER, DataSetInfo, FileEntry, TableInfo
+from scale0.pipeline.warehouse.records import (
+    RESTATEMENTS,
+    DataSetInfo,
+    FileEntry,
+    TableInfo,
+    WarehouseDamaged,
+    WarehouseError,
+)
 from scale0.pipeline.warehouse.selection import TimeSpan, span_of
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.types import arrow_type, duck_type
@@ -47,7 +53,7 @@ RICH_ROWS = [
     },
     {"subject": "b", "from": None, "ok": None, "share": None, "attempts": None, "histogram": [], "failed": None},
 ]
-LEDGER_TABLE = TableInfo({"run": "bigint", "part": "timestamp"}, {LEDGER: DataSetInfo("open")})
+LEDGER_TABLE = TableInfo({"run": "bigint", "part": "timestamp"}, {RESTATEMENTS: DataSetInfo("open")})
 BARE = TableInfo(RICH.columns, {"bare": DataSetInfo("month")})
 
 
@@ -67,22 +73,22 @@ def filled(warehouse, tmp_path):
     put(tmp_path / "segments", rows(21, 30, at=START_US + DAY_US), source="broker:ü", day="2026-05-11")
     run(warehouse, tmp_path / "segments")
     with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
-        add(draft, "tally", [(HOUR, "old", 1), (HOUR + 1, "stays", 2), (HOUR + 24, "next day", 3)])
-        add(draft, "tally", [(HOUR, "new", 4)])
+        transaction = Transaction(warehouse.latest(), warehouse, attempt)
+        add(transaction, "tally", [(HOUR, "old", 1), (HOUR + 1, "stays", 2), (HOUR + 24, "next day", 3)])
+        add(transaction, "tally", [(HOUR, "new", 4)])
         made_of: list[tuple[str, Period, int, int]] = [("rich", "hour", HOUR, 0), ("rich.open", "open", 0, 1)]
-        for slab, period, part, row in made_of:
-            path = attempt.new_file(slab, "made")
+        for data_set, period, part, row in made_of:
+            path = attempt.new_file(data_set, "made")
             kinds = pa.schema([(name, arrow_type(word)) for name, word in RICH.columns.items()])
             made = pa.Table.from_pylist([RICH_ROWS[row]], schema=kinds)
             made = made.append_column("part", pa.array([part], pa.int32()))
             pq.write_table(made.append_column("row_hash", pa.array([9])), path)
-            draft.replace(slab, period, {part}, attempt.register(slab, [path]))
-        path = attempt.new_file(LEDGER, "made")
+            transaction.replace(data_set, period, {part}, attempt.register(data_set, [path]))
+        path = attempt.new_file(RESTATEMENTS, "made")
         pq.write_table(pa.table({"run": [2], "part": pa.array([START_US], pa.timestamp("us", "UTC"))}), path)
-        draft.append_ledger([FileEntry(attempt.relative(path), 1, {2: (1, 0)}, True)])
-        all_tables = {"tally": TALLY, "rich": RICH, "bare": BARE, LEDGER: LEDGER_TABLE}
-        draft.commit(draft.newest_us, now_us=NOW_US, parameters={}, code_version="1", tables=all_tables)
+        transaction.append_restatements([FileEntry(attempt.relative(path), 1, {2: (1, 0)}, True)])
+        all_tables = {"tally": TALLY, "rich": RICH, "bare": BARE, RESTATEMENTS: LEDGER_TABLE}
+        transaction.commit(transaction.newest_us, now_us=NOW_US, parameters={}, code_version="1", tables=all_tables)
     return warehouse
 
 
@@ -96,8 +102,8 @@ def test_arrow_shows_exactly_what_counts(filled):
     assert sorted(open_arrow(filled, "rich").to_pylist(), key=lambda row: row["subject"]) == RICH_ROWS
     assert open_arrow(filled, "bare").num_rows == 0
     assert open_arrow(filled, "bare").schema == open_arrow(filled, "rich").schema
-    assert open_arrow(filled, LEDGER).to_pylist() == [{"run": 2, "part": to_time(START_US)}]
-    assert tables(filled) == ["bare", "events", LEDGER, "rich", "tally"]
+    assert open_arrow(filled, RESTATEMENTS).to_pylist() == [{"run": 2, "part": to_time(START_US)}]
+    assert tables(filled) == ["bare", "events", RESTATEMENTS, "rich", "tally"]
 
 
 def test_arrow_reads_the_columns_and_rows_that_are_asked_for(filled):
@@ -169,7 +175,7 @@ def test_spark_sees_the_same(spark, filled):
     assert [(row["subject"], row["failed"]) for row in rich.collect()] == [("a", {404: 1}), ("b", None)]
     bare = read(spark, "bare", warehouse=filled)
     assert (bare.schema, bare.isEmpty()) == (rich.schema, True)
-    assert [row["run"] for row in read(spark, LEDGER, warehouse=filled).collect()] == [2]
+    assert [row["run"] for row in read(spark, RESTATEMENTS, warehouse=filled).collect()] == [2]
     events = read(spark, "events", warehouse=filled).select("seq", "source", "metrics").collect()
     assert sorted(row["seq"] for row in events) == list(range(1, 31))
     assert {row["source"] for row in events} == {"broker:ü"}
@@ -225,9 +231,9 @@ def test_a_span_is_rounded_to_whole_hours():
 def test_a_reader_whose_files_were_collected_reads_the_manifest_again(filled, monkeypatch):
     old = filled.latest()
     with filled.begin() as attempt:
-        draft = Transaction(old, filled, attempt)
-        add(draft, "tally", [(HOUR, "newest", 9), (HOUR + 1, "newest", 9), (HOUR + 24, "newest", 9)])
-        commit(draft, NOW_US)
+        transaction = Transaction(old, filled, attempt)
+        add(transaction, "tally", [(HOUR, "newest", 9), (HOUR + 1, "newest", 9), (HOUR + 24, "newest", 9)])
+        commit(transaction, NOW_US)
     filled.collect(NOW_US + 3 * DAY_US)
     for reader in (
         lambda place: open_arrow(place, "tally")["count"].to_pylist(),
@@ -244,7 +250,7 @@ def test_a_reader_whose_files_were_collected_reads_the_manifest_again(filled, mo
 
 def test_a_listed_file_that_is_gone_is_an_error_that_says_so(filled):
     manifest = filled.latest()
-    for entry in filled.chapter(manifest, DAY).slabs["tally"]:
+    for entry in filled.day_manifest(manifest, DAY).slabs["tally"]:
         filled.path(entry.path).unlink()
     for reader in (lambda: open_arrow(filled, "tally"), lambda: open_duckdb(filled), lambda: ask(filled, "SELECT 1")):
         with pytest.raises(WarehouseDamaged, match="is gone: restore it, or backfill"):
@@ -254,9 +260,9 @@ def test_a_listed_file_that_is_gone_is_an_error_that_says_so(filled):
 def test_a_reader_holds_on_to_the_manifest_that_it_opened(filled):
     with open_duckdb(filled) as connection:
         with filled.begin() as attempt:
-            draft = Transaction(filled.latest(), filled, attempt)
-            add(draft, "tally", [(HOUR, "newest", 9)])
-            commit(draft, NOW_US)
+            transaction = Transaction(filled.latest(), filled, attempt)
+            add(transaction, "tally", [(HOUR, "newest", 9)])
+            commit(transaction, NOW_US)
         filled.collect(NOW_US + HOUR_US)
         assert sorted(connection.execute("SELECT * FROM tally").fetchall()) == TALLIES
 

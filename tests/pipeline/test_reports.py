@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from scale0.history.events.histogram import merge, quantile
 from scale0.pipeline.reports import availability, data_quality, latency
+from scale0.pipeline.reports.availability import Interval, join_intervals
 from scale0.pipeline.reports.catalog import MAKERS, TAKES, make
-from scale0.pipeline.reports.intervals import Interval, joined
 from scale0.pipeline.reports.model import ReportDocument, ReportTable, Strips
 from scale0.pipeline.reports.period import NothingThen, period_of
-from scale0.pipeline.reports.query import Filters, NoTables, ReportQuery, at_desk
+from scale0.pipeline.reports.query import Filters, NoTables, ReportQuery, with_reader
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
@@ -185,16 +185,16 @@ def test_restatements_of_other_times_and_tables_are_none_of_its_business(root):
 
 def test_pieces_are_joined_only_where_they_touch_and_are_equal():
     piece = Interval("check", "a/b", 0, 10, "down", "critical", "x:1:1")
-    assert joined([piece, piece._replace(from_us=10, to_us=20)]) == [piece._replace(to_us=20)]
+    assert join_intervals([piece, piece._replace(from_us=10, to_us=20)]) == [piece._replace(to_us=20)]
     over_an_hour = [piece._replace(from_us=start, to_us=start + 10, evidence=f"x:1:{start}") for start in (10, 20)]
-    assert joined([piece, *over_an_hour]) == [piece._replace(to_us=30)], "by the first evidence"
+    assert join_intervals([piece, *over_an_hour]) == [piece._replace(to_us=30)], "by the first evidence"
     for other in (
         piece._replace(from_us=11, to_us=20),
         piece._replace(from_us=10, to_us=20, state="downtime"),
         piece._replace(from_us=10, to_us=20, reason="unknown"),
         piece._replace(from_us=10, to_us=20, subject="a/c"),
     ):
-        assert joined([piece, other]) == [piece, other]
+        assert join_intervals([piece, other]) == [piece, other]
 
 
 # Filters.
@@ -372,12 +372,12 @@ def test_a_report_is_of_one_manifest_and_begins_again_if_there_is_a_newer_one(tm
         if len(looks) == 1:
             warehouse = Warehouse(root)
             with warehouse.begin() as attempt:
-                draft = Transaction(warehouse.latest(), warehouse, attempt)
+                transaction = Transaction(warehouse.latest(), warehouse, attempt)
                 tables = desk.manifest.tables
-                draft.commit(HORIZON_US, now_us=NOW_US, parameters={}, code_version="1", tables=tables)
-        return data_quality.belief_of(desk, ("tasks",))
+                transaction.commit(HORIZON_US, now_us=NOW_US, parameters={}, code_version="1", tables=tables)
+        return data_quality.data_quality_of(desk, ("tasks",))
 
-    assert at_desk(root, ReportQuery(), work).holes
+    assert with_reader(root, ReportQuery(), work).holes
     assert looks == [1, 2]
 
 

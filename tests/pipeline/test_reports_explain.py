@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from scale0.history.events.columns import COLUMN_NAMES
-from scale0.pipeline.explain import ExplainEntry, WarehouseFacts, is_about, known_of, story_of
-from scale0.pipeline.explain_sentences import words_of
-from scale0.pipeline.reports.query import ReportQuery, at_desk
+from scale0.pipeline.explain import ExplainEntry, WarehouseFacts, explanation_of, is_about, warehouse_facts
+from scale0.pipeline.explain_sentences import sentence_of
+from scale0.pipeline.reports.query import ReportQuery, with_reader
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
 from tests.pipeline import reports_made as world
 from tests.pipeline.warehouse_made import put
@@ -43,7 +43,7 @@ LIFE = [
 
 
 def texts(what: str, events: list[dict[str, Any]], known: WarehouseFacts | None = None) -> list[str]:
-    return [one.text for one in story_of(what, 0, 10**12, events, known or WarehouseFacts()).entries]
+    return [one.text for one in explanation_of(what, 0, 10**12, events, known or WarehouseFacts()).entries]
 
 
 def test_a_task_is_told_in_plain_words():
@@ -55,7 +55,7 @@ def test_a_task_is_told_in_plain_words():
 
 
 def test_each_event_is_told_once_wherever_it_was_found():
-    story = story_of("t-1", 0, 10**12, [*LIFE[1:], LIFE[2]], WarehouseFacts(events=tuple(LIFE[:2])))
+    story = explanation_of("t-1", 0, 10**12, [*LIFE[1:], LIFE[2]], WarehouseFacts(events=tuple(LIFE[:2])))
     assert [one.id for one in story.entries] == ["b-1:7:1", "b-1:7:5", "b-1:7:9"]
     assert story.sort == "task"
     assert story.summary == "finished; 3 events within 8 s"
@@ -64,7 +64,7 @@ def test_each_event_is_told_once_wherever_it_was_found():
 
 def test_the_same_number_of_another_boot_is_another_event():
     other = {**LIFE[0], "boot": 8, "at": 2 * SECOND}
-    assert len(story_of("t-1", 0, 10**12, [LIFE[0], other], WarehouseFacts()).entries) == 2
+    assert len(explanation_of("t-1", 0, 10**12, [LIFE[0], other], WarehouseFacts()).entries) == 2
 
 
 def test_what_happened_late_in_the_journal_stands_where_it_happened():
@@ -119,7 +119,7 @@ def test_a_check_is_concerned_by_its_own_events_and_those_of_its_agent(columns, 
 @pytest.mark.parametrize("data", [None, "", "no json", "[1]", "{", "NaN", "[" * 5_000])
 @pytest.mark.parametrize("kind", ["client.joined", "check.answered", "check.state_changed", "turbine.spun", "odd"])
 def test_whatever_an_event_says_it_can_be_told(kind, data):
-    assert words_of(event(1, kind, data=data), "client")
+    assert sentence_of(event(1, kind, data=data), "client")
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_whatever_an_event_says_it_can_be_told(kind, data):
 )
 def test_a_change_says_from_what_unless_there_was_nothing_before(data, told):
     change = event(3, "check.state_changed", identity="web-1", service="port", state="critical", data=data)
-    assert words_of(change, "check") == told
+    assert sentence_of(change, "check") == told
 
 
 def test_what_came_before_is_not_told_but_what_lasted_until_then_is():
     old = ExplainEntry(1 * SECOND, 20 * SECOND, "timeline", "down")
     gone = ExplainEntry(1 * SECOND, 5 * SECOND, "timeline", "was down")
-    story = story_of(
+    story = explanation_of(
         "node-2", 10 * SECOND, 10**12, [event(3, "client.joined", identity="node-2")], WarehouseFacts((), (old, gone))
     )
     assert [one.text for one in story.entries] == ["down"]
@@ -169,7 +169,7 @@ def root(tmp_path_factory):
 
 
 def known(root, what: str, **question: Any) -> WarehouseFacts:
-    return at_desk(root, ReportQuery(**question), lambda desk: known_of(desk, what))
+    return with_reader(root, ReportQuery(**question), lambda desk: warehouse_facts(desk, what))
 
 
 def test_the_warehouse_tells_events_and_what_they_come_to(root):
@@ -177,7 +177,7 @@ def test_the_warehouse_tells_events_and_what_they_come_to(root):
     assert [one["kind"] for one in found.events] == ["task.submitted", "task.attempt_ended", "task.completed"]
     assert [one.text for one in found.judged] == ["total: finished, 2 attempts, waited 3 s, wasted 1.5 s"]
     assert found.horizon_us == world.HORIZON_US
-    story = story_of("t-1", 0, 10**18, found.events, found)
+    story = explanation_of("t-1", 0, 10**18, found.events, found)
     assert [one.kind for one in story.entries][-2:] == ["task.completed", "tasks"]
     assert len(story.entries) == 4
 

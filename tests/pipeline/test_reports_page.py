@@ -12,11 +12,10 @@ import pytest
 
 from scale0.pipeline.reports import axes, formatting
 from scale0.pipeline.reports.catalog import MAKERS, make
-from scale0.pipeline.reports.html import page
+from scale0.pipeline.reports.html import STYLE, page
 from scale0.pipeline.reports.model import Bars, Cone, LinePlot, PlotLine, Stacks
 from scale0.pipeline.reports.plots import LEAST, STRIP_HEIGHT, draw, heights
 from scale0.pipeline.reports.query import ReportQuery
-from scale0.pipeline.reports.style import STYLE
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 from tests.pipeline import reports_made as world
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.request_stats import HOUR, MINUTE, RequestStatsAggregation
 from scale0.pipeline.marts.stat_days import REQUEST_DAY, RequestDays
-from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time
 from tests.pipeline import oracle_stats
 from tests.pipeline.events import START_HOUR, event, frame, numbered
@@ -59,9 +59,9 @@ def random_events(seed: int, count: int) -> list[dict[str, Any]]:
 def step(spark: SparkSession, events: list[dict[str, Any]], partitions: int = 1) -> dict[str, list[dict[str, Any]]]:
     family = RequestStatsAggregation()
     rows = frame(spark, events, family.columns).repartition(partitions)
-    stretch = TimeRange(START_HOUR, START_HOUR + 26, (START_HOUR + 26) * HOUR_US)
-    made = family.step(None, {"events": rows}, stretch, Parameters())
-    found = {slab.name: collected(made[slab.name], slab) for slab in family.slabs}
+    time_range = TimeRange(START_HOUR, START_HOUR + 26, (START_HOUR + 26) * HOUR_US)
+    made = family.step(None, {"events": rows}, time_range, Parameters())
+    found = {data_set.name: collected(made[data_set.name], data_set) for data_set in family.data_sets}
     days = RequestDays().compute({HOUR.name: made[HOUR.name]}, frozenset(), 0, Parameters())
     found[REQUEST_DAY.name] = collected(days[REQUEST_DAY.name], REQUEST_DAY)
     spark.catalog.clearCache()

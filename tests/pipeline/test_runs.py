@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.engine import runs
 from scale0.pipeline.engine.backfill_queue import QUEUE, REFUSED, QueuedBackfill, enqueue
-from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.time_ranges import HOUR_US
 from scale0.pipeline.warehouse.retention import TooFewDays
 from tests.pipeline.engine_runs import ignore

@@ -12,9 +12,8 @@ import pyarrow.fs
 import pytest
 
 from scale0.pipeline.status import PendingSegments, status_of
-from scale0.pipeline.warehouse.errors import WarehouseError
-from scale0.pipeline.warehouse.records import SegmentProblem
-from scale0.pipeline.warehouse.segment_sources import RemoteSegmentSource, known_as, place_of, without_key
+from scale0.pipeline.warehouse.records import SegmentProblem, WarehouseError
+from scale0.pipeline.warehouse.segment_sources import RemoteSegmentSource, open_source, public_name, without_credentials
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.idle_runs import commit, take
@@ -41,7 +40,7 @@ def remote(tmp_path, monkeypatch):
     place = RemoteSegmentSource(pyarrow.fs.LocalFileSystem(), str(segments))
     for user in ("ingestion", "status"):
         module = "scale0.pipeline.status" if user == "status" else f"scale0.pipeline.warehouse.{user}"
-        monkeypatch.setattr(f"{module}.place_of", lambda *_: place)
+        monkeypatch.setattr(f"{module}.open_source", lambda *_: place)
     return place
 
 
@@ -77,12 +76,12 @@ def test_another_key_opens_the_same_place(warehouse, remote):
 def old_manifest(warehouse: Warehouse, remote: RemoteSegmentSource) -> None:
     """A warehouse of a time in which keys were written down."""
     take(warehouse, URL)
-    with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
-        draft.listings = {URL: dict(remote.folders())}
+    with warehouse.begin() as staging:
+        transaction = Transaction(warehouse.latest(), warehouse, staging)
+        transaction.listings = {URL: dict(remote.folders())}
         name = f"{URL.partition('?')[0]}/written=2026-05-10/notes.txt"
-        draft.problems = {name: SegmentProblem(name, "foreign", "it is no segment")}
-        commit(draft)
+        transaction.problems = {name: SegmentProblem(name, "foreign", "it is no segment")}
+        commit(transaction)
     assert b"AKIA" in newest(warehouse)
 
 
@@ -113,14 +112,14 @@ def test_an_older_manifest_is_read_and_its_keys_are_told_no_more(warehouse, remo
     ],
 )
 def test_a_place_is_known_without_keys_and_apart_from_others(url, known):
-    assert known_as(url) == known
-    assert known_as(known) == known
+    assert public_name(url) == known
+    assert public_name(known) == known
 
 
 def test_a_file_is_told_without_the_key():
-    assert without_key("s3://K:S@bucket/written=2026-05-10/a?b#c@d") == "s3://bucket/written=2026-05-10/a?b#c@d"
-    assert without_key("s3://K:S@S@bucket/x") == "s3://bucket/x"
-    assert without_key("/srv/a@b/x") == "/srv/a@b/x"
+    assert without_credentials("s3://K:S@bucket/written=2026-05-10/a?b#c@d") == "s3://bucket/written=2026-05-10/a?b#c@d"
+    assert without_credentials("s3://K:S@S@bucket/x") == "s3://bucket/x"
+    assert without_credentials("/srv/a@b/x") == "/srv/a@b/x"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_a_file_is_told_without_the_key():
 )
 def test_a_url_that_cannot_be_opened_is_told_without_the_key(url):
     with pytest.raises(WarehouseError, match="cannot open the segments at") as met:
-        place_of(url, NOW_US)
+        open_source(url, NOW_US)
     assert "hu" not in str(met.value)
     assert "AKIA" not in str(met.value)
     assert met.value.__suppress_context__
@@ -138,8 +137,8 @@ def test_a_manifest_without_urls_is_as_it_was(warehouse, tmp_path):
     put(tmp_path / "segments", rows(1, 5))
     _, manifest = take(warehouse, str(tmp_path / "segments"))
     assert list(manifest.listings) == [str(tmp_path / "segments")]
-    with warehouse.begin() as attempt:
-        draft = Transaction(manifest, warehouse, attempt)
-        assert draft.listings == manifest.listings
-        assert not draft.has_other_problems()
+    with warehouse.begin() as staging:
+        transaction = Transaction(manifest, warehouse, staging)
+        assert transaction.listings == manifest.listings
+        assert not transaction.has_other_problems()
         assert msgspec.to_builtins(manifest)["format"] == 1

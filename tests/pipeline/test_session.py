@@ -8,13 +8,14 @@ import psutil
 import pytest
 from pyspark.sql import functions as f
 
-from scale0.pipeline.java_lookups import NAMES, JavaLookups
 from scale0.pipeline.spark_session import (
     ADAPTIVE,
     COMPILED,
     FEW_EVENTS,
     INTERPRETED,
+    JAVA_NAMES,
     QUICK_EVENTS,
+    JavaLookups,
     java_options,
     settings_for,
 )
@@ -57,7 +58,7 @@ def test_spark_hears_of_it(spark: SparkSession):
 def test_java_is_asked_for_a_class_and_its_method_once(spark: SparkSession):
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    assert all(isinstance(getattr(jvm, name), JavaLookups) for name in NAMES)
+    assert all(isinstance(getattr(jvm, name), JavaLookups) for name in JAVA_NAMES)
     assert jvm.functions.lit is jvm.functions.lit
     assert spark.range(3).select(f.sum("id"), f.lit("x")).collect() == [(3, "x")]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scale0.pipeline import registry
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.engine import advance, runs
 from scale0.pipeline.engine.backfill_queue import QUEUE, QueuedBackfill, enqueue
-from scale0.pipeline.marts.availability import DAY_SLAB, MONTH_SLAB
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.marts.availability import AVAILABILITY_DAYS, AVAILABILITY_MONTHS
 from scale0.pipeline.time_ranges import HOUR_US, days_of_month, month_of
 from scale0.pipeline.warehouse.retention import drop_before
 from scale0.pipeline.warehouse.transaction import Transaction
@@ -37,8 +37,10 @@ OTHER = Parameters(flapping="nagios")
 def test_a_stream_backfills_with_the_parameters_that_were_asked_for_and_goes_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(advance, "FAMILIES", tuple(one for one in registry.FAMILIES if one.name == "request_stats"))
-    monkeypatch.setattr(advance, "DERIVATIONS", ())
+    monkeypatch.setattr(
+        advance, "AGGREGATIONS", tuple(one for one in registry.AGGREGATIONS if one.name == "request_stats")
+    )
+    monkeypatch.setattr(advance, "MARTS", ())
     bench = Bench(spark, tmp_path, NOW_US)
     put(bench.segments, rows(1, 10))
     bench.run()
@@ -50,7 +52,7 @@ def test_a_stream_backfills_with_the_parameters_that_were_asked_for_and_goes_on(
             stop.set()
         return NOW_US
 
-    said = bench.job(parameters=Parameters(), parameters_said=True)
+    said = bench.job(parameters=Parameters(), parameters_given=True)
     outcomes = list(runs.stream(said, lambda _events: spark, clock, ignore, stop, 1.0))
     assert [(outcome.number, outcome.problems) for outcome in outcomes] == [(2, ())]
     manifest = Warehouse(bench.warehouse).latest()
@@ -62,8 +64,8 @@ class Months:
     """A derivation that is asked for the months of two, and remembers which it had to compute."""
 
     name = "months"
-    slabs = (MONTH_SLAB,)
-    inputs = (DAY_SLAB.name,)
+    slabs = (AVAILABILITY_MONTHS,)
+    inputs = (AVAILABILITY_DAYS.name,)
 
     def __init__(self) -> None:
         self.computed: list[set[int]] = []
@@ -78,24 +80,24 @@ class Months:
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         self.computed.append({*parts})
-        some = inputs[DAY_SLAB.name]
-        return {MONTH_SLAB.name: some.sparkSession.createDataFrame([], some.schema)}
+        some = inputs[AVAILABILITY_DAYS.name]
+        return {AVAILABILITY_MONTHS.name: some.sparkSession.createDataFrame([], some.schema)}
 
 
 def test_a_month_of_which_a_day_is_gone_stays_as_it_is(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     months = Months()
-    monkeypatch.setattr(advance, "FAMILIES", ())
-    monkeypatch.setattr(advance, "DERIVATIONS", (months,))
+    monkeypatch.setattr(advance, "AGGREGATIONS", ())
+    monkeypatch.setattr(advance, "MARTS", (months,))
     bench = Bench(spark, tmp_path, NOW_US)
     put(bench.segments, rows(1, 10))
     bench.run()
     warehouse = Warehouse(bench.warehouse)
     with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
-        drop_before(draft, days_of_month(month_of(DAY)).start + 1)
-        commit(draft)
+        transaction = Transaction(warehouse.latest(), warehouse, attempt)
+        drop_before(transaction, days_of_month(month_of(DAY)).start + 1)
+        commit(transaction)
     put(bench.segments, rows(11, 20, at=START_US + HOUR_US))
     bench.run()
     assert months.computed == [{month_of(DAY), month_of(DAY) + 1}, {month_of(DAY) + 1}]

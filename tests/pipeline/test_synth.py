@@ -16,7 +16,7 @@ import pytest
 from scale0.history.events.histogram import bucket_of
 from scale0.history.events.kinds import KINDS
 from scale0.history.segments import arrow, names
-from simulator.history import Counts, NotEmpty, TooSmall, Truths, read, synth
+from simulator.history import Counts, NotEmpty, TooSmall, Truths, generate, read
 from simulator.history import truths as words
 from simulator.history.plan import make_plan
 from simulator.history.script_builder import plant
@@ -44,13 +44,13 @@ def whole(folder: Path) -> pa.Table:
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     events, days, seed = request.param
     folder = tmp_path_factory.mktemp("synth")
-    truths = synth(events=events, days=days, seed=seed, out=folder)
+    truths = generate(events=events, days=days, seed=seed, out=folder)
     return Made(folder, truths, whole(folder))
 
 
 def test_the_same_arguments_make_the_same_history_and_another_seed_another(tmp_path: Path):
     for name, seed in (("one", 3), ("two", 3), ("other", 4)):
-        synth(events=20_000, days=2, seed=seed, out=tmp_path / name)
+        generate(events=20_000, days=2, seed=seed, out=tmp_path / name)
     one, two, other = (tmp_path / name for name in ("one", "two", "other"))
     assert [path.name for path in segments(one)] == [path.name for path in segments(two)]
     assert all(a.read_bytes() == b.read_bytes() for a, b in zip(segments(one), segments(two), strict=True))
@@ -150,7 +150,7 @@ def test_about_as_many_events_are_written_as_were_asked_for(made: Made):
 
 @pytest.mark.slow
 def test_a_large_history_has_the_mix_of_a_large_network(tmp_path: Path):
-    found = synth(events=1_000_000, days=2, seed=1, out=tmp_path)
+    found = generate(events=1_000_000, days=2, seed=1, out=tmp_path)
     assert abs(found.events - 1_000_000) < 20_000
 
     def share(*kinds: str) -> float:
@@ -283,7 +283,7 @@ def test_a_planted_break_never_touches_another_whatever_the_seed(events: int, da
 
 def test_more_or_fewer_truths_can_be_asked_for(tmp_path: Path):
     counts = Counts(broker_kills=3, flapping_checks=0, slow_releases=2, agents_cut_off=2)
-    found = synth(events=60_000, days=4, seed=2, out=tmp_path, counts=counts)
+    found = generate(events=60_000, days=4, seed=2, out=tmp_path, counts=counts)
     kinds = [truth.kind for truth in found.truths]
     assert kinds.count(words.BROKER_KILLED) == 3
     assert kinds.count(words.FLAPPING_CHECK) == 0
@@ -298,7 +298,7 @@ def test_it_begins_on_the_day_that_was_asked_for_and_tells_how_far_it_is(tmp_pat
     def progress(done: int, total: int) -> None:
         told.append((done, total))
 
-    found = synth(events=20_000, days=2, seed=1, out=tmp_path, start=start, progress=progress)
+    found = generate(events=20_000, days=2, seed=1, out=tmp_path, start=start, progress=progress)
     assert found.from_us == int(start.timestamp()) * 1_000_000
     assert {path.parent.name for path in segments(tmp_path)} == {"written=2026-03-01", "written=2026-03-02"}
     assert told[-1][0] == found.events
@@ -308,22 +308,22 @@ def test_it_begins_on_the_day_that_was_asked_for_and_tells_how_far_it_is(tmp_pat
 def test_what_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Path):
     folder = tmp_path / "new"
     with pytest.raises(TooSmall, match="at least 89,000 events"):
-        synth(events=20_000, days=10, seed=1, out=folder)
+        generate(events=20_000, days=10, seed=1, out=folder)
     with pytest.raises(ValueError, match="days"):
-        synth(events=20_000, days=0, seed=1, out=folder)
+        generate(events=20_000, days=0, seed=1, out=folder)
     noon = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
     with pytest.raises(ValueError, match="midnight"):
-        synth(events=20_000, days=2, seed=1, out=folder, start=noon)
+        generate(events=20_000, days=2, seed=1, out=folder, start=noon)
     assert not folder.exists()
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(NotEmpty):
-        synth(events=20_000, days=2, seed=1, out=tmp_path)
+        generate(events=20_000, days=2, seed=1, out=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_slices_of_hours_make_as_sound_a_history_as_whole_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("simulator.history.plan.SLICE_EVENTS", 1_500)
-    found = synth(events=20_000, days=2, seed=1, out=tmp_path)
+    found = generate(events=20_000, days=2, seed=1, out=tmp_path)
     table = whole(tmp_path)
     assert abs(found.events - 20_000) < 1_000
     assert found.segments > 60

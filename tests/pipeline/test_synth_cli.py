@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from simulator.history.command import Amount, Day, synth
+from simulator.history.command import Amount, Day, generate_history
 
 SMALL = ("--events", "20k", "--days", "2")
 
@@ -45,7 +45,7 @@ def test_what_is_no_day_is_refused(text: str):
 
 def test_it_says_what_was_planted_and_what_to_do_next(tmp_path: Path):
     out = tmp_path / "history"
-    done = CliRunner().invoke(synth, [*SMALL, "--seed", "3", "--start", "2026-03-01", "--out", str(out)])
+    done = CliRunner().invoke(generate_history, [*SMALL, "--seed", "3", "--start", "2026-03-01", "--out", str(out)])
     assert done.exit_code == 0, done.output
     for word in ("backend_outage", "slow_release", "flapping_check", "lost_segment", "rewind", "2026-03-0"):
         assert word in done.stdout
@@ -57,7 +57,7 @@ def test_it_says_what_was_planted_and_what_to_do_next(tmp_path: Path):
 
 def test_programs_get_json(tmp_path: Path):
     out = tmp_path / "history"
-    done = CliRunner().invoke(synth, [*SMALL, "--out", str(out), "--json"])
+    done = CliRunner().invoke(generate_history, [*SMALL, "--out", str(out), "--json"])
     told = json.loads(done.stdout)
     assert told["folder"] == str(out)
     assert told["segments"] == len(list(out.glob("written=*/seg-*.parquet")))
@@ -67,18 +67,18 @@ def test_programs_get_json(tmp_path: Path):
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path):
     (tmp_path / "mine").write_text("mine")
-    done = CliRunner().invoke(synth, [*SMALL, "--out", str(tmp_path)])
+    done = CliRunner().invoke(generate_history, [*SMALL, "--out", str(tmp_path)])
     assert done.exit_code != 0
     assert "is not empty" in done.stderr
     assert "--out" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-    on_file = CliRunner().invoke(synth, [*SMALL, "--out", str(tmp_path / "mine")])
+    on_file = CliRunner().invoke(generate_history, [*SMALL, "--out", str(tmp_path / "mine")])
     assert "is a file" in on_file.stderr
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_too_few_events_are_told_how_many_would_do(tmp_path: Path):
-    done = CliRunner().invoke(synth, ["--events", "1k", "--days", "30", "--out", str(tmp_path / "history")])
+    done = CliRunner().invoke(generate_history, ["--events", "1k", "--days", "30", "--out", str(tmp_path / "history")])
     assert done.exit_code != 0
     assert "at least 265,000 events" in done.stderr
     assert "next: raise --events" in done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from simulator.history import Truth, Truths, synth
+from simulator.history import Truth, Truths, generate
 from simulator.history import truths as words
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ class World:
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
     events, days, seed = request.param
     folder = tmp_path_factory.mktemp("synth")
-    return World(folder, synth(events=events, days=days, seed=seed, out=folder))
+    return World(folder, generate(events=events, days=days, seed=seed, out=folder))
 
 
 def sessions(world: World, identity: str) -> list[tuple[str, int, str]]:

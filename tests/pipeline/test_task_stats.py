@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.task_stats import HOUR, MINUTE, NODE_WORK, TaskStatsAggregation
-from scale0.pipeline.marts.node_stats import SLAB, NodeStats
+from scale0.pipeline.marts.node_stats import NODE_STATS, NodeStats
 from scale0.pipeline.marts.stat_days import TASK_DAY, TaskDays
-from scale0.pipeline.parameters import Parameters
 from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time
 from tests.pipeline import oracle_stats
 from tests.pipeline.events import START_HOUR, event, frame, numbered
@@ -72,9 +72,9 @@ def random_events(seed: int, count: int) -> list[dict[str, Any]]:
 def step(spark: SparkSession, events: list[dict[str, Any]], partitions: int = 1) -> dict[str, list[dict[str, Any]]]:
     family = TaskStatsAggregation()
     rows = frame(spark, events, family.columns).repartition(partitions)
-    stretch = TimeRange(START_HOUR, START_HOUR + HOURS, (START_HOUR + HOURS) * HOUR_US)
-    made = family.step(None, {"events": rows}, stretch, Parameters())
-    found = {slab.name: collected(made[slab.name], slab) for slab in family.slabs}
+    time_range = TimeRange(START_HOUR, START_HOUR + HOURS, (START_HOUR + HOURS) * HOUR_US)
+    made = family.step(None, {"events": rows}, time_range, Parameters())
+    found = {data_set.name: collected(made[data_set.name], data_set) for data_set in family.data_sets}
     days = TaskDays().compute({HOUR.name: made[HOUR.name]}, frozenset(), 0, Parameters())
     found[TASK_DAY.name] = collected(days[TASK_DAY.name], TASK_DAY)
     spark.catalog.clearCache()
@@ -136,7 +136,7 @@ def test_a_node_has_its_work_beside_its_slots(tidy: SparkSession):
     )
     inputs = {NODE_WORK.name: work, "node_slots": slots}
     made = NodeStats().compute(inputs, frozenset(), 0, Parameters())
-    rows = {(row["node"], row["part"]): row for row in collected(made[SLAB.name], SLAB)}
+    rows = {(row["node"], row["part"]): row for row in collected(made[NODE_STATS.name], NODE_STATS)}
     assert set(rows) == {("n1", START_HOUR), ("n1", START_HOUR + 1), ("gone", START_HOUR), ("idle", START_HOUR)}
     busy = rows["n1", START_HOUR]
     assert (busy["attempts"], busy["busy_seconds"], busy["slots"], busy["lost"]) == (3, 2.5, 4, 1)

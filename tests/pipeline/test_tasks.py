@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.tasks import LONG_HOURS, TaskAggregation
-from scale0.pipeline.aggregations.tasks_table import CARRY, OPEN_SLAB, TASKS_SLAB
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.aggregations.tasks_events import OPEN_TASKS, STATE, TASKS
 from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time
 from tests.pipeline.events import START_HOUR, event, frame, numbered
 from tests.pipeline.oracle_tasks import LOST_ALL, Oracle, shown
@@ -59,14 +59,16 @@ def reopened(second: float, ref: str, **columns: Any) -> dict[str, Any]:
 
 
 def step(
-    spark: SparkSession, events: list[dict[str, Any]], stretch: TimeRange, carry: DataFrame | None = None
+    spark: SparkSession, events: list[dict[str, Any]], time_range: TimeRange, state: DataFrame | None = None
 ) -> dict[str, Rows]:
-    start = spark.createDataFrame([], CARRY.schema) if carry is None else carry
+    start = spark.createDataFrame([], STATE.schema) if state is None else state
     made = TaskAggregation().step(
-        start, {"events": frame(spark, events, TaskAggregation.columns)}, stretch, Parameters()
+        start, {"events": frame(spark, events, TaskAggregation.columns)}, time_range, Parameters()
     )
-    slabs = (TASKS_SLAB, OPEN_SLAB, CARRY)
-    rows = {slab.name: made[slab.name].select(*slab.schema.fieldNames(), "part").collect() for slab in slabs}
+    slabs = (TASKS, OPEN_TASKS, STATE)
+    rows = {
+        data_set.name: made[data_set.name].select(*data_set.schema.fieldNames(), "part").collect() for data_set in slabs
+    }
     spark.catalog.clearCache()
     return {name: ordered(found) for name, found in rows.items()}
 
@@ -87,28 +89,30 @@ def hours(first: int, end: int, horizon: float = HOURS) -> TimeRange:
 
 def in_steps(spark: SparkSession, events: list[dict[str, Any]], cuts: list[int]) -> dict[str, Rows]:
     """From cut to cut, with the carry between them."""
-    carry: Rows = []
-    found: dict[str, Rows] = {TASKS_SLAB.name: [], OPEN_SLAB.name: [], CARRY.name: []}
+    state: Rows = []
+    found: dict[str, Rows] = {TASKS.name: [], OPEN_TASKS.name: [], STATE.name: []}
     for first, end in itertools.pairwise(cuts):
         begin, until = to_time((START_HOUR + first) * HOUR_US), to_time((START_HOUR + end) * HOUR_US)
         mine = [row for row in events if begin <= row["at"] < until]
-        start = [row[:-1] for row in carry if row[-1] == START_HOUR + first]
-        made = step(spark, mine, hours(first, end), spark.createDataFrame(start, CARRY.schema))
-        carry = made[CARRY.name]
+        start = [row[:-1] for row in state if row[-1] == START_HOUR + first]
+        made = step(spark, mine, hours(first, end), spark.createDataFrame(start, STATE.schema))
+        state = made[STATE.name]
         for name, rows in made.items():
-            found[name] = rows if name == OPEN_SLAB.name else found[name] + rows
+            found[name] = rows if name == OPEN_TASKS.name else found[name] + rows
     return {name: ordered(rows) for name, rows in found.items()}
 
 
 def expected(events: list[dict[str, Any]], count: int = HOURS) -> dict[str, Rows]:
     oracle = Oracle()
     oracle.run(events, START_HOUR, START_HOUR + count)
-    columns = [*TASKS_SLAB.schema.fieldNames(), "part"]
-    carried = CARRY.schema.fieldNames()
+    columns = [*TASKS.schema.fieldNames(), "part"]
+    carried = STATE.schema.fieldNames()
     return {
-        TASKS_SLAB.name: ordered(tuple(row[name] for name in columns) for row in oracle.rows),
-        OPEN_SLAB.name: ordered(tuple(shown(key, life)[name] for name in columns) for key, life in oracle.open.items()),
-        CARRY.name: ordered(
+        TASKS.name: ordered(tuple(row[name] for name in columns) for row in oracle.rows),
+        OPEN_TASKS.name: ordered(
+            tuple(shown(key, life)[name] for name in columns) for key, life in oracle.open.items()
+        ),
+        STATE.name: ordered(
             (*(row.get(name) for name in carried), hour) for hour, rows in oracle.carries.items() for row in rows
         ),
     }
@@ -163,7 +167,7 @@ def test_many_hours_equal_each_hour_and_the_rules(tidy: SparkSession, seed: int)
     events = numbered([row for n in range(TASK_NUMBER) for row in random_task(chance, f"t{n:03d}")])
     chance.shuffle(events)
     wanted = expected(events)
-    assert len(wanted[TASKS_SLAB.name]) > TASK_NUMBER / 2
+    assert len(wanted[TASKS.name]) > TASK_NUMBER / 2
     at_once = step(tidy, events, hours(0, HOURS))
     for name, rows in wanted.items():
         assert at_once[name] == rows, name
@@ -182,9 +186,9 @@ def test_rows_do_not_depend_on_partitions(tidy: SparkSession):
     before = tidy.conf.get("spark.sql.shuffle.partitions", "1")
     tidy.conf.set("spark.sql.shuffle.partitions", "3")
     try:
-        carry = tidy.createDataFrame([], CARRY.schema)
-        made = TaskAggregation().step(carry, {"events": rows}, hours(0, HOURS), Parameters())
-        found = ordered(made["tasks"].select(*TASKS_SLAB.schema.fieldNames(), "part").collect())
+        state = tidy.createDataFrame([], STATE.schema)
+        made = TaskAggregation().step(state, {"events": rows}, hours(0, HOURS), Parameters())
+        found = ordered(made["tasks"].select(*TASKS.schema.fieldNames(), "part").collect())
     finally:
         tidy.conf.set("spark.sql.shuffle.partitions", before or "1")
     assert found == expected(events)["tasks"]
@@ -192,7 +196,7 @@ def test_rows_do_not_depend_on_partitions(tidy: SparkSession):
 
 def one(rows: Rows) -> dict[str, Any]:
     assert len(rows) == 1
-    return dict(zip([*TASKS_SLAB.schema.fieldNames(), "part"], rows[0], strict=True))
+    return dict(zip([*TASKS.schema.fieldNames(), "part"], rows[0], strict=True))
 
 
 def test_a_task_tells_its_wait_its_delay_its_run_and_what_was_wasted(tidy: SparkSession):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from simulator.history import Truth, synth
+from simulator.history import Truth, generate
 from simulator.history import truths as words
 from tests.pipeline import naive_history
 from tests.pipeline.engine_runs import Bench
@@ -35,7 +35,7 @@ RETURN_US = 20 * SECOND_US
 def world(compiling: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("truths")
     bench = Bench(compiling, folder, 0)
-    truths = synth(events=EVENTS, days=DAYS, seed=SEED, out=bench.segments)
+    truths = generate(events=EVENTS, days=DAYS, seed=SEED, out=bench.segments)
     bench.now_us = truths.to_us
     outcome = bench.run()
     assert (outcome.events, outcome.problems) == (truths.events, ())

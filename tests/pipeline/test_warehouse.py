@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse.errors import WarehouseBusy, WarehouseDamaged, WarehouseError, WarehouseFenced
-from scale0.pipeline.warehouse.ingestion import take_in
+from scale0.pipeline.warehouse.ingestion import ingest_segments
+from scale0.pipeline.warehouse.records import WarehouseBusy, WarehouseDamaged, WarehouseError, WarehouseFenced
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
 from tests.pipeline.warehouse_doomed import DAY_US, drive
@@ -72,23 +72,23 @@ def test_a_manifest_says_all_that_the_tables_depend_on(warehouse, segments):
 
 
 def test_only_chapters_of_touched_days_are_written_anew(warehouse):
-    with warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
-        add(draft, "tally", [(HOUR + 24 * day, "a", day) for day in range(5)])
-        before = commit(draft)
-    with warehouse.begin() as attempt:
-        draft = Transaction(before, warehouse, attempt)
-        add(draft, "tally", [(HOUR + 24, "b", 7)])
-        after = commit(draft)
+    with warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
+        add(transaction, "tally", [(HOUR + 24 * day, "a", day) for day in range(5)])
+        before = commit(transaction)
+    with warehouse.begin() as staging:
+        transaction = Transaction(before, warehouse, staging)
+        add(transaction, "tally", [(HOUR + 24, "b", 7)])
+        after = commit(transaction)
     assert [day for day in after.chapters if after.chapters[day] != before.chapters[day]] == [DAY + 1]
-    assert len(list((attempt.folder / "chapters").iterdir())) == 1
+    assert len(list((staging.folder / "chapters").iterdir())) == 1
     assert sorted(open_arrow(warehouse, "tally")["count"].to_pylist()) == [0, 2, 3, 4, 7]
 
 
 def test_an_attempt_that_is_not_committed_leaves_nothing(warehouse, segments):
     put(segments, rows(1, 10))
-    with warehouse.begin() as attempt:
-        take_in(Transaction(None, warehouse, attempt), str(segments), NOW_US)
+    with warehouse.begin() as staging:
+        ingest_segments(Transaction(None, warehouse, staging), str(segments), NOW_US)
         assert files(warehouse.root)
     assert warehouse.latest() is None
     assert files(warehouse.root) == set()
@@ -214,8 +214,8 @@ def test_without_the_lock_the_manifest_is_the_fence(warehouse, segments):
     put(segments, rows(1, 10))
     with warehouse.begin() as slow, warehouse.begin() as quick:
         one, other = Transaction(None, warehouse, slow), Transaction(None, warehouse, quick)
-        take_in(one, str(segments), NOW_US)
-        take_in(other, str(segments), NOW_US)
+        ingest_segments(one, str(segments), NOW_US)
+        ingest_segments(other, str(segments), NOW_US)
         commit(other)
         with pytest.raises(WarehouseFenced, match="another driver committed manifest 1"):
             commit(one)
@@ -226,8 +226,8 @@ def test_without_the_lock_the_manifest_is_the_fence(warehouse, segments):
 def test_a_driver_that_slept_for_days_is_fenced_though_its_number_is_free_again(warehouse, segments):
     put(segments, rows(1, 10))
     run(warehouse, segments)
-    with warehouse.begin() as attempt:
-        slept = Transaction(warehouse.latest(), warehouse, attempt)
+    with warehouse.begin() as staging:
+        slept = Transaction(warehouse.latest(), warehouse, staging)
         for day in range(3):
             put(segments, rows(11 + day, 11 + day))
             run(warehouse, segments, now_us=NOW_US + day * 10 * DAY_US)
@@ -243,11 +243,11 @@ def test_of_many_drivers_at_once_exactly_one_wins_each_number(warehouse):
 
     def drive_once() -> None:
         mine = Warehouse(warehouse.root)
-        with mine.begin() as attempt:
-            draft = Transaction(mine.latest(), mine, attempt)
+        with mine.begin() as staging:
+            transaction = Transaction(mine.latest(), mine, staging)
             start.wait()
             try:
-                won.append(commit(draft).number)
+                won.append(commit(transaction).number)
             except WarehouseFenced:
                 pass
 
@@ -263,10 +263,10 @@ def test_a_file_system_without_hard_links_is_refused(warehouse, monkeypatch):
     def no_links(*_: Any) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    with warehouse.begin() as attempt:
-        monkeypatch.setattr("scale0.pipeline.warehouse.commit.os.link", no_links)
+    with warehouse.begin() as staging:
+        monkeypatch.setattr("scale0.pipeline.warehouse.transaction.os.link", no_links)
         with pytest.raises(WarehouseError, match="hard link"):
-            commit(Transaction(None, warehouse, attempt))
+            commit(Transaction(None, warehouse, staging))
     assert warehouse.latest() is None
 
 
@@ -315,7 +315,7 @@ def test_a_damaged_chapter_is_never_believed(warehouse, segments):
     with pytest.raises(
         WarehouseDamaged, match=r"day-\d+\.json is damaged: restore it from a backup; or move the .* away"
     ) as met:
-        Warehouse(warehouse.root).chapter(manifest, DAY)
+        Warehouse(warehouse.root).day_manifest(manifest, DAY)
     assert "backfill" not in str(met.value), "it would read the same chapter"
 
 

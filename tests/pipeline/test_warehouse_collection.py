@@ -9,7 +9,7 @@ import pytest
 
 from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.time_ranges import days_of_month, month_of
-from scale0.pipeline.warehouse.errors import WarehouseBusy, WarehouseDamaged
+from scale0.pipeline.warehouse.records import WarehouseBusy, WarehouseDamaged
 from scale0.pipeline.warehouse.retention import LEAST_KEEP_DAYS, TooFewDays, drop_before, retention, whole_parts
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
@@ -34,10 +34,10 @@ def files(root: Path) -> set[str]:
 def test_what_no_manifest_of_the_last_day_names_is_collected(warehouse):
     hour = DAY_US // 24
     for at in (0, 1, 2):
-        with warehouse.begin() as attempt:
-            draft = Transaction(warehouse.latest(), warehouse, attempt)
-            add(draft, "tally", [(HOUR, "a", at)])
-            commit(draft, NOW_US + at * hour)
+        with warehouse.begin() as staging:
+            transaction = Transaction(warehouse.latest(), warehouse, staging)
+            add(transaction, "tally", [(HOUR, "a", at)])
+            commit(transaction, NOW_US + at * hour)
     everything = files(warehouse.root)
     assert warehouse.collect(NOW_US + 24 * hour).files == 0, "the first was replaced 23 hours ago"
     assert files(warehouse.root) == everything
@@ -53,12 +53,12 @@ def test_what_no_manifest_of_the_last_day_names_is_collected(warehouse):
 def test_collection_leaves_a_live_attempt_of_its_own_and_no_dead_one(warehouse):
     dead = Warehouse(warehouse.root).begin()
     slab_file(dead, "tally", [(HOUR, "dead", 1)])
-    with warehouse.lock("stream"), warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
-        add(draft, "tally", [(HOUR, "a", 1)])
+    with warehouse.lock("stream"), warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
+        add(transaction, "tally", [(HOUR, "a", 1)])
         warehouse.collect(NOW_US)
         assert not dead.folder.exists()
-        commit(draft)
+        commit(transaction)
     assert open_arrow(warehouse, "tally")["count"].to_pylist() == [1]
 
 
@@ -87,10 +87,10 @@ def test_retention_drops_old_days_and_old_segments_stay_known(warehouse, segment
     for day in range(6):
         put(segments, rows(1 + day * 10, 10 + day * 10, at=START_US + day * DAY_US), day=f"2026-05-1{day}")
     run(warehouse, segments)
-    with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
-        assert drop_before(draft, DAY + 3) == [DAY, DAY + 1, DAY + 2]
-        manifest = commit(draft)
+    with warehouse.begin() as staging:
+        transaction = Transaction(warehouse.latest(), warehouse, staging)
+        assert drop_before(transaction, DAY + 3) == [DAY, DAY + 1, DAY + 2]
+        manifest = commit(transaction)
     assert sorted(manifest.chapters) == [DAY + 3, DAY + 4, DAY + 5]
     assert seqs(warehouse) == list(range(31, 61))
     assert run(warehouse, segments, rescan=True)[0].segments == 0
@@ -100,7 +100,7 @@ def test_retention_drops_old_days_and_old_segments_stay_known(warehouse, segment
     assert sorted(manifest.chapters)[0] >= DAY + 3
     put(segments, rows(90, 95, at=START_US), day="2026-05-18")
     taken, manifest = run(warehouse, segments)
-    assert (taken.events, taken.hours, taken.pulse_hours) == (6, {}, set()), "too late for a day that is gone"
+    assert (taken.events, taken.hours, taken.liveness_hours) == (6, {}, set()), "too late for a day that is gone"
     assert sorted(manifest.chapters)[0] >= DAY + 3
 
 
@@ -112,10 +112,10 @@ def test_what_was_seen_of_a_folder_is_forgotten_only_when_both_are_gone(warehous
     run(warehouse, segments)
     shutil.rmtree(segments / "written=2026-05-09")
     run(warehouse, segments)
-    with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
-        drop_before(draft, DAY + 3)
-        manifest = commit(draft)
+    with warehouse.begin() as staging:
+        transaction = Transaction(warehouse.latest(), warehouse, staging)
+        drop_before(transaction, DAY + 3)
+        manifest = commit(transaction)
     assert [*manifest.seen] == ["written=2026-05-11", "written=2026-05-12"]
     assert manifest.covered["broker-1"] == ((7, 2, 3), (7, 9, 9)), "what was covered stays so"
 
@@ -124,10 +124,10 @@ def test_rows_of_a_dropped_day_in_a_file_that_stays_are_not_shown(warehouse, seg
     put(segments, rows(1, 20, at=(DAY + 1) * DAY_US - 10_000_000))
     put(segments, rows(21, 21, at=(DAY + 2) * DAY_US))
     run(warehouse, segments)
-    with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
-        assert drop_before(draft, DAY + 1) == [DAY]
-        commit(draft)
+    with warehouse.begin() as staging:
+        transaction = Transaction(warehouse.latest(), warehouse, staging)
+        assert drop_before(transaction, DAY + 1) == [DAY]
+        commit(transaction)
     assert seqs(warehouse) == list(range(11, 22))
 
 
@@ -136,12 +136,12 @@ def test_too_few_days_are_refused_and_it_says_why(warehouse, segments, keep_days
     put(segments, rows(1, 5))
     put(segments, rows(6, 10, at=START_US + 400 * DAY_US))
     run(warehouse, segments)
-    with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
+    with warehouse.begin() as staging:
+        transaction = Transaction(warehouse.latest(), warehouse, staging)
         with pytest.raises(TooFewDays, match=r"computed from their days.*keep 62 days or more"):
-            retention(draft, keep_days)
-        assert (draft.days(), draft.floor_day) == ([DAY, DAY + 400], 0)
-        assert retention(draft, LEAST_KEEP_DAYS) == [DAY]
+            retention(transaction, keep_days)
+        assert (transaction.days(), transaction.floor_day) == ([DAY, DAY + 400], 0)
+        assert retention(transaction, LEAST_KEEP_DAYS) == [DAY]
 
 
 @pytest.mark.parametrize("day", range(DAY, DAY + 400, 13))
@@ -154,12 +154,12 @@ def test_the_least_that_is_kept_has_this_month_and_the_last_one_whole(day):
 def test_a_month_of_which_a_day_is_gone_is_not_computed_again(warehouse):
     month = month_of(DAY)
     first = days_of_month(month).start
-    with warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
+    with warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
         months = frozenset({month - 1, month, month + 1})
-        assert whole_parts(draft, "month", months) == months
-        draft.floor_day = first
-        assert whole_parts(draft, "month", months) == {month, month + 1}
-        draft.floor_day = first + 1
-        assert whole_parts(draft, "month", months) == {month + 1}
-        assert whole_parts(draft, "day", {first, first + 1}) == {first, first + 1}
+        assert whole_parts(transaction, "month", months) == months
+        transaction.floor_day = first
+        assert whole_parts(transaction, "month", months) == {month, month + 1}
+        transaction.floor_day = first + 1
+        assert whole_parts(transaction, "month", months) == {month + 1}
+        assert whole_parts(transaction, "day", {first, first + 1}) == {first, first + 1}

@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.warehouse.coverage import Coverage
-from scale0.pipeline.warehouse.entries import keep, kept, sums
-from scale0.pipeline.warehouse.records import FileEntry
+from scale0.pipeline.warehouse.records import Coverage, FileEntry, part_sums, restrict, restrict_all
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, add, commit, hash_of, slab_file
@@ -37,12 +35,12 @@ ROWS = st.lists(st.tuples(st.integers(HOUR, HOUR + 40), st.integers(0, 9)), max_
 def test_replacing_parts_is_what_a_dictionary_does(tmp_path_factory, steps):
     warehouse = Warehouse(tmp_path_factory.mktemp("carving"))
     model: dict[int, list[int]] = {}
-    attempt = warehouse.begin()
-    draft = Transaction(None, warehouse, attempt)
+    staging = warehouse.begin()
+    transaction = Transaction(None, warehouse, staging)
     for parts, found, commits in steps:
         mine = [(part, "x", count) for part, count in found if part in parts]
-        entries = attempt.register("tally", [slab_file(attempt, "tally", mine)])
-        draft.replace("tally", "hour", parts, entries)
+        entries = staging.register("tally", [slab_file(staging, "tally", mine)])
+        transaction.replace("tally", "hour", parts, entries)
         for part in parts:
             model.pop(part, None)
         for part, _, count in mine:
@@ -53,14 +51,14 @@ def test_replacing_parts_is_what_a_dictionary_does(tmp_path_factory, steps):
             for count in counts:
                 mixed ^= hash_of((part, "x", count))
             expected[part] = (len(counts), mixed)
-        assert draft.sums("tally") == expected
+        assert transaction.sums("tally") == expected
         some = set(range(HOUR, HOUR + 40, 3))
-        assert draft.sums("tally", some) == {part: total for part, total in expected.items() if part in some}
+        assert transaction.sums("tally", some) == {part: total for part, total in expected.items() if part in some}
         if commits:
-            commit(draft)
-            attempt = warehouse.begin()
-            draft = Transaction(warehouse.latest(), warehouse, attempt)
-    commit(draft)
+            commit(transaction)
+            staging = warehouse.begin()
+            transaction = Transaction(warehouse.latest(), warehouse, staging)
+    commit(transaction)
     warehouse.collect(NOW_US)
     assert sorted(open_arrow(warehouse, "tally")["count"].to_pylist()) == sorted(
         count for counts in model.values() for count in counts
@@ -68,65 +66,65 @@ def test_replacing_parts_is_what_a_dictionary_does(tmp_path_factory, steps):
 
 
 def test_a_file_that_spans_days_is_listed_in_each_with_its_own_parts(warehouse):
-    with warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
-        add(draft, "tally", [(HOUR, "a", 1), (HOUR + 24, "b", 2)])
-        [one] = draft.chapter(DAY).slabs["tally"]
-        [other] = draft.chapter(DAY + 1).slabs["tally"]
+    with warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
+        add(transaction, "tally", [(HOUR, "a", 1), (HOUR + 24, "b", 2)])
+        [one] = transaction.day_manifest(DAY).slabs["tally"]
+        [other] = transaction.day_manifest(DAY + 1).slabs["tally"]
         assert (set(one.parts), set(other.parts), one.carved, other.carved) == ({HOUR}, {HOUR + 24}, True, True)
-        [listed] = draft.files("tally")
+        [listed] = transaction.files("tally")
         assert listed.parts == {HOUR, HOUR + 24}
 
 
 def test_a_part_may_become_empty(warehouse):
-    with warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
-        add(draft, "tally", [(HOUR, "a", 1)])
-        draft.replace("tally", "hour", {HOUR}, [])
-        assert draft.files("tally") == []
-        manifest = commit(draft)
+    with warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
+        add(transaction, "tally", [(HOUR, "a", 1)])
+        transaction.replace("tally", "hour", {HOUR}, [])
+        assert transaction.files("tally") == []
+        manifest = commit(transaction)
     assert manifest.chapters == {}
 
 
 @pytest.mark.parametrize("period", ["day", "month", "open"])
 def test_every_period_has_its_place(warehouse, period):
     part = {"day": DAY, "month": 700, "open": 0}[period]
-    with warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
+    with warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
         for count in (1, 2):
-            entries = attempt.register("tally", [slab_file(attempt, "tally", [(part, "a", count)])])
-            draft.replace("tally", period, {part}, entries)
-        assert [listed.parts for listed in draft.files("tally")] == [{part}]
-        assert [listed.parts for listed in draft.files("tally", {part})] == [{part}]
-        manifest = commit(draft)
-    again = Transaction(manifest, warehouse, attempt)
+            entries = staging.register("tally", [slab_file(staging, "tally", [(part, "a", count)])])
+            transaction.replace("tally", period, {part}, entries)
+        assert [listed.parts for listed in transaction.files("tally")] == [{part}]
+        assert [listed.parts for listed in transaction.files("tally", {part})] == [{part}]
+        manifest = commit(transaction)
+    again = Transaction(manifest, warehouse, staging)
     assert again.sums("tally") == {part: (1, hash_of((part, "a", 2)))}
 
 
 def test_replacing_what_was_not_announced_is_a_mistake(warehouse):
-    with warehouse.begin() as attempt:
-        draft = Transaction(None, warehouse, attempt)
-        entries = attempt.register("tally", [slab_file(attempt, "tally", [(HOUR, "a", 1)])])
+    with warehouse.begin() as staging:
+        transaction = Transaction(None, warehouse, staging)
+        entries = staging.register("tally", [slab_file(staging, "tally", [(HOUR, "a", 1)])])
         with pytest.raises(ValueError, match="files hold part"):
-            draft.replace("tally", "hour", {HOUR + 1}, entries)
-        draft.replace("tally", "hour", {HOUR}, entries)
+            transaction.replace("tally", "hour", {HOUR + 1}, entries)
+        transaction.replace("tally", "hour", {HOUR}, entries)
         with pytest.raises(ValueError, match="has the period hour"):
-            draft.replace("tally", "day", {HOUR}, entries)
+            transaction.replace("tally", "day", {HOUR}, entries)
 
 
 def test_a_file_of_somebody_else_cannot_be_registered(warehouse, tmp_path):
-    with warehouse.begin() as attempt, pytest.raises(ValueError, match="not in the staging directory"):
-        attempt.register("tally", [tmp_path / "x.parquet"])
+    with warehouse.begin() as staging, pytest.raises(ValueError, match="not in the staging directory"):
+        staging.register("tally", [tmp_path / "x.parquet"])
 
 
 @given(st.dictionaries(st.integers(0, 9), st.tuples(st.integers(1, 9), st.integers(-99, 99)), min_size=1))
 def test_keeping_and_leaving_make_the_whole(parts):
     entry = FileEntry("x", 1, parts)
-    even, odd = keep(entry, lambda part: part % 2 == 0), keep(entry, lambda part: part % 2 == 1)
+    even, odd = restrict(entry, lambda part: part % 2 == 0), restrict(entry, lambda part: part % 2 == 1)
     both = [left for left in (even, odd) if left is not None]
-    assert sums(both) == parts
+    assert part_sums(both) == parts
     assert all(left.carved for left in both) == (len(both) == 2)
-    assert kept([entry], lambda _: True) == (entry,)
+    assert restrict_all([entry], lambda _: True) == (entry,)
 
 
 # Coverage.

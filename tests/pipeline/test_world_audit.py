@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING
 
-from scale0.pipeline.aggregations.presence_source_hours import SOURCE_HOURS
-from scale0.pipeline.data_file import PART, fields
+from scale0.pipeline.aggregation import Parameters
+from scale0.pipeline.aggregations.presence_sources import SOURCE_HOURS
 from scale0.pipeline.marts.audit import Audit
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.schemas import PART, fields
 from scale0.pipeline.time_ranges import DAY_HOURS
 from tests.pipeline.events import START_HOUR
 

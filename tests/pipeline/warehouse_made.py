@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from scale0.history.segments.arrow import SCHEMA, write
 from scale0.history.segments.names import Segment, name_of
 from scale0.pipeline.time_ranges import HOUR_US
-from scale0.pipeline.warehouse.ingestion import IngestedSegments, take_in
+from scale0.pipeline.warehouse.ingestion import IngestedSegments, ingest_segments
 from scale0.pipeline.warehouse.records import DataSetInfo, FileEntry, Manifest, TableInfo
 from scale0.pipeline.warehouse.staging import StagingDirectory
 from scale0.pipeline.warehouse.transaction import Transaction
@@ -75,20 +75,22 @@ def run(
     warehouse: Warehouse, segments: Path | str, *, now_us: int = NOW_US, rescan: bool = False
 ) -> tuple[IngestedSegments, Manifest]:
     """One run that only takes segments in."""
-    with warehouse.begin() as attempt:
-        draft = Transaction(warehouse.latest(), warehouse, attempt)
-        taken = take_in(draft, str(segments), now_us, rescan=rescan)
-        return taken, commit(draft, now_us)
+    with warehouse.begin() as staging:
+        transaction = Transaction(warehouse.latest(), warehouse, staging)
+        taken = ingest_segments(transaction, str(segments), now_us, rescan=rescan)
+        return taken, commit(transaction, now_us)
 
 
-def commit(draft: Transaction, now_us: int = NOW_US) -> Manifest:
+def commit(transaction: Transaction, now_us: int = NOW_US) -> Manifest:
     """Commit with what does not matter here."""
-    return draft.commit(draft.newest_us, now_us=now_us, parameters={"a": 1}, code_version="1", tables={"tally": TALLY})
+    return transaction.commit(
+        transaction.newest_us, now_us=now_us, parameters={"a": 1}, code_version="1", tables={"tally": TALLY}
+    )
 
 
-def slab_file(attempt: StagingDirectory, slab: str, found: list[tuple[int, str, int]]) -> Path:
+def slab_file(staging: StagingDirectory, data_set: str, found: list[tuple[int, str, int]]) -> Path:
     """A file as Spark would write it: (part, name, count) each, and a hash."""
-    path = attempt.new_file(slab, "made")
+    path = staging.new_file(data_set, "made")
     columns = {
         "name": pa.array([name for _, name, _ in found], pa.string()),
         "count": pa.array([count for _, _, count in found], pa.int64()),
@@ -106,11 +108,11 @@ def hash_of(row: tuple[int, str, int]) -> int:
 
 
 def add(
-    draft: Transaction, slab: str, found: list[tuple[int, str, int]], parts: set[int] | None = None
+    transaction: Transaction, data_set: str, found: list[tuple[int, str, int]], parts: set[int] | None = None
 ) -> list[FileEntry]:
     """Write rows and have them replace their parts."""
-    entries = draft.attempt.register(slab, [slab_file(draft.attempt, slab, found)])
-    draft.replace(slab, "hour", parts or {part for part, _, _ in found}, entries)
+    entries = transaction.staging.register(data_set, [slab_file(transaction.staging, data_set, found)])
+    transaction.replace(data_set, "hour", parts or {part for part, _, _ in found}, entries)
     return entries
 
 

@@ -6,10 +6,9 @@ import datetime
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.presence import PresenceAggregation
-from scale0.pipeline.data_file import PART
-from scale0.pipeline.parameters import Parameters
-from scale0.pipeline.tables import PULSES
+from scale0.pipeline.schemas import LIVENESS_SAMPLES, PART
 from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time, to_us
 from tests.pipeline import oracle_world as oracle
 from tests.pipeline.events import START_HOUR, START_US, event, frame
@@ -94,38 +93,38 @@ class History:
     ) -> None:
         self.rows, self.horizon_us = rows, START_US + round(horizon * 1_000_000)
         self.pulses = pulses_of(rows) + (more_pulses or [])
-        names = PULSES.fieldNames()
+        names = LIVENESS_SAMPLES.fieldNames()
         self._events = frame(spark, rows)
-        self._pulses = spark.createDataFrame([tuple(p[n] for n in names) for p in self.pulses], PULSES)
+        self._pulses = spark.createDataFrame([tuple(p[n] for n in names) for p in self.pulses], LIVENESS_SAMPLES)
         self._spark = spark
 
     @property
     def hours(self) -> int:
         return (self.horizon_us - START_US) // HOUR_US + 1
 
-    def step(self, world: PresenceAggregation, carry: DataFrame | None, first: int, end: int) -> dict[str, DataFrame]:
-        stretch = TimeRange(START_HOUR + first, START_HOUR + end, self.horizon_us)
-        begin, over = to_time(stretch.from_us), to_time(stretch.end * HOUR_US)
+    def step(self, world: PresenceAggregation, state: DataFrame | None, first: int, end: int) -> dict[str, DataFrame]:
+        time_range = TimeRange(START_HOUR + first, START_HOUR + end, self.horizon_us)
+        begin, over = to_time(time_range.from_us), to_time(time_range.end * HOUR_US)
         horizon = to_time(self.horizon_us)
         at, time = self._events["at"], self._pulses["first_time"]
         events = self._events.where((at >= begin) & (at < over) & (at <= horizon))
         events = events.where(events["kind"].isin(*world.kinds)).select(*world.columns)
         pulses = self._pulses.where((time >= begin) & (time <= horizon))
-        return dict(world.step(carry, {"events": events, "pulses": pulses}, stretch, Parameters()))
+        return dict(world.step(state, {"events": events, "pulses": pulses}, time_range, Parameters()))
 
     def run(self, world: PresenceAggregation, cuts: list[int]) -> dict[str, Counter[tuple[Any, ...]]]:
         """Every slab as a bag of rows, stepping over [0, cut), [cut, cut), …: the last cut is the end."""
         out: dict[str, Counter[tuple[Any, ...]]] = defaultdict(Counter)
-        carry, first = None, 0
-        schema = world.carry.schema if world.carry else None
+        state, first = None, 0
+        schema = world.state.schema if world.state else None
         for cut in cuts:
-            made = self.step(world, carry, first, cut)
+            made = self.step(world, state, first, cut)
             for name, rows in made.items():
                 if name == "sessions.open":
                     out[name] = Counter()
                 out[name].update(plain(row) for row in rows.collect())
             last = [row[1:] for row in out["carry.world"].elements() if row[0] == START_HOUR + cut]
-            carry = self._spark.createDataFrame([(*row,) for row in last], schema)
+            state = self._spark.createDataFrame([(*row,) for row in last], schema)
             assert made["carry.world"].columns == [PART, *(schema.fieldNames() if schema else [])]
             first = cut
             self._spark.catalog.clearCache()

@@ -19,11 +19,11 @@ import msgspec
 from scale0.http.thread_pool import BlockingThreads
 from scale0.kernel.errors import Scale0Error
 from scale0.pipeline.reports.catalog import ABOUT, TAKES, make
-from scale0.pipeline.reports.json_output import as_data, time_of
+from scale0.pipeline.reports.model import as_data, time_of
 from scale0.pipeline.reports.period import NothingThen
 from scale0.pipeline.reports.query import Filters, NoTables, ReportQuery
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
-from scale0.pipeline.warehouse.errors import WarehouseError
+from scale0.pipeline.warehouse.records import WarehouseError
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -7,16 +7,34 @@ one step per hour with the state passed between them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.data_file import DataSet
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.schemas import DataSet
     from scale0.pipeline.time_ranges import TimeRange
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What tables depend on besides events and code. Changed parameters require a backfill of the whole warehouse."""
+
+    flapping: Literal["icinga", "nagios", "sensu"] = "icinga"
+    flapping_start: float | None = None
+    """Percent; None: the formula's own default."""
+    flapping_end: float | None = None
+    silence_seconds: int = 150
+    """A source that records nothing for longer was not observing."""
+    absent_days: int = 7
+    """A service without a backend for longer is no longer a subject."""
+    anomaly_score: float = 3.5
+    """Deviations above this are anomalies."""
+    together_seconds: int = 60
+    """Incidents that open within this time of each other are correlated."""
 
 
 class Aggregation(Protocol):
@@ -48,22 +66,22 @@ class Aggregation(Protocol):
         ...
 
     @property
-    def slabs(self) -> tuple[DataSet, ...]:
+    def data_sets(self) -> tuple[DataSet, ...]:
         """Its output, without the state."""
         ...
 
     @property
-    def carry(self) -> DataSet | None:
+    def state(self) -> DataSet | None:
         """One row per live key; `part` p is the state at the start of hour p. None: the aggregation is stateless."""
         ...
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
+        self, state: DataFrame | None, rows: Mapping[str, DataFrame], time_range: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """Return frames by data set name, with `part`; also the state for the hours (time_range.first,
         time_range.last_state].
 
-        `carry` is the state at time_range.first, without `part`. `rows` holds, by input name, the rows of the hours of
+        `state` is the one at time_range.first, without `part`. `rows` holds, by input name, the rows of the hours of
         the range up to the horizon, in no order: events with the requested columns, tables with `part`. An `open` data
         set holds what is open at time_range.until_us, with part OPEN_PART.
         """
@@ -77,7 +95,7 @@ class Mart(Protocol):
     def name(self) -> str: ...
 
     @property
-    def slabs(self) -> tuple[DataSet, ...]:
+    def data_sets(self) -> tuple[DataSet, ...]:
         """Its output; all data sets have one period."""
         ...
 

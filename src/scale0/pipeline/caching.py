@@ -16,18 +16,18 @@ from scale0.pipeline.spark_session import is_local
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HELD: Final[ContextVar[list[Callable[[], object]] | None]] = ContextVar("held", default=None)
+_RELEASES: Final[ContextVar[list[Callable[[], object]] | None]] = ContextVar("releases", default=None)
 """One release function per cached frame."""
 
 
-def hold(frame: DataFrame) -> DataFrame:
+def cache(frame: DataFrame) -> DataFrame:
     """Persist the frame. Outside `release_cached` the caller must unpersist it."""
-    kept = frame.persist()
-    _remember(kept.unpersist)
-    return kept
+    cached = frame.persist()
+    _remember(cached.unpersist)
+    return cached
 
 
-def cut(frame: DataFrame) -> DataFrame:
+def truncate_plan(frame: DataFrame) -> DataFrame:
     """Compute the frame now and truncate its plan: for small frames with long plans that are read often.
 
     Spark analyses the whole plan of a frame for everything that is derived from it. Truncation saved a fifth of the
@@ -35,27 +35,27 @@ def cut(frame: DataFrame) -> DataFrame:
     with its executor.
     """
     if not is_local(frame.sparkSession.sparkContext.master):
-        return hold(frame)
-    kept = frame.localCheckpoint()
-    rows = kept._jdf.queryExecution().analyzed().rdd()  # PySpark has no API to release a local checkpoint
+        return cache(frame)
+    cached = frame.localCheckpoint()
+    rows = cached._jdf.queryExecution().analyzed().rdd()  # PySpark has no API to release a local checkpoint
     _remember(lambda: rows.unpersist(False))
-    return kept
+    return cached
 
 
-def _remember(let_go: Callable[[], object]) -> None:
-    held = _HELD.get()
-    if held is not None:
-        held.append(let_go)
+def _remember(release: Callable[[], object]) -> None:
+    releases = _RELEASES.get()
+    if releases is not None:
+        releases.append(release)
 
 
 @contextlib.contextmanager
-def holding() -> Iterator[None]:
+def release_cached() -> Iterator[None]:
     """Release all frames cached inside the context when it ends."""
-    held: list[Callable[[], object]] = []
-    token = _HELD.set(held)
+    releases: list[Callable[[], object]] = []
+    token = _RELEASES.set(releases)
     try:
         yield
     finally:
-        _HELD.reset(token)
-        for let_go in reversed(held):
-            let_go()
+        _RELEASES.reset(token)
+        for release in reversed(releases):
+            release()

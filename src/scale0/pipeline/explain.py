@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from scale0.history.events.columns import COLUMN_NAMES
-from scale0.pipeline.explain_sentences import Event, is_routine, routine_words, words_of
+from scale0.pipeline.explain_sentences import Event, is_routine, routine_sentence, sentence_of
+from scale0.pipeline.reports.availability import Interval, join_intervals
 from scale0.pipeline.reports.data_quality import holes_of, restatements_of
 from scale0.pipeline.reports.formatting import counted, duration, moment
-from scale0.pipeline.reports.intervals import Interval, joined
 from scale0.pipeline.reports.query import ReportReader
 from scale0.pipeline.time_ranges import to_time
 
@@ -73,17 +73,22 @@ def is_about(event: Event, what: str) -> bool:
     return event["service"] == check or (event["kind"] in DOWNTIMES and not event["service"])
 
 
-def known_of(desk: ReportReader, what: str) -> WarehouseFacts:
+def warehouse_facts(reader: ReportReader, what: str) -> WarehouseFacts:
     """Everything the warehouse has about `what` in the reader's period."""
-    events = events_of(desk, what)
-    tables = (*timeline_of(desk, what), *incidents_of(desk, what), *sessions_of(desk, what), *tasks_of(desk, what))
-    return WarehouseFacts(tuple(events), tables, tuple(unseen_of(desk, events, what)), desk.period.horizon_us)
+    events = events_of(reader, what)
+    tables = (
+        *timeline_of(reader, what),
+        *incidents_of(reader, what),
+        *sessions_of(reader, what),
+        *tasks_of(reader, what),
+    )
+    return WarehouseFacts(tuple(events), tables, tuple(unseen_of(reader, events, what)), reader.period.horizon_us)
 
 
-def events_of(desk: ReportReader, what: str) -> list[Event]:
+def events_of(reader: ReportReader, what: str) -> list[Event]:
     """The newest events, oldest first."""
     agent, _, check = what.partition("/")
-    rows = desk.rows(
+    rows = reader.rows(
         f'SELECT {_COLUMNS} FROM events WHERE "at" >= $since AND "at" < $until AND (ref = $what OR identity = $what'  # noqa: S608
         " OR identity = $agent AND $check <> '' AND (service = $check OR list_contains($kinds, kind)"
         " OR list_contains($downtimes, kind) AND coalesce(service, '') = ''))"
@@ -94,24 +99,24 @@ def events_of(desk: ReportReader, what: str) -> list[Event]:
         check=check,
         kinds=list(AGENT_KINDS),
         downtimes=list(DOWNTIMES),
-        since=desk.period.bounds["since"],
+        since=reader.period.bounds["since"],
         # Include an event at the horizon itself.
-        until=to_time(desk.period.to_us + 1),
+        until=to_time(reader.period.to_us + 1),
     )
     return [dict(zip(COLUMN_NAMES, row, strict=True)) for row in reversed(rows)]
 
 
-def timeline_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
+def timeline_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     """Intervals in which the subject was not up."""
-    rows = desk.rows(
+    rows = reader.rows(
         'SELECT subject_kind, subject, epoch_us("from"), epoch_us("to"), "class", reason, evidence FROM timeline'
         " WHERE subject = $what AND \"class\" NOT IN ('up', 'absent') AND \"to\" > $since"
         ' ORDER BY subject_kind, subject, "from"',
         ("timeline",),
         what=what,
-        since=desk.period.bounds["since"],
+        since=reader.period.bounds["since"],
     )
-    return tuple(_of_interval(one, desk.period.horizon_us) for one in joined(Interval(*row) for row in rows))
+    return tuple(_of_interval(one, reader.period.horizon_us) for one in join_intervals(Interval(*row) for row in rows))
 
 
 def _of_interval(one: Interval, horizon_us: int) -> ExplainEntry:
@@ -122,14 +127,14 @@ def _of_interval(one: Interval, horizon_us: int) -> ExplainEntry:
     return ExplainEntry(one.from_us, one.to_us, "timeline", text, order=(1, "", 0, 0))
 
 
-def incidents_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
-    rows = desk.rows(
+def incidents_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
+    rows = reader.rows(
         "SELECT epoch_us(opened), epoch_us(closed), down_seconds, worst_state, also_failing FROM incidents"
         " WHERE subject = $what AND opened < $until AND (closed IS NULL OR closed >= $since) ORDER BY opened",
         ("incidents",),
-        until_us=desk.period.horizon_us,
+        until_us=reader.period.horizon_us,
         what=what,
-        **desk.period.bounds,
+        **reader.period.bounds,
     )
     found = []
     for opened, closed, down, worst, others in rows:
@@ -140,14 +145,14 @@ def incidents_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     return tuple(found)
 
 
-def sessions_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
+def sessions_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     """Sessions that ended without an event of their own, because the broker was lost."""
-    rows = desk.rows(
+    rows = reader.rows(
         'SELECT epoch_us(joined), epoch_us("left"), broker FROM sessions'
         " WHERE identity = $what AND reason = 'broker_lost' AND \"left\" >= $since ORDER BY joined",
         ("sessions",),
         what=what,
-        since=desk.period.bounds["since"],
+        since=reader.period.bounds["since"],
     )
     return tuple(
         ExplainEntry(left, None, "sessions", f"its session at {broker} ended when {broker} stopped, after"
@@ -156,8 +161,8 @@ def sessions_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     )  # fmt: skip
 
 
-def tasks_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
-    rows = desk.rows(
+def tasks_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
+    rows = reader.rows(
         "SELECT epoch_us(coalesce(ended, submitted)), outcome, attempts, wait_seconds, delay_seconds, run_seconds,"
         " wasted_seconds FROM tasks WHERE ref = $what ORDER BY submitted",
         ("tasks",),
@@ -172,15 +177,15 @@ def tasks_of(desk: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
     return tuple(found)
 
 
-def unseen_of(desk: ReportReader, events: list[Event], what: str) -> list[str]:
+def unseen_of(reader: ReportReader, events: list[Event], what: str) -> list[str]:
     """Gaps in the sources involved (or in all sources), and restated tables."""
     sources = {event["source"] for event in events}
     found = [
         f"{one.source} has {counted(one.holes, 'hole')} on {moment(one.day_us)}: events of that day are missing"
-        for one in holes_of(desk)
+        for one in holes_of(reader)
         if one.holes and (not sources or one.source in sources)
     ]
-    restated = restatements_of(desk, ("timeline", "incidents", "sessions", "tasks"))
+    restated = restatements_of(reader, ("timeline", "incidents", "sessions", "tasks"))
     if restated:
         found.append(
             f"{counted(len(restated), 'part')} of the tables changed afterwards: see `scale0 report` with --why"
@@ -190,7 +195,9 @@ def unseen_of(desk: ReportReader, events: list[Event], what: str) -> list[str]:
     return found
 
 
-def story_of(what: str, since_us: int, until_us: int, recorded: Iterable[Event], known: WarehouseFacts) -> Explanation:
+def explanation_of(
+    what: str, since_us: int, until_us: int, recorded: Iterable[Event], known: WarehouseFacts
+) -> Explanation:
     """Merge all sources into one explanation. `recorded` are events found on this machine; they may repeat the
     warehouse's.
     """
@@ -198,9 +205,9 @@ def story_of(what: str, since_us: int, until_us: int, recorded: Iterable[Event],
     for event in (*known.events, *recorded):
         if since_us <= event["at"] <= until_us:
             events.setdefault((event["source"], event["boot"], event["seq"]), event)
-    told = sorted(events.values(), key=order_of)
-    sort = sort_of(what, told, known.judged)
-    entries = [*folded(told, sort), *(one for one in known.judged if (one.until_us or one.at_us) >= since_us)]
+    selected = sorted(events.values(), key=order_of)
+    sort = sort_of(what, selected, known.judged)
+    entries = [*entries_of(selected, sort), *(one for one in known.judged if (one.until_us or one.at_us) >= since_us)]
     entries.sort(key=lambda one: (one.at_us, one.order))
     return Explanation(
         what=what,
@@ -208,9 +215,9 @@ def story_of(what: str, since_us: int, until_us: int, recorded: Iterable[Event],
         since_us=since_us,
         until_us=until_us,
         entries=tuple(entries),
-        summary=summary_of(told, sort),
+        summary=summary_of(selected, sort),
         unseen=known.unseen,
-        others=tuple(others_of(told, sort)),
+        others=tuple(others_of(selected, sort)),
     )
 
 
@@ -226,18 +233,18 @@ def sort_of(what: str, events: list[Event], judged: Iterable[ExplainEntry]) -> S
     return "check" if "/" in what and not is_client else "client"
 
 
-def folded(events: list[Event], sort: Sort) -> list[ExplainEntry]:
+def entries_of(events: list[Event], sort: Sort) -> list[ExplainEntry]:
     """One entry for each significant event; routine events between them are summarised in one entry."""
     found: list[ExplainEntry] = []
     routine: list[Event] = []
     answered: str | None = None
 
-    def settle() -> None:
+    def flush() -> None:
         if routine:
             first, last = routine[0], routine[-1]
             until = last["at"] if last is not first else None
             found.append(
-                ExplainEntry(first["at"], until, "routine", routine_words(routine), order=(0, *order_of(first)[1:]))
+                ExplainEntry(first["at"], until, "routine", routine_sentence(routine), order=(0, *order_of(first)[1:]))
             )
             routine.clear()
 
@@ -245,16 +252,16 @@ def folded(events: list[Event], sort: Sort) -> list[ExplainEntry]:
         is_same = is_routine(event, sort, answered)
         if sort == "check" and event["kind"] == "check.answered":
             if event["state"] != answered:
-                settle()
+                flush()
             answered = event["state"]
         if is_same:
             routine.append(event)
             continue
-        settle()
+        flush()
         key = f"{event['source']}:{event['boot']}:{event['seq']}"
         order = (0, *order_of(event)[1:])
-        found.append(ExplainEntry(event["at"], None, event["kind"], words_of(event, sort), key, order))
-    settle()
+        found.append(ExplainEntry(event["at"], None, event["kind"], sentence_of(event, sort), key, order))
+    flush()
     return found
 
 

@@ -44,7 +44,7 @@ def data_of(event: Event) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def words_of(event: Event, sort: str) -> str:
+def sentence_of(event: Event, sort: str) -> str:
     room = event["kind"].partition(".")[0]
     match room:
         case "task":
@@ -139,11 +139,11 @@ def _check(event: Event) -> str:
 
 def _other(event: Event) -> str:
     """A generic sentence for a kind without one of its own."""
-    said = event["kind"].replace(".", " ").replace("_", " ")
+    parts = event["kind"].replace(".", " ").replace("_", " ")
     extra = [f"{name} {event[name]}" for name in ("service", "state", "code") if event[name] not in (None, "")]
     if event["seconds"] is not None:
         extra.append(f"after {duration(event['seconds'])}")
-    return f"{said}{': ' if extra else ''}{', '.join(extra)}{_because(data_of(event))}"
+    return f"{parts}{': ' if extra else ''}{', '.join(extra)}{_because(data_of(event))}"
 
 
 def _priority(event: Event) -> str:
@@ -171,25 +171,25 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
-def routine_words(events: Sequence[Event]) -> str:
+def routine_sentence(events: Sequence[Event]) -> str:
     """One sentence for many routine events."""
     kinds = Counter(event["kind"] for event in events)
-    said = []
+    parts = []
     answers = [event for event in events if event["kind"] == "check.answered"]
     for state, count in Counter(event["state"] for event in answers).items():
         slowest = max(event["seconds"] or 0.0 for event in answers if event["state"] == state)
         times = "once" if count == 1 else f"{count:,} times"
-        said.append(f"answered {state} {times}, at most in {duration(slowest)}")
+        parts.append(f"answered {state} {times}, at most in {duration(slowest)}")
     if kinds["task.completed"]:
-        said.append(f"{counted(kinds['task.completed'], 'task')} finished")
+        parts.append(f"{counted(kinds['task.completed'], 'task')} finished")
     if kinds["task.submitted"]:
-        said.append(f"{counted(kinds['task.submitted'], 'task')} submitted")
+        parts.append(f"{counted(kinds['task.submitted'], 'task')} submitted")
     if kinds["request.summed"]:
         answered = sum(event["code"] or 0 for event in events if event["kind"] == "request.summed")
-        said.append(f"{counted(answered, 'request')} answered")
+        parts.append(f"{counted(answered, 'request')} answered")
     if kinds["client.seen"]:
         gap = max((e["seconds"] or 0.0 for e in events if e["kind"] == "client.seen"), default=0.0)
-        said.append(f"alive, longest heartbeat gap {duration(gap)}")
+        parts.append(f"alive, longest heartbeat gap {duration(gap)}")
     if kinds["source.alive"]:
-        said.append("watching")
-    return "; ".join(said)
+        parts.append("watching")
+    return "; ".join(parts)

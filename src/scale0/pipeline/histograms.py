@@ -94,12 +94,12 @@ def run_ends(values: Column, of: Callable[[Column], Column] = lambda value: valu
     """
     last = f.size(values)
 
-    def ends(place: Column) -> Column:
-        here, behind = f.get(values, place - 1), f.get(values, place)
-        return (place == last) | (of(here) != of(behind))
+    def ends(position: Column) -> Column:
+        here, behind = f.get(values, position - 1), f.get(values, position)
+        return (position == last) | (of(here) != of(behind))
 
-    places = f.when(last > 0, f.sequence(f.lit(1), last)).otherwise(f.array().cast("array<int>"))
-    return f.filter(places, ends)
+    positions = f.when(last > 0, f.sequence(f.lit(1), last)).otherwise(f.array().cast("array<int>"))
+    return f.filter(positions, ends)
 
 
 def run_begin(ends: Column, index: Column) -> Column:

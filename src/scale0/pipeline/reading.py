@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from scale0.history.events.columns import COLUMN_NAMES
 from scale0.pipeline.time_ranges import to_time, to_us
-from scale0.pipeline.warehouse.errors import WarehouseDamaged, WarehouseError
-from scale0.pipeline.warehouse.records import EVENTS, PART, Manifest
+from scale0.pipeline.warehouse.records import EVENTS, PART, Manifest, WarehouseDamaged, WarehouseError
 from scale0.pipeline.warehouse.selection import Cover, SelectedFiles, Selection, TimeSpan, select, span_of
 from scale0.pipeline.warehouse.types import arrow_type, duck_type
 from scale0.pipeline.warehouse.warehouse import Warehouse
@@ -30,23 +29,28 @@ if TYPE_CHECKING:
 GLOB_CHARACTERS: Final = frozenset("*?[]{}")
 """Spark and DuckDB interpret these in paths as patterns."""
 
-Place = Warehouse | Path | str
+WarehouseLocation = Warehouse | Path | str
 Result = TypeVar("Result")
 
 
-def tables(warehouse: Place) -> list[str]:
+def tables(warehouse: WarehouseLocation) -> list[str]:
     return sorted({*_newest(_opened(warehouse)).tables, EVENTS})
 
 
 def read(
-    spark: SparkSession, table: str, *, warehouse: Place, since: datetime | None = None, until: datetime | None = None
+    spark: SparkSession,
+    table: str,
+    *,
+    warehouse: WarehouseLocation,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> DataFrame:
     """A table as a frame: its public columns in order."""
 
     def frame(chosen: Selection) -> DataFrame:
         from pyspark.sql import functions as f  # noqa: PLC0415  # other readers need no Spark
 
-        from scale0.pipeline.data_file import fields  # noqa: PLC0415
+        from scale0.pipeline.schemas import fields  # noqa: PLC0415
 
         columns = fields(*chosen.columns.items())
         frames = []
@@ -60,13 +64,13 @@ def read(
             frames.append(rows.select(*chosen.columns))
         return reduce(lambda one, other: one.unionAll(other), frames) if frames else spark.createDataFrame([], columns)
 
-    place = _opened(warehouse)
-    _no_patterns(place)
-    return _reread(place, lambda manifest: frame(_select(place, manifest, table, since, until)))
+    opened = _opened(warehouse)
+    _no_patterns(opened)
+    return _reread(opened, lambda manifest: frame(_select(opened, manifest, table, since, until)))
 
 
 def open_arrow(
-    warehouse: Place,
+    warehouse: WarehouseLocation,
     table: str,
     *,
     columns: Sequence[str] | None = None,
@@ -77,22 +81,22 @@ def open_arrow(
     """A table as Arrow, of the parts that overlap [since, until); `where` filters its rows."""
     import pyarrow as pa  # noqa: PLC0415  # DuckDB's readers need none
 
-    place = _opened(warehouse)
+    opened = _opened(warehouse)
 
     def rows(manifest: Manifest) -> pa.Table:
-        chosen = _select(place, manifest, table, since, until)
-        shown = list(chosen.columns) if columns is None else list(columns)
-        schema = pa.schema([(name, arrow_type(word)) for name, word in chosen.columns.items()])
-        if missing := [name for name in shown if name not in schema.names]:
+        chosen = _select(opened, manifest, table, since, until)
+        selected = list(chosen.columns) if columns is None else list(columns)
+        schema = pa.schema([(name, arrow_type(type_name)) for name, type_name in chosen.columns.items()])
+        if missing := [name for name in selected if name not in schema.names]:
             raise WarehouseError(f"{table} has no column {missing[0]!r}; it has: {', '.join(schema.names)}")
-        tables = [_arrow(files, schema, shown, _both(where, _at_filter(chosen))) for files in chosen.files]
-        return pa.concat_tables(tables) if tables else schema.empty_table().select(shown)
+        tables = [_arrow(files, schema, selected, _both(where, _at_filter(chosen))) for files in chosen.files]
+        return pa.concat_tables(tables) if tables else schema.empty_table().select(selected)
 
-    return _reread(place, rows)
+    return _reread(opened, rows)
 
 
 def open_duckdb(
-    warehouse: Place,
+    warehouse: WarehouseLocation,
     *,
     tables: Iterable[str] | None = None,
     since: datetime | None = None,
@@ -105,14 +109,14 @@ def open_duckdb(
     `cover` limits tables with grains to these parts. `beside` is another connection to this warehouse: the new
     connection shares its database, which is faster than creating one, and gets its own views.
     """
-    place = _opened(warehouse)
-    _no_patterns(place)
+    opened = _opened(warehouse)
+    _no_patterns(opened)
     views = WarehouseViews(None if tables is None else tuple(tables), _span(since, until), cover)
-    return _reread(place, lambda manifest: _connected(place, manifest, views, beside))
+    return _reread(opened, lambda manifest: _connected(opened, manifest, views, beside))
 
 
 def ask(
-    warehouse: Place,
+    warehouse: WarehouseLocation,
     sql: str,
     parameters: Sequence[Any] = (),
     *,
@@ -121,18 +125,18 @@ def ask(
     until: datetime | None = None,
 ) -> pa.Table:
     """The result of one SQL query. If a file disappears meanwhile, the query is repeated with the newest manifest."""
-    place = _opened(warehouse)
-    _no_patterns(place)
+    opened = _opened(warehouse)
+    _no_patterns(opened)
     views = WarehouseViews(None if tables is None else tuple(tables), _span(since, until))
 
     def answer(manifest: Manifest) -> pa.Table:
-        with _connected(place, manifest, views) as connection:
+        with _connected(opened, manifest, views) as connection:
             return connection.sql(sql, params=list(parameters)).to_arrow_table()
 
-    return _reread(place, answer)
+    return _reread(opened, answer)
 
 
-def _opened(warehouse: Place) -> Warehouse:
+def _opened(warehouse: WarehouseLocation) -> Warehouse:
     return warehouse if isinstance(warehouse, Warehouse) else Warehouse(Path(warehouse))
 
 
@@ -183,7 +187,7 @@ def _no_patterns(warehouse: Warehouse) -> None:
         )
 
 
-def _arrow(files: SelectedFiles, schema: pa.Schema, shown: list[str], where: pc.Expression | None) -> pa.Table:
+def _arrow(files: SelectedFiles, schema: pa.Schema, selected: list[str], where: pc.Expression | None) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415  # DuckDB's readers need none
     import pyarrow.compute as pc  # noqa: PLC0415
     import pyarrow.dataset as ds  # noqa: PLC0415  # it brings pandas along
@@ -194,7 +198,9 @@ def _arrow(files: SelectedFiles, schema: pa.Schema, shown: list[str], where: pc.
         if PART not in schema.names:
             schema = schema.append(pa.field(PART, pa.int32()))
         where = _both(where, pc.field(PART).isin(sorted(files.parts)))
-    return ds.dataset(files.paths, format=form, schema=schema, partitioning=None).to_table(columns=shown, filter=where)
+    return ds.dataset(files.paths, format=form, schema=schema, partitioning=None).to_table(
+        columns=selected, filter=where
+    )
 
 
 def _at_filter(chosen: Selection) -> pc.Expression | None:
@@ -256,7 +262,7 @@ def _database(warehouse: Warehouse) -> duckdb.DuckDBPyConnection:
 def _view(chosen: Selection) -> str:
     pieces = [_piece(chosen, files) for files in chosen.files]
     if not pieces:
-        nulls = (f"CAST(NULL AS {duck_type(word)}) AS {_name(n)}" for n, word in chosen.columns.items())
+        nulls = (f"CAST(NULL AS {duck_type(type_name)}) AS {_name(n)}" for n, type_name in chosen.columns.items())
         return f"SELECT {', '.join(nulls)} WHERE false"
     return " UNION ALL ".join(pieces)
 
@@ -264,8 +270,8 @@ def _view(chosen: Selection) -> str:
 def _piece(chosen: Selection, files: SelectedFiles) -> str:
     lacking = COLUMN_NAMES[files.columns :] if files.columns else ()
     columns = ", ".join(
-        f"CAST(NULL AS {duck_type(word)}) AS {_name(name)}" if name in lacking else _name(name)
-        for name, word in chosen.columns.items()
+        f"CAST(NULL AS {duck_type(type_name)}) AS {_name(name)}" if name in lacking else _name(name)
+        for name, type_name in chosen.columns.items()
     )
     conditions = []
     if files.parts is not None:

@@ -25,13 +25,13 @@ from scale0.pipeline.marts.node_stats import NodeStats
 from scale0.pipeline.marts.noise import Noise
 from scale0.pipeline.marts.series import SeriesMart
 from scale0.pipeline.marts.stat_days import RequestDays, TaskDays
-from scale0.pipeline.warehouse.records import LEDGER, DataSetInfo, TableInfo
+from scale0.pipeline.warehouse.records import RESTATEMENTS, DataSetInfo, TableInfo
 
 if TYPE_CHECKING:
     from scale0.pipeline.aggregation import Aggregation, Mart
-    from scale0.pipeline.data_file import DataSet
+    from scale0.pipeline.schemas import DataSet
 
-FAMILIES: Final[tuple[Aggregation, ...]] = (
+AGGREGATIONS: Final[tuple[Aggregation, ...]] = (
     CheckAggregation(),
     PresenceAggregation(),
     TaskAggregation(),
@@ -42,7 +42,7 @@ FAMILIES: Final[tuple[Aggregation, ...]] = (
     IncidentAggregation(),
 )
 
-DERIVATIONS: Final[tuple[Mart, ...]] = (
+MARTS: Final[tuple[Mart, ...]] = (
     Audit(),
     AvailabilityHour(),
     AvailabilityDay(),
@@ -63,33 +63,39 @@ backfill.
 """
 
 
-def _all_slabs() -> dict[str, DataSet]:
+def _all_data_sets() -> dict[str, DataSet]:
     found: dict[str, DataSet] = {}
-    for family in FAMILIES:
-        for slab in (*family.slabs, *((family.carry,) if family.carry else ())):
-            found[slab.name] = slab
-    for derivation in DERIVATIONS:
-        for slab in derivation.slabs:
-            found[slab.name] = slab
+    for aggregation in AGGREGATIONS:
+        for data_set in (*aggregation.data_sets, *((aggregation.state,) if aggregation.state else ())):
+            found[data_set.name] = data_set
+    for mart in MARTS:
+        for data_set in mart.data_sets:
+            found[data_set.name] = data_set
     return found
 
 
-SLABS: Final = _all_slabs()
+DATA_SETS: Final = _all_data_sets()
 
 
-def slabs_of(table: str, period: str | None = None) -> tuple[DataSet, ...]:
+def data_sets_of(table: str, period: str | None = None) -> tuple[DataSet, ...]:
     """The data sets of a table; only those of `period` if it is given."""
-    return tuple(slab for slab in SLABS.values() if slab.table == table and period in (None, slab.period))
+    return tuple(
+        data_set for data_set in DATA_SETS.values() if data_set.table == table and period in (None, data_set.period)
+    )
 
 
 def table_infos() -> dict[str, TableInfo]:
     """How tables consist of data sets, as the manifest records it for readers without Spark."""
     infos: dict[str, TableInfo] = {}
-    for slab in SLABS.values():
-        if not slab.table:
+    for data_set in DATA_SETS.values():
+        if not data_set.table:
             continue
-        columns = {field.name: field.dataType.simpleString() for field in slab.schema if field.name not in slab.hidden}
-        known = infos.get(slab.table)
+        columns = {
+            field.name: field.dataType.simpleString() for field in data_set.schema if field.name not in data_set.hidden
+        }
+        known = infos.get(data_set.table)
         slabs = {} if known is None else known.slabs
-        infos[slab.table] = TableInfo(columns, {**slabs, slab.name: DataSetInfo(slab.period, slab.hidden)})
-    return {**infos, LEDGER: TableInfo(COLUMNS, {})}
+        infos[data_set.table] = TableInfo(
+            columns, {**slabs, data_set.name: DataSetInfo(data_set.period, data_set.hidden)}
+        )
+    return {**infos, RESTATEMENTS: TableInfo(COLUMNS, {})}

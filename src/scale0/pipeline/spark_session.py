@@ -4,16 +4,70 @@ lookups.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-from scale0.pipeline.java_lookups import look_once
-from scale0.pipeline.java_stderr import murmurs_left_out
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+JAVA_NAMES: Final = ("functions", "org.apache.spark.sql.functions", "PythonSQLUtils", "PythonUtils")
+"""What PySpark looks up while it builds columns and frames."""
+
+
+class JavaLookups:
+    """Caches the static methods of one Java class.
+
+    PySpark looks up a class and a method for each column of a query, and Java first tries names that do not exist in
+    each of Spark's 280 archives: a twentieth of Java's time in a small run, and two of three calls.
+    """
+
+    def __init__(self, java: Any) -> None:
+        self._java = java
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._java, name)
+        setattr(self, name, method)
+        return method
+
+
+def cache_java_lookups(jvm: Any) -> None:
+    for name in JAVA_NAMES:
+        if name not in vars(jvm):
+            setattr(jvm, name, JavaLookups(getattr(jvm, name)))
+
+
+STDERR: Final = 2
+USELESS: Final = (b"WARNING: Using incubator modules:",)
+"""Prefixes of lines."""
+
+
+@contextlib.contextmanager
+def filtered_stderr() -> Iterator[None]:
+    """Processes started inside the context have a stderr without USELESS lines; all other lines are passed through."""
+    ours = os.dup(STDERR)
+    inlet, outlet = os.pipe()
+    threading.Thread(target=_pass_on, args=(inlet, ours), daemon=True, name="scale0-java-stderr").start()
+    os.dup2(outlet, STDERR)
+    os.close(outlet)
+    try:
+        yield
+    finally:
+        os.dup2(ours, STDERR)
+
+
+def _pass_on(inlet: int, ours: int) -> None:
+    """Copy lines until the last process that holds the other end has exited."""
+    with open(inlet, "rb") as lines, contextlib.suppress(OSError):
+        for line in lines:
+            if not line.startswith(USELESS):
+                os.write(ours, line)
+    os.close(ours)
+
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local"
@@ -122,8 +176,8 @@ def start(master: str = "local[*]", settings: dict[str, str] | None = None, even
     builder = SparkSession.builder.master(master).appName("scale0")
     for name, value in {**settings_for(master, events), **(settings or {})}.items():
         builder = builder.config(name, value)
-    with murmurs_left_out():
+    with filtered_stderr():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    look_once(session.sparkContext._jvm)
+    cache_java_lookups(session.sparkContext._jvm)
     return session

@@ -12,10 +12,8 @@ from typing import Any
 import msgspec
 
 from scale0.pipeline import reading
-from scale0.pipeline.warehouse.errors import WarehouseError
-from scale0.pipeline.warehouse.listing import list_segments
-from scale0.pipeline.warehouse.records import Manifest, Range, SegmentProblem
-from scale0.pipeline.warehouse.segment_sources import known_as, place_of, without_key
+from scale0.pipeline.warehouse.records import Manifest, Range, SegmentProblem, WarehouseError
+from scale0.pipeline.warehouse.segment_sources import list_segments, open_source, public_name, without_credentials
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
 
@@ -80,15 +78,15 @@ def status_of(root: Path, segments: Sequence[str], now_us: int) -> WarehouseStat
         sources=sources_of(warehouse, manifest),
         pending=pending,
         restatements=sum(rows for entry in manifest.ledger for rows, _ in entry.parts.values()),
-        problems=tuple(told_of(one) for one in manifest.problems if one.kind != "foreign"),
-        ignored=tuple(told_of(one) for one in manifest.problems if one.kind == "foreign"),
+        problems=tuple(problem_text(one) for one in manifest.problems if one.kind != "foreign"),
+        ignored=tuple(problem_text(one) for one in manifest.problems if one.kind == "foreign"),
         unreachable=unreachable,
     )
 
 
-def told_of(problem: SegmentProblem) -> str:
+def problem_text(problem: SegmentProblem) -> str:
     """Older manifests have credentials of URLs in names."""
-    return f"{without_key(problem.name)}: {problem.why}"
+    return f"{without_credentials(problem.name)}: {problem.why}"
 
 
 def sources_of(warehouse: Warehouse, manifest: Manifest) -> tuple[SourceStatus, ...]:
@@ -127,14 +125,14 @@ def pending_of(
         known = warehouse.seen(manifest, folder)
         return {(source, one) for source, ranges in known.names.items() for one in ranges}
 
-    listings = {} if manifest is None else {known_as(url): folders for url, folders in manifest.listings.items()}
-    looked, events, why = [], [], []
+    listings = {} if manifest is None else {public_name(url): folders for url, folders in manifest.listings.items()}
+    listed, events, why = [], [], []
     for url in segments:
         try:
-            new = list_segments(url, place_of(url, now_us), listings.get(known_as(url), {}), seen_in).new
+            new = list_segments(url, open_source(url, now_us), listings.get(public_name(url), {}), seen_in).new
         except WarehouseError as error:
             why.append(str(error))
         else:
-            looked.append(url)
+            listed.append(url)
             events += [found.segment.events for found in new]
-    return (PendingSegments(len(events), sum(events)) if looked else None), tuple(why)
+    return (PendingSegments(len(events), sum(events)) if listed else None), tuple(why)

@@ -9,6 +9,8 @@ import datetime
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import Column
 
 SECOND_US: Final = 1_000_000
@@ -48,7 +50,7 @@ class TimeRange(NamedTuple):
         return min(self.end * HOUR_US, self.horizon_us)
 
     @property
-    def last_carry(self) -> int:
+    def last_state(self) -> int:
         """The last hour at whose start the state is known: states are computed for (first, last_state]."""
         return min(self.end, hour_of(self.horizon_us))
 
@@ -73,6 +75,14 @@ def days_of_month(month: int) -> range:
 
 def _first_day(month: int) -> int:
     return (datetime.datetime(1970 + month // 12, month % 12 + 1, 1, tzinfo=datetime.UTC) - _EPOCH).days
+
+
+def days_of(hours: Iterable[int]) -> frozenset[int]:
+    return frozenset(day_of(hour) for hour in hours)
+
+
+def hours_of(days: Iterable[int]) -> frozenset[int]:
+    return frozenset(hour for day in days for hour in range(day * DAY_HOURS, (day + 1) * DAY_HOURS))
 
 
 def to_time(us: int) -> datetime.datetime:

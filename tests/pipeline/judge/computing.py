@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.engine.runs import RunOptions, RunOutcome, run
-from scale0.pipeline.parameters import Parameters
 from tests.pipeline.judge import compare
 from tests.pipeline.judge.journals import Row, us, write
 from tests.pipeline.judge.reckoning import Verdict, judge

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.engine import advance
 from scale0.pipeline.engine.runs import RunOptions, backfill
-from scale0.pipeline.parameters import Parameters
 from tests.pipeline.judge import compare, histories, stories
 from tests.pipeline.judge.computing import FORMULAS, NOW, SHOWN, agree, compute, judged, parameters
 from tests.pipeline.judge.journals import Row, Story, cut, offer, us

@@ -81,7 +81,7 @@ def told(what: str, place: Path, folders: list[Path], last: int, is_said: bool) 
     """The story, and what could not be read."""
     import msgspec
 
-    from scale0.pipeline.explain import story_of
+    from scale0.pipeline.explain import explanation_of
 
     now_us = time.time_ns() // 1_000
     known = known_in(what, place, now_us, last, bool(folders), is_said)
@@ -95,19 +95,19 @@ def told(what: str, place: Path, folders: list[Path], last: int, is_said: bool) 
     elif not folders:
         unseen.append("there is no journal here: what came after the tables is not told")
     known = msgspec.structs.replace(known, unseen=tuple(unseen))
-    return story_of(what, since_us, until_us, recorded, known), troubles
+    return explanation_of(what, since_us, until_us, recorded, known), troubles
 
 
 def known_in(what: str, place: Path, now_us: int, last: int, live: bool, is_said: bool) -> WarehouseFacts:
     """What the warehouse has; nothing, where there is none and nobody said that there is one."""
-    from scale0.pipeline.explain import WarehouseFacts, known_of
+    from scale0.pipeline.explain import WarehouseFacts, warehouse_facts
     from scale0.pipeline.reports.period import NothingThen
-    from scale0.pipeline.reports.query import NoTables, ReportQuery, at_desk
+    from scale0.pipeline.reports.query import NoTables, ReportQuery, with_reader
 
     # Without a journal, time ends where the tables do.
     question = ReportQuery(from_us=now_us - last if live else None, last_us=last)
     try:
-        return at_desk(place, question, lambda desk: known_of(desk, what))
+        return with_reader(place, question, lambda desk: warehouse_facts(desk, what))
     except NoTables as error:
         if is_said or not live:
             raise CommandError(

@@ -21,7 +21,7 @@ from scale0.cli.pipeline.progress import shown_progress
 from scale0.cli.pipeline.show import show, status
 
 if TYPE_CHECKING:
-    from scale0.pipeline.engine.advance import Told
+    from scale0.pipeline.engine.advance import Progress
     from scale0.pipeline.engine.runs import RunOptions, RunOutcome, Start
 
 MASTER: Final = "local[*]"
@@ -160,12 +160,12 @@ def now_us() -> int:
 
 def job_of(options: dict[str, Any], *, until: int | None = None, rescan: bool = False) -> RunOptions:
     """What the options ask for."""
+    from scale0.pipeline.aggregation import Parameters
     from scale0.pipeline.engine.runs import RunOptions
-    from scale0.pipeline.parameters import Parameters
-    from scale0.pipeline.warehouse.retention import TooFewDays, enough
+    from scale0.pipeline.warehouse.retention import TooFewDays, check_keep_days
 
     try:
-        keep_days = enough(options["keep_days"])
+        keep_days = check_keep_days(options["keep_days"])
     except TooFewDays as error:
         raise click.BadParameter(str(error), param_hint="--keep-days") from error
     chosen = {
@@ -177,7 +177,7 @@ def job_of(options: dict[str, Any], *, until: int | None = None, rescan: bool = 
         warehouse=warehouse_of(options["warehouse"], options["data_dir"]),
         segments=segments_of(options["segments"], options["data_dir"]),
         parameters=Parameters(**{name: value for name, value in chosen.items() if value is not None}),
-        parameters_said=any(value is not None for value in chosen.values()),
+        parameters_given=any(value is not None for value in chosen.values()),
         until_us=until,
         rescan=rescan,
         keep_days=keep_days,
@@ -204,7 +204,7 @@ def session_of(options: dict[str, Any]) -> Start:
     return start
 
 
-def saying_first(words: str, told: Told) -> Told:
+def saying_first(words: str, told: Progress) -> Progress:
     """`told`, which says these words when it is called for the first time: nobody else has the warehouse then."""
     unsaid = [words]
 

@@ -70,7 +70,7 @@ def for_people(reports: Sequence[ReportDocument], limit: int) -> None:
     """On a terminal, or where there is none in plain lines."""
     from scale0.pipeline.reports.formatting import NUMERIC, text
     from scale0.pipeline.reports.model import shared_notes
-    from scale0.pipeline.reports.period import said
+    from scale0.pipeline.reports.period import utc_text
 
     shared = shared_notes(reports)
     for note in shared:
@@ -78,7 +78,7 @@ def for_people(reports: Sequence[ReportDocument], limit: int) -> None:
     for at, report in enumerate(reports):
         if at or shared:
             output.say()
-        title = f"{report.title}, {said(report.period.from_us)} to {said(report.period.to_us)}"
+        title = f"{report.title}, {utc_text(report.period.from_us)} to {utc_text(report.period.to_us)}"
         output.say(title)
         output.say(output.clean(report.summary))
         for number, table in enumerate(report.tables):
@@ -109,7 +109,7 @@ def as_text(reports: Sequence[ReportDocument], limit: int) -> str:
 
 def as_json(reports: Sequence[ReportDocument], limit: int | None) -> str:
     """One object for each report, on a line of its own."""
-    from scale0.pipeline.reports.json_output import as_data
+    from scale0.pipeline.reports.model import as_data
 
     return "".join(f"{json.dumps(as_data(one, limit), ensure_ascii=False)}\n" for one in reports)
 
@@ -136,6 +136,6 @@ def _field(value: Any, column: ReportColumn) -> Any:
         return ""
     if isinstance(value, str):
         return f"'{value}" if value.startswith(FORMULA) else value
-    from scale0.pipeline.reports.json_output import value_of
+    from scale0.pipeline.reports.model import value_of
 
     return str(value).lower() if isinstance(value, bool) else value_of(value, column)

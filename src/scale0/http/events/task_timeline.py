@@ -13,7 +13,7 @@ from scale0.history.events.journal import format_time_us
 from scale0.history.segments.reader import Event, EventFilter, events_of, key_of
 from scale0.http.events.event_index import EventIndex
 from scale0.http.events.pages import BackwardReader
-from scale0.pipeline.explain_sentences import words_of
+from scale0.pipeline.explain_sentences import sentence_of
 
 MAX_ITEMS: Final = 1_000
 """The newest events of a task with many attempts."""
@@ -70,7 +70,7 @@ def timeline_of(index: EventIndex, task_id: str) -> TaskTimeline:
 
 def _entry(event: Event) -> TimelineEntry:
     node: Any = event["identity"] if event["kind"] in NODE_KINDS else None
-    words = words_of(event, "task")
+    words = sentence_of(event, "task")
     return TimelineEntry(
         format_time_us(event["at"]), event["kind"], words, node, event["attempt"], event["state"], event["source"]
     )

@@ -12,25 +12,147 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.aggregations.checks_flapping import (
-    history,
-    history_passes,
-    known_states,
-    percent,
-    starts_or_stops,
-    weighed,
+from scale0.config.monitoring import Flapping
+from scale0.monitoring.helen.core.flapping import HISTORY, NAGIOS, SENSU, STATES, TRANSITIONS, FlapRule, rule_of
+from scale0.pipeline.aggregations.checks_rows import (
+    FROM_STATE,
+    OK_CODE,
+    REMOVED,
+    RESULT,
+    before,
+    name_of,
+    nth_known,
+    ordered,
+    up_to,
 )
-from scale0.pipeline.aggregations.checks_order import before, nth_known, ordered, up_to
-from scale0.pipeline.aggregations.checks_rows import CARRIED, OK_CODE, REMOVED, RESULT, name_of
-from scale0.pipeline.data_file import DataSet, fields
-from scale0.pipeline.tables import event_id
+from scale0.pipeline.schemas import DataSet, event_id, fields
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from scale0.monitoring.helen.core.flapping import FlapRule
+    from scale0.pipeline.aggregation import Parameters
     from scale0.pipeline.time_ranges import TimeRange
+
+_RING: Final = 2 * TRANSITIONS
+_NEWEST: Final = {NAGIOS: 95}
+_NEWEST_ICINGA: Final = 118
+"""The newest change's weight: icinga's in hundredths, nagios's in 1/76. Each older one weighs 2 less."""
+_STEP: Final = 2
+_NOTHING: Final = -1
+"""Represents a missing state."""
+_HUNDREDTHS: Final = 100
+_POSITION_BITS: Final = tuple(
+    sum(1 << position for position in range(TRANSITIONS) if position >> bit & 1)
+    for bit in range((TRANSITIONS - 1).bit_length())
+)
+"""By bit of a position: the positions that have it. So a sum of positions is a few bit counts."""
+
+
+def rule_from(parameters: Parameters) -> FlapRule:
+    """The run's formula, with thresholds as Helen reads them."""
+    rule = rule_of(Flapping(formula=parameters.flapping, start=parameters.flapping_start, end=parameters.flapping_end))
+    if rule is None:
+        raise ValueError("a run has a flapping formula")
+    return rule
+
+
+def weighed(rule: FlapRule) -> Column:
+    """Whether a row enters the history: under nagios a soft problem does not. Needs `problem` only there."""
+    if not rule.hard_only:
+        return f.lit(True)
+    return (f.col("what") != RESULT) | (f.col("state") == OK_CODE) | f.col("problem")
+
+
+def history_passes(rule: FlapRule) -> list[dict[str, Column]]:
+    """The columns of each pass over the sorted rows; after the last one `known_states` and `history` are available.
+
+    The change at the i-th counted row is bit (-i mod 40) of a running XOR. XOR with its value 20 rows before leaves the
+    newest 20; rotated by i, the newest is lowest. 40 instead of 20 bits, so that the history of the previous hour, in
+    bits 0 to 19 of row 0, is shifted out above bit 19 and never overlaps later bits.
+    """
+    counts, what, state = weighed(rule), f.col("what"), f.col("state")
+    entered = f.when(what == FROM_STATE, _last_counted_state(rule)).when(what == REMOVED, _NOTHING).when(counts, state)
+    seen = f.when(what == FROM_STATE, f.col("known")).when((what == RESULT) & counts, 1).otherwise(0)
+    changed = (what == RESULT) & counts & (f.col("entered_before") != _NOTHING) & (f.col("entered_before") != state)
+    bit = f.call_function("shiftleft", f.lit(1).cast("bigint"), f.pmod(-f.col("place"), f.lit(_RING)).cast("int"))
+    part = f.when(what == FROM_STATE, f.col("changes")).when(changed, bit).otherwise(f.lit(0).cast("bigint"))
+    passes = [
+        {
+            "entered_before": f.last(entered, ignorenulls=True).over(before()),
+            "place": f.sum(f.when(counts, 1).otherwise(0)).over(up_to()) - 1,
+            "seen": f.sum(seen).over(up_to()),
+        },
+        {
+            "ring": f.bit_xor(part).over(up_to()),
+            "seen_before": f.max(f.when(what == REMOVED, f.col("seen"))).over(up_to()),
+        },
+    ]
+    if rule.hard_only:
+        passes += [{"ring_weighed": f.when(counts, f.col("ring"))}]
+        passes += [{"ring_before": nth_known("lag", "ring_weighed", TRANSITIONS)}]
+        # A row that does not count looks back one row too few; it takes the value of the last row that counts.
+        passes += [{"ring_before": f.last(f.when(counts, f.col("ring_before")), ignorenulls=True).over(up_to())}]
+    else:
+        passes += [{"ring_before": f.lag("ring", TRANSITIONS).over(ordered())}]
+    return passes
+
+
+def _last_counted_state(rule: FlapRule) -> Column:
+    """The state that last entered the history, at a row of the previous state."""
+    if not rule.hard_only:
+        return f.col("state")
+    # A soft problem did not count; the state before it was ok, or missing.
+    soft = (f.col("state") != OK_CODE) & ~f.col("hard_problem")
+    return f.when(~soft, f.col("state")).when(f.col("known") > 0, OK_CODE).otherwise(_NOTHING)
+
+
+def known_states() -> Column:
+    """The number of states since the check appeared, at most 21."""
+    return f.least(f.col("seen") - f.coalesce("seen_before", f.lit(0)), f.lit(STATES)).cast("int")
+
+
+def history(known: Column) -> Column:
+    """The 20 newest changes, the newest lowest; changes before a removal are cleared."""
+    ring = f.col("ring").bitwiseXOR(f.coalesce("ring_before", f.lit(0).cast("bigint")))
+    turn = f.pmod(f.col("place"), f.lit(_RING)).cast("int")
+    left = f.call_function("shiftleft", ring, turn)
+    right = f.call_function("shiftright", ring, f.lit(_RING) - turn)
+    own = f.call_function("shiftleft", f.lit(1).cast("bigint"), f.greatest(known - 1, f.lit(0))) - 1
+    return left.bitwiseOR(right).bitwiseAND(f.lit(HISTORY)).bitwiseAND(own)
+
+
+def weight(changes: Column, rule: FlapRule) -> Column:
+    """The sum of the weights of the changes, in the formula's units."""
+    positions = [f.bit_count(changes.bitwiseAND(f.lit(mask))) * (1 << bit) for bit, mask in enumerate(_POSITION_BITS)]
+    newest = _NEWEST.get(rule.formula, _NEWEST_ICINGA)
+    return f.bit_count(changes) * newest - sum(positions[1:], positions[0]) * _STEP
+
+
+def starts_or_stops(changes: Column, known: Column, rule: FlapRule) -> Column:
+    """True: flapping starts. False: it stops. Null: unchanged. At or below the end threshold it never flaps."""
+    total = weight(changes, rule).cast("bigint")
+    if rule.formula == NAGIOS:
+        # percent = 100 / 20 / 76 of the sum, so hundredths of it are sum * 125 / 19.
+        scaled, starts, end = total * 125, total * 125 >= rule.start * 19, rule.end * 19
+    elif rule.formula == SENSU:
+        whole = f.when(known >= STATES, f.call_function("div", total, f.lit(TRANSITIONS)) * _HUNDREDTHS).otherwise(0)
+        scaled, starts, end = whole, whole >= rule.start, rule.end
+    else:
+        scaled, starts, end = total * 5, total * 5 > rule.start, rule.end
+    return f.when(scaled <= end, False).when(starts, True)
+
+
+def percent(changes: Column, known: Column, rule: FlapRule) -> Column:
+    """The percentage shown to users."""
+    total = weight(changes, rule)
+    if rule.formula == NAGIOS:
+        return f.round(total * 5 / 76, 2)
+    if rule.formula == SENSU:
+        whole = f.call_function("div", total.cast("bigint"), f.lit(TRANSITIONS)).cast("double")
+        return f.when(known >= STATES, whole).otherwise(f.lit(0.0))
+    return total / TRANSITIONS
+
 
 CHECK_STATES: Final = DataSet(
     "check_states",
@@ -60,7 +182,7 @@ def _ok() -> Column:
     return f.col("state") == OK_CODE
 
 
-def kept_rows(rows: DataFrame, stretch: TimeRange, rule: FlapRule) -> DataFrame:
+def kept_rows(rows: DataFrame, time_range: TimeRange, rule: FlapRule) -> DataFrame:
     """The rows at which something begins or ends, with everything known about the check there.
 
     `until_us`: the next row, or the end. `start`: a piece begins here. `gap`: its validity ends before `until_us`.
@@ -74,15 +196,15 @@ def kept_rows(rows: DataFrame, stretch: TimeRange, rule: FlapRule) -> DataFrame:
         passes = [{**one, **other} for one, other in zip(passes, history_of, strict=True)]
     for columns in passes:
         rows = rows.withColumns(columns)
-    return _breaks(_flags(_flapping(rows, rule), stretch))
+    return _breaks(_flags(_flapping(rows, rule), time_range))
 
 
 def _hardness_passes() -> list[dict[str, Column]]:
     """Passes up to `problem`, a hard problem. `problems` counts results that are not ok, also before the last ok."""
-    counted = f.when(_is(CARRIED), f.col("attempt")).when(_is(RESULT) & ~_ok(), 1).otherwise(0)
+    counted = f.when(_is(FROM_STATE), f.col("attempt")).when(_is(RESULT) & ~_ok(), 1).otherwise(0)
     settled = _is(REMOVED) | (_is(RESULT) & _ok())
     enough = _attempts() >= f.col("max_attempts")
-    mark = f.when(_is(CARRIED), f.col("hard_problem")).when(settled, False).when(enough, True)
+    mark = f.when(_is(FROM_STATE), f.col("hard_problem")).when(settled, False).when(enough, True)
     return [
         {
             "problems": f.sum(counted).over(up_to()),
@@ -105,14 +227,14 @@ def _attempts() -> Column:
 
 def _goes() -> Column:
     """A removal of a known check."""
-    return _is(REMOVED) & f.col("was_what").isin(CARRIED, RESULT)
+    return _is(REMOVED) & f.col("was_what").isin(FROM_STATE, RESULT)
 
 
 def _flapping(rows: DataFrame, rule: FlapRule) -> DataFrame:
     known, changes = f.col("known_now"), f.col("changes_now")
     rows = rows.withColumn("known_now", known_states()).withColumn("changes_now", history(known))
     mark = (
-        f.when(_is(CARRIED), f.col("flapping"))
+        f.when(_is(FROM_STATE), f.col("flapping"))
         .when(_is(REMOVED), False)
         .when(weighed(rule), starts_or_stops(changes, known, rule))
     )
@@ -125,9 +247,9 @@ def _flapping(rows: DataFrame, rule: FlapRule) -> DataFrame:
     )
 
 
-def _flags(rows: DataFrame, stretch: TimeRange) -> DataFrame:
+def _flags(rows: DataFrame, time_range: TimeRange) -> DataFrame:
     """Computes whether something changes at a row, and keeps the rows where it does or an hour ends."""
-    at_us, until_us = f.col("at_us"), f.coalesce("next_us", f.lit(stretch.until_us))
+    at_us, until_us = f.col("at_us"), f.coalesce("next_us", f.lit(time_range.until_us))
     hard, was_hard = f.col("problem") | _ok(), f.col("was_problem") | (f.col("was_state") == OK_CODE)
     other = (f.col("state") != f.col("was_state")) | (hard != was_hard) | (f.col("flaps") != f.col("flapped"))
     first = _is(RESULT) & f.col("was_state").isNull()

@@ -8,25 +8,50 @@ without a `max_attempts` of at least 1 a problem is hard at once; an invalid sta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from scale0.config.monitoring import MAX_INTERVAL
 from scale0.monitoring.protocol.results import CRITICAL, OK, UNKNOWN, WARNING
-from scale0.pipeline.aggregations.checks_order import ORDER
-from scale0.pipeline.data_file import fields
-from scale0.pipeline.tables import event_id
+from scale0.pipeline.schemas import DataSet, event_id, fields
 from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, part_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
+
+    from scale0.pipeline.time_ranges import TimeRange
+
+KEY: Final = ("agent", "check")
+ORDER: Final = ("at_us", "source", "boot", "seq")
+"""At one instant, source and seq decide. Rows of the previous state come before all others."""
+
+
+def ordered() -> WindowSpec:
+    return Window.partitionBy(*KEY).orderBy(*ORDER)
+
+
+def up_to() -> WindowSpec:
+    """All rows up to and including the current one."""
+    return ordered().rowsBetween(Window.unboundedPreceding, Window.currentRow)
+
+
+def before() -> WindowSpec:
+    """All rows before the current one."""
+    return ordered().rowsBetween(Window.unboundedPreceding, -1)
+
+
+def nth_known(way: Literal["lag", "lead"], column: str, nth: int) -> Column:
+    """The n-th non-null value before or after a row; only Spark's SQL expresses it without a costly frame."""
+    keys, order = (", ".join(f"`{name}`" for name in names) for names in (KEY, ORDER))
+    return f.expr(f"{way}(`{column}`, {nth}) ignore nulls over (partition by {keys} order by {order})")
+
 
 ANSWERED: Final = "check.answered"
 REMOVED_KIND: Final = "check.removed"
 
-CARRIED: Final = 0
+FROM_STATE: Final = 0
 RESULT: Final = 1
 REMOVED: Final = 2
 """Values of column `what`."""
@@ -61,19 +86,19 @@ def code_of(state: Column) -> Column:
 def name_of(code: Column) -> Column:
     """The state at an index; null for null. (`element_at` returned the last one.)"""
     chain = f.when(code == 0, STATES[0])
-    for place, name in enumerate(STATES[1:], 1):
-        chain = chain.when(code == place, name)
+    for position, name in enumerate(STATES[1:], 1):
+        chain = chain.when(code == position, name)
     return chain
 
 
-def each_once(events: DataFrame, carry: DataFrame | None) -> DataFrame:
+def deduplicated(events: DataFrame, state: DataFrame | None) -> DataFrame:
     """Every row of the checks, in `_SHAPE`, all of an agent in one partition.
 
     Two Helens may record one result: of results with one `ref` of an agent in one hour, the first counts.
     """
     rows = _events(events)
-    if carry is not None:
-        rows = rows.unionByName(_carried(carry))
+    if state is not None:
+        rows = rows.unionByName(_from_state(state))
     rows = rows.repartition("agent").withColumn("hour", part_column(f.col("at_us"), HOUR_US))
     # The hash decides nearly every comparison of the sort; the other columns make it exact.
     same = Window.partitionBy(f.xxhash64("agent", "ref", "hour"), "agent", "ref", "hour").orderBy(*ORDER)
@@ -114,13 +139,13 @@ def _vouched_us() -> Column:
     return f.rint(seconds * SECOND_US).cast("bigint")
 
 
-def _carried(carry: DataFrame) -> DataFrame:
+def _from_state(state: DataFrame) -> DataFrame:
     """The last result of every live check."""
-    return carry.where(f.col("downtime").isNull()).select(
+    return state.where(f.col("downtime").isNull()).select(
         *("agent", "check", "at_us"),
         f.lit(None).cast("string").alias("source"),
         *(f.lit(None).cast("bigint").alias(name) for name in ("boot", "seq")),
-        f.lit(CARRIED).alias("what"),
+        f.lit(FROM_STATE).alias("what"),
         code_of(f.col("state")).alias("state"),
         f.col("vouched_us"),
         f.lit(1).alias("max_attempts"),
@@ -132,3 +157,58 @@ def _carried(carry: DataFrame) -> DataFrame:
 def _unique(text: Column) -> Column:
     """Replaces a missing `ref`: Helen never writes such a value."""
     return f.concat(f.lit("\0"), text)
+
+
+STATE: Final = DataSet(
+    "carry.checks",
+    "",
+    "hour",
+    fields(
+        ("agent", "string"),
+        ("check", "string"),
+        ("downtime", "string"),
+        ("id", "string"),
+        ("at_us", "bigint"),
+        ("vouched_us", "bigint"),
+        ("state", "string"),
+        ("changes", "int"),
+        ("known", "int"),
+        ("attempt", "int"),
+        ("hard_problem", "boolean"),
+        ("flapping", "boolean"),
+        ("ends_us", "bigint"),
+    ),
+    key="agent",
+)
+"""`downtime` is null: a check's last result. Otherwise the id of an open downtime of the check (blank: of all checks of
+the agent), its start and its planned end (null: none).
+
+A row has a bounded size and does not refer to the start of a run, so a late result stops mattering soon: after the next
+result for the id, after 20 for the changes. A check stays live until it is removed; a removed one is dropped at the end
+of its hour.
+"""
+
+
+def hours_between(after: Column, last: Column) -> Column:
+    """One row for each hour in (after, last]."""
+    none = f.array().cast("array<int>")
+    return f.explode(f.when(after < last, f.sequence(after + 1, last)).otherwise(none))
+
+
+def check_state(kept: DataFrame, time_range: TimeRange) -> DataFrame:
+    """The live checks at the start of each hour."""
+    after = f.greatest(part_column(f.col("at_us"), HOUR_US), f.lit(time_range.first))
+    last = f.least(part_column(f.col("until_us"), HOUR_US), f.lit(time_range.last_state))
+    return kept.where(f.col("what") != REMOVED).select(
+        *("agent", "check"),
+        f.lit(None).cast("string").alias("downtime"),
+        *("id", "at_us", "vouched_us"),
+        name_of(f.col("state")).alias("state"),
+        f.col("changes_now").cast("int").alias("changes"),
+        f.col("known_now").alias("known"),
+        f.col("attempt_now").alias("attempt"),
+        f.col("problem").alias("hard_problem"),
+        f.col("flaps").alias("flapping"),
+        f.lit(None).cast("bigint").alias("ends_us"),
+        hours_between(after, last).alias("part"),
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.data_file import PART, DataSet, fields
+from scale0.pipeline.schemas import PART, DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
     from scale0.pipeline.time_ranges import TimeRange
 
 KIND: Final = "client.seen"
@@ -38,16 +38,16 @@ class HeartbeatAggregation:
     kinds: Final = frozenset({KIND})
     columns: Final = ("at", "kind", "identity", "code", "seconds")
     key: Final = "identity"
-    slabs: Final = (BEATS,)
-    carry: Final = None
+    data_sets: Final = (BEATS,)
+    state: Final = None
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
+        self, state: DataFrame | None, rows: Mapping[str, DataFrame], time_range: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         seen = rows["events"].where((f.col("kind") == KIND) & f.col("identity").isNotNull())
-        told = f.when(f.col("seconds").between(0.0, MAX_GAP_SECONDS), f.col("seconds"))
+        gap = f.when(f.col("seconds").between(0.0, MAX_GAP_SECONDS), f.col("seconds"))
         hours = (
-            seen.select("identity", part_column(f.unix_micros("at"), HOUR_US).alias(PART), told.alias("gap"), "code")
+            seen.select("identity", part_column(f.unix_micros("at"), HOUR_US).alias(PART), gap.alias("gap"), "code")
             .groupBy("identity", PART)
             .agg(f.max("gap").alias("gap_seconds"), f.sum(f.greatest("code", f.lit(0))).alias("heartbeats"))
         )

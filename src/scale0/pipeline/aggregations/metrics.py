@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.history.events.histogram import GAMMA
-from scale0.pipeline.data_file import PART, DataSet, fields
-from scale0.pipeline.event_schema import HISTOGRAM
+from scale0.pipeline.schemas import HISTOGRAM, PART, DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
     from scale0.pipeline.time_ranges import TimeRange
 
 KIND: Final = "check.answered"
@@ -79,14 +78,14 @@ class MetricAggregation:
     kinds: Final = frozenset({KIND})
     columns: Final = ("source", "boot", "seq", "at", "kind", "identity", "service", "ref", "metrics")
     key: Final = "identity"
-    slabs: Final = (HOURS,)
-    carry: Final = None
+    data_sets: Final = (HOURS,)
+    state: Final = None
 
     def step(
         self,
-        carry: DataFrame | None,
+        state: DataFrame | None,
         rows: Mapping[str, DataFrame],
-        stretch: TimeRange,
+        time_range: TimeRange,
         parameters: Parameters,
     ) -> Mapping[str, DataFrame]:
         return {HOURS.name: trends(points(rows["events"]))}
@@ -199,8 +198,8 @@ def _once(hours: DataFrame) -> DataFrame:
     pairs = f.when(~unique, f.array_sort(f.arrays_zip("refs", "values")))
     paired = hours.select(*_KEYS, "newest", "values", pairs.alias("pairs"))
 
-    def first_of_ref(pair: Column, place: Column) -> Column:
-        return (place == 0) | (f.get("pairs", place - 1)["refs"] != pair["refs"])
+    def first_of_ref(pair: Column, position: Column) -> Column:
+        return (position == 0) | (f.get("pairs", position - 1)["refs"] != pair["refs"])
 
     kept = f.transform(f.filter("pairs", first_of_ref), lambda pair: pair["values"])
     return paired.select(
@@ -214,8 +213,8 @@ def _counts() -> Column:
     def begin(bucket: Column) -> Column:
         return f.array_position("codes", bucket)
 
-    def count(bucket: Column, place: Column) -> Column:
-        after = f.coalesce(begin(f.get("buckets", place + 1)), f.col("count") + 1)
+    def count(bucket: Column, position: Column) -> Column:
+        after = f.coalesce(begin(f.get("buckets", position + 1)), f.col("count") + 1)
         return f.struct(bucket.alias("bucket"), (after - begin(bucket)).cast("bigint").alias("count"))
 
     return f.transform("buckets", count)

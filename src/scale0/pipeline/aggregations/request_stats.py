@@ -12,8 +12,7 @@ from pyspark.sql import types as t
 
 from scale0.history.events.columns import MAX_INT
 from scale0.history.events.requests import RequestFailed, RequestSummed
-from scale0.pipeline.caching import hold
-from scale0.pipeline.data_file import PART, DataSet, fields
+from scale0.pipeline.caching import cache
 from scale0.pipeline.histograms import (
     BUCKETS,
     HISTOGRAM,
@@ -25,6 +24,7 @@ from scale0.pipeline.histograms import (
     seconds_of,
     total,
 )
+from scale0.pipeline.schemas import PART, DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US, MINUTE_US, part_column
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
     from scale0.pipeline.time_ranges import TimeRange
 
 EVENTS_NAME: Final = "events"
@@ -70,15 +70,15 @@ class RequestStatsAggregation:
     kinds: Final = frozenset((SUMMED, FAILED))
     columns: Final = ("at", "kind", "service", "code", "seconds", "histogram", "bytes", "data")
     key: Final = ""
-    slabs: Final = (MINUTE, HOUR)
-    carry: Final = None
+    data_sets: Final = (MINUTE, HOUR)
+    state: Final = None
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
+        self, state: DataFrame | None, rows: Mapping[str, DataFrame], time_range: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """Minutes from the events, hours from the minutes."""
-        del carry, stretch, parameters
-        minutes = hold(merged(told(rows[EVENTS_NAME]), ("service", "minute"), SUMS, MAXIMA, COUNTS))
+        del state, time_range, parameters
+        minutes = cache(merged(contributions(rows[EVENTS_NAME]), ("service", "minute"), SUMS, MAXIMA, COUNTS))
         hour = f.call_function("div", f.col("minute"), f.lit(HOUR_US // MINUTE_US)).cast("int")
         hours = merged_many(minutes.withColumn("hour", hour), ("service", "hour"), SUMS, MAXIMA, COUNTS)
         return {
@@ -87,7 +87,7 @@ class RequestStatsAggregation:
         }
 
 
-def told(events: DataFrame) -> DataFrame:
+def contributions(events: DataFrame) -> DataFrame:
     """What each event adds: (service, minute, answered, bytes, max_us, histogram, failed)."""
     summed = f.col("kind") == SUMMED
     return events.select(

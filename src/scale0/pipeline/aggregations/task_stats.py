@@ -19,7 +19,6 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from scale0.history.events.histogram import ZERO_BUCKET
-from scale0.pipeline.aggregations import task_stats_minutes as minutes
 from scale0.pipeline.aggregations.tasks_events import (
     ATTEMPT_ENDED,
     CANCELLED,
@@ -31,9 +30,20 @@ from scale0.pipeline.aggregations.tasks_events import (
     closes_attempt,
     known,
 )
-from scale0.pipeline.caching import hold
-from scale0.pipeline.data_file import PART, DataSet, fields
-from scale0.pipeline.histograms import BUCKET_BITS, HISTOGRAM, SHARES, bucket_of, micros, rank, seconds_of, value_of
+from scale0.pipeline.caching import cache
+from scale0.pipeline.histograms import (
+    BUCKET_BITS,
+    DURATION_BITS,
+    HISTOGRAM,
+    MAX_US,
+    SHARES,
+    bucket_of,
+    micros,
+    rank,
+    seconds_of,
+    value_of,
+)
+from scale0.pipeline.schemas import PART, DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US, MINUTE_US, part_column
 
 if TYPE_CHECKING:
@@ -41,11 +51,97 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
     from scale0.pipeline.time_ranges import TimeRange
 
+GROUP_SUBMITTED: Final = 0
+GROUP_RETRIED: Final = 1
+"""Attempts that ended without completing their task, with their time."""
+GROUP_FAILED_RUNNING: Final = 2
+GROUP_FAILED: Final = 3
+"""A task that failed while no node had it. One that failed on a node is counted as a run too."""
+GROUP_CANCELLED_RUNNING: Final = 4
+GROUP_CANCELLED: Final = 5
+GROUP_RUN: Final = 6
+"""Completing attempts, with their time."""
+GROUP_WAIT: Final = 7
+"""Assignments, with the wait before them."""
+
+_GROUP_BITS: Final = 3
+_MINUTES: Final = 60
+KEY: Final = ("service", "hour")
+
+
+def pack_minute(minute: Column, group: Column | int, us: Column | int = 0) -> Column:
+    """One number, bigint; `minute` counts from 1970. Unknown durations count as 0."""
+    of_group = f.lit(group) if isinstance(group, int) else group
+    key = f.shiftleft((minute % _MINUTES).cast("bigint"), _GROUP_BITS) + of_group
+    value = f.lit(us) if isinstance(us, int) else f.coalesce(us, f.lit(0))
+    return f.shiftleft(key, DURATION_BITS) + value.cast("bigint")
+
+
+def duration_of(number: Column) -> Column:
+    return number.bitwiseAND(f.lit(MAX_US))
+
+
+def minutes_of(hours: DataFrame) -> DataFrame:
+    """From rows of (service, hour, sorted packed numbers) to rows of (service, hour, minute, counts, ranks).
+
+    Ranks are looked up in the array after a join: grouping with the array in each row would copy it as often.
+    """
+    sorted_ = hours.select(*KEY, "numbers")
+    each = sorted_.select(*KEY, f.posexplode("numbers").alias("place", "number"))
+    keyed = each.select(*KEY, "place", duration_of(f.col("number")).alias("us"), *_minute_and_group(f.col("number")))
+    rows = keyed.groupBy(*KEY, "minute").agg(*_counts(), _begin("wait", GROUP_WAIT), _begin("run", GROUP_RUN))
+    return rows.join(sorted_, list(KEY)).select(
+        *KEY,
+        (f.col("hour") * _MINUTES + f.col("minute")).alias("minute"),
+        "submitted",
+        (f.col("runs") - f.col("at_work")).alias("finished"),
+        *("failed", "cancelled", "retried", "busy_us"),
+        *(column for measure in ("wait", "run") for column in _ranks(measure)),
+    )
+
+
+def _minute_and_group(number: Column) -> list[Column]:
+    key = f.shiftright(number, DURATION_BITS).cast("int")
+    group = key.bitwiseAND(f.lit((1 << _GROUP_BITS) - 1))
+    return [f.shiftright(key, _GROUP_BITS).alias("minute"), group.alias("group")]
+
+
+def _counts() -> list[Column]:
+    group, none = f.col("group"), f.lit(0).cast("bigint")
+
+    def count(*groups: int) -> Column:
+        return f.sum(f.when(group.isin(*groups), f.lit(1).cast("bigint")).otherwise(none))
+
+    return [
+        count(GROUP_SUBMITTED).alias("submitted"),
+        count(GROUP_FAILED_RUNNING, GROUP_FAILED).alias("failed"),
+        count(GROUP_CANCELLED_RUNNING, GROUP_CANCELLED).alias("cancelled"),
+        count(GROUP_FAILED_RUNNING, GROUP_CANCELLED_RUNNING).alias("at_work"),
+        count(GROUP_RETRIED).alias("retried"),
+        f.sum(f.when(group.isin(GROUP_RUN, GROUP_RETRIED), f.col("us")).otherwise(none)).alias("busy_us"),
+        count(GROUP_RUN).alias("runs"),
+        count(GROUP_WAIT).alias("waits"),
+    ]
+
+
+def _begin(measure: str, group: int) -> Column:
+    """The index at which the numbers of a group begin; null if there are none."""
+    return f.min(f.when(f.col("group") == group, f.col("place"))).alias(f"{measure}_begin")
+
+
+def _ranks(measure: str) -> list[Column]:
+    begin, count = f.col(f"{measure}_begin"), f.col(f"{measure}s").cast("int")
+    positions = [(name, rank(count, share)) for name, share in SHARES]
+    return [
+        duration_of(f.get("numbers", begin + position - 1)).alias(f"{measure}_{name}")
+        for name, position in (*positions, ("max", count))
+    ]
+
+
 EVENTS_NAME: Final = "events"
-KEY: Final = minutes.KEY
 COUNTS: Final = ("submitted", "finished", "failed", "cancelled", "retried")
 MEASURES: Final = ("wait", "run")
 RANKS: Final = tuple(f"{measure}_{name}" for measure in MEASURES for name in (*(name for name, _ in SHARES), "max"))
@@ -62,7 +158,7 @@ SCHEMA: Final = fields(
 )
 """Minutes have no histograms: their percentiles are exact."""
 
-_PLACE_BITS: Final = 32
+_POSITION_BITS: Final = 32
 """Bits of a position in an array."""
 
 MINUTE: Final = DataSet("task_stats.minute", "task_stats", "hour", SCHEMA)
@@ -82,15 +178,15 @@ class TaskStatsAggregation:
     kinds: Final = frozenset((SUBMITTED, ATTEMPT_ENDED, COMPLETED))
     columns: Final = ("at", "kind", "identity", "service", "attempt", "code", "state", "seconds", "waited")
     key: Final = ""
-    slabs: Final = (MINUTE, HOUR, NODE_WORK)
-    carry: Final = None
+    data_sets: Final = (MINUTE, HOUR, NODE_WORK)
+    state: Final = None
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
+        self, state: DataFrame | None, rows: Mapping[str, DataFrame], time_range: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        del carry, stretch, parameters
+        del state, time_range, parameters
         events = rows[EVENTS_NAME]
-        hours = hold(by_hour(told(events)))
+        hours = cache(by_hour(contributions(events)))
         return {
             MINUTE.name: minute_rows(hours),
             HOUR.name: hour_rows(hours),
@@ -98,7 +194,7 @@ class TaskStatsAggregation:
         }
 
 
-def told(events: DataFrame) -> DataFrame:
+def contributions(events: DataFrame) -> DataFrame:
     """The numbers that each event adds."""
     kind, state, at_us = f.col("kind"), f.col("state"), f.unix_micros("at")
     rows = events.filter(known()).select(
@@ -113,12 +209,12 @@ def told(events: DataFrame) -> DataFrame:
     )
     minute, closes = f.col("minute"), f.col("closes")
     group = (
-        f.when(f.col("submitted"), minutes.SUBMITTED)
-        .when(f.col("retried"), minutes.RETRIED)
-        .when(f.col(FAILED), f.when(closes, minutes.FAILED_AT_WORK).otherwise(minutes.FAILED_ELSE))
-        .when(f.col(CANCELLED), f.when(closes, minutes.CANCELLED_AT_WORK).otherwise(minutes.CANCELLED_ELSE))
+        f.when(f.col("submitted"), GROUP_SUBMITTED)
+        .when(f.col("retried"), GROUP_RETRIED)
+        .when(f.col(FAILED), f.when(closes, GROUP_FAILED_RUNNING).otherwise(GROUP_FAILED))
+        .when(f.col(CANCELLED), f.when(closes, GROUP_CANCELLED_RUNNING).otherwise(GROUP_CANCELLED))
     )
-    mark = minutes.packed(minute, group, f.when(f.col("retried"), f.col("run_us")))
+    mark = pack_minute(minute, group, f.when(f.col("retried"), f.col("run_us")))
     completes = closes & ~f.col("retried")
     return rows.select(
         "service",
@@ -128,8 +224,8 @@ def told(events: DataFrame) -> DataFrame:
         f.when(completes, f.col("run_us")).alias("run_us"),
         f.when(closes, f.col("wait_us")).alias("wait_us"),
         mark.alias("mark"),
-        f.when(completes, minutes.packed(minute, minutes.RUN, f.col("run_us"))).alias("run"),
-        f.when(closes, minutes.packed(minute, minutes.WAIT, f.col("wait_us"))).alias("wait"),
+        f.when(completes, pack_minute(minute, GROUP_RUN, f.col("run_us"))).alias("run"),
+        f.when(closes, pack_minute(minute, GROUP_WAIT, f.col("wait_us"))).alias("wait"),
         f.when(completes, _marked_bucket("run", f.col("run_us"))).alias("run_bucket"),
         f.when(closes, _marked_bucket("wait", f.col("wait_us"))).alias("wait_bucket"),
     )
@@ -158,7 +254,7 @@ def _sorted(*columns: str) -> Column:
 
 def minute_rows(hours: DataFrame) -> DataFrame:
     """The exact statistics of every minute with events."""
-    return minutes.minutes_of(hours).select(
+    return minutes_of(hours).select(
         *stat_keys("minute", f.col("minute"), MINUTE_US),
         *COUNTS,
         *(seconds_of(f.col(name)).alias(name) for name in RANKS),
@@ -211,7 +307,7 @@ def _bucket_ends(hours: DataFrame) -> DataFrame:
     each = hours.select(*KEY, "buckets", f.posexplode("buckets").alias("place", "marked"))
     marked = f.col("marked")
     last = each.filter(f.coalesce(f.get("buckets", f.col("place") + 1) != marked, f.lit(True)))
-    packed = f.shiftleft(marked.cast("bigint"), _PLACE_BITS) + f.col("place") + 1
+    packed = f.shiftleft(marked.cast("bigint"), _POSITION_BITS) + f.col("place") + 1
     return last.groupBy(*KEY).agg(
         *(
             f.sort_array(f.collect_list(f.when(f.shiftright(marked, BUCKET_BITS) == number, packed))).alias(
@@ -226,13 +322,13 @@ def _histogram(measure: str) -> Column:
     """From the ends of its buckets."""
     ends, before = f.col(f"{measure}_ends"), _before(measure)
 
-    def place(packed: Column) -> Column:
-        return packed.bitwiseAND(f.lit((1 << _PLACE_BITS) - 1))
+    def position(packed: Column) -> Column:
+        return packed.bitwiseAND(f.lit((1 << _POSITION_BITS) - 1))
 
     def entry(packed: Column, index: Column) -> Column:
-        begin = f.coalesce(place(f.get(ends, index - 1)), before)
+        begin = f.coalesce(position(f.get(ends, index - 1)), before)
         return f.struct(
-            _bucket(f.shiftright(packed, _PLACE_BITS)).alias("bucket"), (place(packed) - begin).alias("count")
+            _bucket(f.shiftright(packed, _POSITION_BITS)).alias("bucket"), (position(packed) - begin).alias("count")
         )
 
     return f.coalesce(f.transform(ends, entry), f.array()).cast(HISTOGRAM)

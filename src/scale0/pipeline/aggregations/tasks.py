@@ -18,19 +18,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scale0.pipeline.aggregations import tasks_dictionaries
-from scale0.pipeline.aggregations import tasks_irregular as odd
-from scale0.pipeline.aggregations import tasks_regular as ordinary
-from scale0.pipeline.aggregations.tasks_events import ATTEMPT_ENDED, COMPLETED, REOPENED, SUBMITTED
-from scale0.pipeline.aggregations.tasks_table import CARRY, OPEN_SLAB, TASKS_SLAB, carry_rows, ended_rows, open_rows
-from scale0.pipeline.caching import hold
+from scale0.pipeline.aggregations import tasks_irregular as irregular
+from scale0.pipeline.aggregations import tasks_regular as regular
+from scale0.pipeline.aggregations.tasks_events import (
+    ATTEMPT_ENDED,
+    COMPLETED,
+    OPEN_TASKS,
+    REOPENED,
+    STATE,
+    SUBMITTED,
+    TASKS,
+    ended_rows,
+    identities,
+    open_rows,
+    state_rows,
+    submission_data,
+)
+from scale0.pipeline.caching import cache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
     from scale0.pipeline.time_ranges import TimeRange
 
 EVENTS_NAME: Final = "events"
@@ -48,35 +59,40 @@ class TaskAggregation:
         *("attempt", "code", "state", "seconds", "waited", "data"),
     )
     key: Final = "ref"
-    slabs: Final = (TASKS_SLAB, OPEN_SLAB)
-    carry: Final = CARRY
+    data_sets: Final = (TASKS, OPEN_TASKS)
+    state: Final = STATE
 
     def step(
-        self, carry: DataFrame | None, rows: Mapping[str, DataFrame], stretch: TimeRange, parameters: Parameters
+        self, state: DataFrame | None, rows: Mapping[str, DataFrame], time_range: TimeRange, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         """In a long range regular tasks by grouping, irregular ones by their events; in a short one all by their
         events.
         """
         del parameters
-        if carry is None:
+        if state is None:
             raise ValueError("the tasks aggregation needs a state: pass an empty one for the first step")
         events = rows[EVENTS_NAME]
-        if stretch.end - stretch.first < LONG_HOURS:
-            lives = hold(odd.lives(events, carry, None, stretch))
-            return odd_slabs(lives, stretch)
-        names, sayings = hold(tasks_dictionaries.names(events, carry)), hold(tasks_dictionaries.sayings(events, carry))
-        grouped = hold(ordinary.grouped(events, carry, names, sayings, stretch))
-        others = odd_slabs(hold(odd.lives(events, carry, odd.keys(grouped), stretch)), stretch)
-        done = ended_rows(ordinary.ended(grouped, names, sayings))
-        left = open_rows(ordinary.still_open(grouped, names, sayings))
-        kept = carry_rows(ordinary.carried(grouped, names, sayings, stretch))
-        mine = {TASKS_SLAB.name: done, OPEN_SLAB.name: left, CARRY.name: kept}
-        return {name: frame.unionByName(others[name]) for name, frame in mine.items()}
+        if time_range.end - time_range.first < LONG_HOURS:
+            lives = cache(irregular.lives(events, state, None, time_range))
+            return irregular_data_sets(lives, time_range)
+        names, submissions = (
+            cache(identities(events, state)),
+            cache(submission_data(events, state)),
+        )
+        grouped = cache(regular.grouped(events, state, names, submissions, time_range))
+        irregular_rows = irregular_data_sets(
+            cache(irregular.lives(events, state, irregular.keys(grouped), time_range)), time_range
+        )
+        done = ended_rows(regular.ended(grouped, names, submissions))
+        left = open_rows(regular.still_open(grouped, names, submissions))
+        kept = state_rows(regular.state_of(grouped, names, submissions, time_range))
+        regular_rows = {TASKS.name: done, OPEN_TASKS.name: left, STATE.name: kept}
+        return {name: frame.unionByName(irregular_rows[name]) for name, frame in regular_rows.items()}
 
 
-def odd_slabs(lives: DataFrame, stretch: TimeRange) -> dict[str, DataFrame]:
+def irregular_data_sets(lives: DataFrame, time_range: TimeRange) -> dict[str, DataFrame]:
     return {
-        TASKS_SLAB.name: ended_rows(odd.ended(lives)),
-        OPEN_SLAB.name: open_rows(odd.still_open(lives)),
-        CARRY.name: carry_rows(odd.carried(lives, stretch)),
+        TASKS.name: ended_rows(irregular.ended(lives)),
+        OPEN_TASKS.name: open_rows(irregular.still_open(lives)),
+        STATE.name: state_rows(irregular.state_of(lives, time_range)),
     }

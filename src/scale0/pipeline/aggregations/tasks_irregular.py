@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from scale0.pipeline.aggregations.tasks_dictionaries import group_in, priority_in
 from scale0.pipeline.aggregations.tasks_events import (
     ATTEMPT_ENDED,
     COMPLETED,
+    LIFE,
     REOPENED,
     SUBMITTED,
     attempt,
     closes_attempt,
+    group_in,
     known,
+    priority_in,
 )
-from scale0.pipeline.aggregations.tasks_regular import KEY, ODD
-from scale0.pipeline.aggregations.tasks_table import LIFE
-from scale0.pipeline.data_file import PART
+from scale0.pipeline.aggregations.tasks_regular import IRREGULAR, KEY
 from scale0.pipeline.histograms import micros
+from scale0.pipeline.schemas import PART
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
     from scale0.pipeline.time_ranges import TimeRange
 
-CARRIED: Final = "carried"
-CARRIED_ENDED: Final = "carried.ended"
+FROM_STATE: Final = "carried"
+FROM_STATE_ENDED: Final = "carried.ended"
 """The first rows of a task in the state, as if they were events."""
 
 _NONE, _OPEN, _ENDED = 0, 1, 2
@@ -48,16 +49,20 @@ _EVENT: Final = (
 
 
 def keys(grouped: DataFrame) -> DataFrame:
-    return grouped.filter(f.col("sort") == ODD).select(*KEY)
+    return grouped.filter(f.col("sort") == IRREGULAR).select(*KEY)
 
 
-def lives(events: DataFrame, carry: DataFrame, odd: DataFrame | None, stretch: TimeRange) -> DataFrame:
+def lives(events: DataFrame, state: DataFrame, irregular: DataFrame | None, time_range: TimeRange) -> DataFrame:
     """The events that belong to a row of these tasks (None: all), each with what was known about the row after it."""
-    told = events.filter(known() & f.col("ref").isNotNull()).withColumn("method", f.coalesce("service", f.lit("")))
-    if odd is not None:
+    known_events = events.filter(known() & f.col("ref").isNotNull()).withColumn(
+        "method", f.coalesce("service", f.lit(""))
+    )
+    if irregular is not None:
         # Filter first: nearly all events are of other tasks.
-        told, carry = (rows.join(f.broadcast(odd), list(KEY), how="left_semi") for rows in (told, carry))
-    mine = _of_events(told).unionByName(_of_carry(carry, stretch))
+        known_events, state = (
+            rows.join(f.broadcast(irregular), list(KEY), how="left_semi") for rows in (known_events, state)
+        )
+    mine = _of_events(known_events).unionByName(_of_state(state, time_range))
     sorted_ = mine.groupBy(*KEY).agg(f.sort_array(f.collect_list(f.struct(*_EVENT))).alias("events"))
     start = f.struct(
         f.lit(_NONE).alias("phase"),
@@ -71,18 +76,18 @@ def lives(events: DataFrame, carry: DataFrame, odd: DataFrame | None, stretch: T
     return _known_after(found)
 
 
-def _of_events(told: DataFrame) -> DataFrame:
+def _of_events(known_events: DataFrame) -> DataFrame:
     kind, at = f.col("kind"), f.unix_micros("at")
-    said = f.when(kind == SUBMITTED, f.col("data"))
-    return told.select(
+    submission = f.when(kind == SUBMITTED, f.col("data"))
+    return known_events.select(
         *KEY,
         part_column(at, HOUR_US).alias("hour"),
         f.when(kind == SUBMITTED, 0).otherwise(1).alias("rank"),
         at.alias("at"),
         f.when(kind == ATTEMPT_ENDED, 0).otherwise(1).alias("tie"),
         *("source", "boot", "seq", "kind", "identity"),
-        group_in(said).alias("group"),
-        priority_in(said).alias("priority"),
+        group_in(submission).alias("group"),
+        priority_in(submission).alias("priority"),
         attempt().alias("number"),
         *("code", "state"),
         f.coalesce(micros(f.col("seconds")), f.lit(0)).alias("run_us"),
@@ -92,14 +97,14 @@ def _of_events(told: DataFrame) -> DataFrame:
     )
 
 
-def _of_carry(carry: DataFrame, stretch: TimeRange) -> DataFrame:
+def _of_state(state: DataFrame, time_range: TimeRange) -> DataFrame:
     """Rows of the state precede all events of the range's first hour."""
     made = {
-        "hour": f.lit(stretch.first),
+        "hour": f.lit(time_range.first),
         "rank": f.lit(-1),
         "at": f.col("start_us"),
         "tie": f.lit(0),
-        "kind": f.when(f.col("ended"), CARRIED_ENDED).otherwise(CARRIED),
+        "kind": f.when(f.col("ended"), FROM_STATE_ENDED).otherwise(FROM_STATE),
         "identity": f.col("client"),
         "group": f.col("group"),
         "priority": f.col("priority"),
@@ -110,17 +115,17 @@ def _of_carry(carry: DataFrame, stretch: TimeRange) -> DataFrame:
     absent = {"source": "string", "boot": "bigint", "seq": "bigint", "number": "int"}
     absent |= {"code": "int", "state": "string", "waited_us": "bigint"}
     nothing = {name: f.lit(None).cast(kind) for name, kind in absent.items()}
-    return carry.select(*KEY, *((made | nothing)[name].alias(name) for name in _EVENT))
+    return state.select(*KEY, *((made | nothing)[name].alias(name) for name in _EVENT))
 
 
 def _after(state: Column, event: Column) -> Column:
     """One more event: the phase of the task, and which of its rows the event belongs to (_NO_ROW: none)."""
     kind, hour = event["kind"], event["hour"]
     phase = f.when(hour <= state["until"], state["phase"]).otherwise(_NONE)
-    opens = (kind == CARRIED) | ((kind == SUBMITTED) & (phase == _NONE)) | ((kind == REOPENED) & (phase != _OPEN))
+    opens = (kind == FROM_STATE) | ((kind == SUBMITTED) & (phase == _NONE)) | ((kind == REOPENED) & (phase != _OPEN))
     alone = (kind == COMPLETED) & (phase == _NONE)
     joins = kind.isin(ATTEMPT_ENDED, COMPLETED) & (phase == _OPEN)
-    ends = (kind == CARRIED_ENDED) | (kind == COMPLETED)
+    ends = (kind == FROM_STATE_ENDED) | (kind == COMPLETED)
     until = f.when(opens, _FOR_EVER).when(alone, hour + 1).when(ends & (phase != _ENDED), hour)
     row = state["row"] + f.when(opens | alone, 1).otherwise(0)
     mine = f.when(opens | alone | joins, row).otherwise(_NO_ROW)
@@ -138,11 +143,11 @@ def _known_after(rows: DataFrame) -> DataFrame:
     kind, closes, life = f.col("kind"), f.col("closes"), f.col("life")
     number = f.coalesce("number", f.lit(1))
     opener = kind.isin(SUBMITTED, REOPENED)
-    reopened = f.when(kind == CARRIED, life["reopened"]).otherwise(kind == REOPENED)
+    reopened = f.when(kind == FROM_STATE, life["reopened"]).otherwise(kind == REOPENED)
     begun = rows.select(
         "*",
         *(
-            f.first(f.when(kind == CARRIED, life[name]).when(opener, here)).over(so_far).alias(f"life_{name}")
+            f.first(f.when(kind == FROM_STATE, life[name]).when(opener, here)).over(so_far).alias(f"life_{name}")
             for name, here in (
                 ("start_us", f.col("at")),
                 ("client", f.col("identity")),
@@ -176,8 +181,10 @@ def _known_after(rows: DataFrame) -> DataFrame:
     handed = known_.select(
         "*", f.col("hand_out.first_us").alias("life_first_us"), f.col("hand_out.wait_us").alias("life_wait_us")
     )
-    told = ("hour", "at", "kind", "state", "identity", "code", "run_us", "closes", "next_hour", "last")
-    return handed.select(*KEY, *told, f.struct(*(f.col(f"life_{x.name}").alias(x.name) for x in LIFE)).alias("life"))
+    known_events = ("hour", "at", "kind", "state", "identity", "code", "run_us", "closes", "next_hour", "last")
+    return handed.select(
+        *KEY, *known_events, f.struct(*(f.col(f"life_{x.name}").alias(x.name) for x in LIFE)).alias("life")
+    )
 
 
 def ended(rows: DataFrame) -> DataFrame:
@@ -198,11 +205,11 @@ def still_open(rows: DataFrame) -> DataFrame:
     return rows.filter((f.col("kind") != COMPLETED) & f.col("last")).select(*KEY, "life.*")
 
 
-def carried(rows: DataFrame, stretch: TimeRange) -> DataFrame:
+def state_of(rows: DataFrame, time_range: TimeRange) -> DataFrame:
     """(ref, method, ended, LIFE, part) for every hour's start."""
     hour, next_hour = f.col("hour"), f.col("next_hour")
     done, alone = f.col("kind") == COMPLETED, f.col("life.start_us").isNull()
-    last = f.lit(stretch.last_carry)
+    last = f.lit(time_range.last_state)
     to = (
         f.when(~done, f.coalesce(f.when(~f.col("last"), next_hour), last))
         # Known to have ended for an hour, unless it is open again before.

@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.aggregations.tasks_dictionaries import NUMBER, TEXT, saying
 from scale0.pipeline.aggregations.tasks_events import (
     ATTEMPT_ENDED,
     COMPLETED,
+    LIFE,
+    NUMBER,
     OUTCOMES,
     REOPENED,
     SUBMITTED,
+    TEXT,
     attempt,
     closes_attempt,
     known,
+    submission_text,
 )
-from scale0.pipeline.aggregations.tasks_table import LIFE
-from scale0.pipeline.data_file import PART
 from scale0.pipeline.histograms import micros
+from scale0.pipeline.schemas import PART
 from scale0.pipeline.time_ranges import HOUR_US, part_column
 
 if TYPE_CHECKING:
@@ -35,8 +37,8 @@ KEY: Final = ("ref", "method")
 
 DROPPED: Final = 0
 """Known to have ended, and no event followed."""
-ORDINARY: Final = 1
-ODD: Final = 2
+REGULAR: Final = 1
+IRREGULAR: Final = 2
 
 _HALF: Final = 1 << 32
 """Two counts share a number: a task has fewer than 2^32 events."""
@@ -48,10 +50,12 @@ _NUMBERS: Final = (
 """A task has one value of each, or the largest is used."""
 
 
-def grouped(events: DataFrame, carry: DataFrame, names: DataFrame, sayings: DataFrame, stretch: TimeRange) -> DataFrame:
+def grouped(
+    events: DataFrame, state: DataFrame, names: DataFrame, submissions: DataFrame, time_range: TimeRange
+) -> DataFrame:
     """One row per task, all numbers: counts, its values, and `sort`."""
-    told = _of_events(events, names, sayings).unionByName(_of_carry(carry, names, sayings))
-    rows = told.groupBy(*KEY).agg(
+    inputs = _of_events(events, names, submissions).unionByName(_of_state(state, names, submissions))
+    rows = inputs.groupBy(*KEY).agg(
         f.sum("ends").alias("ends"),
         f.sum("tries").alias("tries"),
         f.sum("oddities").alias("oddities"),
@@ -59,10 +63,10 @@ def grouped(events: DataFrame, carry: DataFrame, names: DataFrame, sayings: Data
         f.min("tried_first_us").alias("tried_first_us"),
         *(f.max(name).alias(name) for name in _NUMBERS),
     )
-    return rows.withColumn("sort", _sort(stretch))
+    return rows.withColumn("sort", _sort(time_range))
 
 
-def _of_events(events: DataFrame, names: DataFrame, sayings: DataFrame) -> DataFrame:
+def _of_events(events: DataFrame, names: DataFrame, submissions: DataFrame) -> DataFrame:
     kind = f.col("kind")
     submitted, tried, completed = kind == SUBMITTED, kind == ATTEMPT_ENDED, kind == COMPLETED
     rows = (
@@ -70,7 +74,9 @@ def _of_events(events: DataFrame, names: DataFrame, sayings: DataFrame) -> DataF
         .join(
             f.broadcast(names.select(f.col(TEXT).alias("identity"), f.col(NUMBER).alias("who"))), "identity", how="left"
         )
-        .join(f.broadcast(sayings.select(f.col(TEXT).alias("data"), f.col(NUMBER).alias("said"))), "data", how="left")
+        .join(
+            f.broadcast(submissions.select(f.col(TEXT).alias("data"), f.col(NUMBER).alias("said"))), "data", how="left"
+        )
     )
     at, run, wait = f.unix_micros("at"), f.coalesce(micros(f.col("seconds")), f.lit(0)), micros(f.col("waited"))
     number, closes = attempt(), closes_attempt()
@@ -101,10 +107,10 @@ def _of_events(events: DataFrame, names: DataFrame, sayings: DataFrame) -> DataF
     )
 
 
-def _of_carry(carry: DataFrame, names: DataFrame, sayings: DataFrame) -> DataFrame:
+def _of_state(state: DataFrame, names: DataFrame, submissions: DataFrame) -> DataFrame:
     rows = (
-        carry.withColumn(TEXT, saying())
-        .join(f.broadcast(sayings.select(TEXT, f.col(NUMBER).alias("said"))), TEXT, "left")
+        state.withColumn(TEXT, submission_text())
+        .join(f.broadcast(submissions.select(TEXT, f.col(NUMBER).alias("said"))), TEXT, "left")
         .drop(TEXT)
         .join(f.broadcast(names.select(f.col(TEXT).alias("client"), f.col(NUMBER).alias("who"))), "client", how="left")
     )
@@ -140,41 +146,41 @@ def _high(name: str) -> Column:
     return f.shiftright(f.col(name), 32)
 
 
-def _sort(stretch: TimeRange) -> Column:
+def _sort(time_range: TimeRange) -> Column:
     """DROPPED, ORDINARY or ODD. The order of a regular task's events is irrelevant, and its state is the same at every
     hour at which it is open.
     """
     opened, completed, firsts, tried = _low("ends"), _high("ends"), _low("tries"), _high("tries")
-    hour = open_from(stretch)
-    end_hour = f.coalesce(_hour("ended_us"), f.lit(stretch.end))
+    hour = open_from(time_range)
+    end_hour = f.coalesce(_hour("ended_us"), f.lit(time_range.end))
     single = (opened <= 1) & (completed <= 1) & (firsts <= 1) & (opened + completed >= 1)
     in_order = (opened == 0) | (hour <= end_hour)
-    carried = f.least(end_hour, f.lit(stretch.last_carry)) > hour
+    state_of = f.least(end_hour, f.lit(time_range.last_state)) > hour
     tries_fit = (
         (opened == 1)
         & (_hour("tried_first_us") >= hour)
         & (f.coalesce(f.col("ended_us") >= f.col("tried_last_us"), f.lit(True)))
-        & ((_hour("tried_last_us") <= hour) | ~carried)
+        & ((_hour("tried_last_us") <= hour) | ~state_of)
     )
-    ordinary = single & (f.col("oddities") == 0) & in_order & ((tried == 0) | tries_fit)
+    regular = single & (f.col("oddities") == 0) & in_order & ((tried == 0) | tries_fit)
     silent = (f.col("ends") == 0) & (f.col("tries") == 0) & (f.col("oddities") == _HALF)
-    return f.when(ordinary, ORDINARY).when(silent, DROPPED).otherwise(ODD)
+    return f.when(regular, REGULAR).when(silent, DROPPED).otherwise(IRREGULAR)
 
 
 def _hour(name: str) -> Column:
     return part_column(f.col(name), HOUR_US)
 
 
-def open_from(stretch: TimeRange) -> Column:
+def open_from(time_range: TimeRange) -> Column:
     """The first hour of the range in which a task is open: the first one for a task of the state."""
-    return f.greatest(_hour("start_us"), f.lit(stretch.first))
+    return f.greatest(_hour("start_us"), f.lit(time_range.first))
 
 
-def ended(rows: DataFrame, names: DataFrame, sayings: DataFrame) -> DataFrame:
+def ended(rows: DataFrame, names: DataFrame, submissions: DataFrame) -> DataFrame:
     """(ref, method, LIFE, how it ended) of the regular tasks that ended."""
-    done = rows.filter((f.col("sort") == ORDINARY) & f.col("ended_us").isNotNull())
+    done = rows.filter((f.col("sort") == REGULAR) & f.col("ended_us").isNotNull())
     nodes = names.select(f.col(NUMBER).alias("node"), f.col(TEXT).alias("node_name"))
-    named = _named(done, names, sayings).join(f.broadcast(nodes), "node", how="left")
+    named = _named(done, names, submissions).join(f.broadcast(nodes), "node", how="left")
     at_once = f.col("first_us").isNull() & f.col("run_us").isNotNull() & (_attempt() == 1)
     life = {
         "attempts": f.greatest(f.col("attempts"), f.col("done_attempt"), f.lit(0)),
@@ -197,32 +203,32 @@ def _attempt() -> Column:
     return f.coalesce("done_attempt", f.lit(1))
 
 
-def still_open(rows: DataFrame, names: DataFrame, sayings: DataFrame) -> DataFrame:
+def still_open(rows: DataFrame, names: DataFrame, submissions: DataFrame) -> DataFrame:
     """(ref, method, LIFE) of the regular tasks that have not ended."""
-    left = rows.filter((f.col("sort") == ORDINARY) & f.col("ended_us").isNull())
-    return _named(left, names, sayings).select(*KEY, *_life({}))
+    left = rows.filter((f.col("sort") == REGULAR) & f.col("ended_us").isNull())
+    return _named(left, names, submissions).select(*KEY, *_life({}))
 
 
-def carried(rows: DataFrame, names: DataFrame, sayings: DataFrame, stretch: TimeRange) -> DataFrame:
+def state_of(rows: DataFrame, names: DataFrame, submissions: DataFrame, time_range: TimeRange) -> DataFrame:
     """(ref, method, ended, LIFE, part) for every hour's start: open tasks, and those that ended without a
     submission.
     """
-    end_hour = f.coalesce(_hour("ended_us"), f.lit(stretch.end))
+    end_hour = f.coalesce(_hour("ended_us"), f.lit(time_range.end))
     submitted = f.col("start_us").isNotNull()
-    first = f.when(submitted, open_from(stretch)).otherwise(end_hour) + 1
-    last = f.least(f.when(submitted, end_hour).otherwise(end_hour + 1), f.lit(stretch.last_carry))
-    kept = rows.filter((f.col("sort") == ORDINARY) & (first <= last)).withColumns({"from": first, "to": last})
-    named = _named(kept, names, sayings)
+    first = f.when(submitted, open_from(time_range)).otherwise(end_hour) + 1
+    last = f.least(f.when(submitted, end_hour).otherwise(end_hour + 1), f.lit(time_range.last_state))
+    kept = rows.filter((f.col("sort") == REGULAR) & (first <= last)).withColumns({"from": first, "to": last})
+    named = _named(kept, names, submissions)
     life = [f.when(submitted, column).alias(x.name) for column, x in zip(_life({}), LIFE, strict=True)]
     return named.select(
         *KEY, (~submitted).alias("ended"), *life, f.explode(f.sequence(f.col("from"), f.col("to"))).alias(PART)
     )
 
 
-def _named(rows: DataFrame, names: DataFrame, sayings: DataFrame) -> DataFrame:
+def _named(rows: DataFrame, names: DataFrame, submissions: DataFrame) -> DataFrame:
     clients = names.select(f.col(NUMBER).alias("client"), f.col(TEXT).alias("client_name"))
-    said = sayings.select(f.col(NUMBER).alias("said"), "group", "priority")
-    return rows.join(f.broadcast(clients), "client", how="left").join(f.broadcast(said), "said", how="left")
+    submission = submissions.select(f.col(NUMBER).alias("said"), "group", "priority")
+    return rows.join(f.broadcast(clients), "client", how="left").join(f.broadcast(submission), "said", how="left")
 
 
 def _life(others: dict[str, Column]) -> list[Column]:

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from scale0.pipeline.parameters import Parameters
+from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.warehouse import durable_files
 
 QUEUE: Final = "queue"
@@ -31,7 +31,7 @@ class QueuedBackfill(msgspec.Struct, frozen=True):
 
 def enqueue(root: Path, wanted: QueuedBackfill) -> None:
     folder = root / QUEUE
-    durable_files.make(folder)
+    durable_files.make_directory(folder)
     name = f"{time.time_ns()}-{secrets.token_hex(4)}"
     partial = folder / f".{name}"
     durable_files.write(partial, msgspec.json.encode(wanted))
@@ -39,7 +39,7 @@ def enqueue(root: Path, wanted: QueuedBackfill) -> None:
     durable_files.sync(folder)
 
 
-def waiting(root: Path) -> Iterator[tuple[str, QueuedBackfill | str]]:
+def queued(root: Path) -> Iterator[tuple[str, QueuedBackfill | str]]:
     """All requests, oldest first; an error message for a request that cannot be read."""
     folder = root / QUEUE
     if not folder.is_dir():
@@ -61,7 +61,7 @@ def dequeue(root: Path, name: str) -> None:
     (root / QUEUE / name).unlink(missing_ok=True)
 
 
-def put_away(root: Path, name: str) -> Path:
+def reject(root: Path, name: str) -> Path:
     """Rename a request that cannot be done, and return its new path."""
     path = root / QUEUE / name
     aside = path.with_name(f"{name}{REFUSED}")

@@ -10,80 +10,79 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
-from scale0.pipeline.caching import hold
-from scale0.pipeline.data_file import PART, DataSet, fields
-from scale0.pipeline.engine.horizon_cut import Cut, cuts
-from scale0.pipeline.event_schema import EVENTS
-from scale0.pipeline.tables import PULSES
-from scale0.pipeline.time_ranges import HOUR_US, TimeRange, hour_of
+from scale0.pipeline.caching import cache
+from scale0.pipeline.engine.liveness import CutSample, samples_at_horizon
+from scale0.pipeline.schemas import EVENTS, LIVENESS_SAMPLES, PART, ROW_HASH, DataSet, fields
+from scale0.pipeline.time_ranges import DAY_HOURS, HOUR_US, TimeRange, hour_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql import types as t
 
-    from scale0.pipeline.warehouse.entries import Listed
+    from scale0.pipeline.warehouse.records import FileEntry, ListedFile
+    from scale0.pipeline.warehouse.staging import StagingDirectory
     from scale0.pipeline.warehouse.transaction import Transaction
 
 EVENTS_NAME: Final = "events"
-PULSES_NAME: Final = "pulses"
+LIVENESS_NAME: Final = "pulses"
 SHARED_EVENTS: Final = 1_000_000
 """At most this many events are read once for all aggregations: above, each reads only its own columns."""
 
 
 class WarehouseFrames:
-    def __init__(self, spark: SparkSession, draft: Transaction) -> None:
+    def __init__(self, spark: SparkSession, transaction: Transaction) -> None:
         self._spark = spark
-        self._draft = draft
+        self._transaction = transaction
         self._shared: tuple[frozenset[int], DataFrame] | None = None
 
-    def share(self, stretch: TimeRange, kinds: Set[str], columns: Iterable[str]) -> None:
+    def share(self, time_range: TimeRange, kinds: Set[str], columns: Iterable[str]) -> None:
         """Cache the events of a range for all following reads, if they are few. The caller releases them."""
-        counts = self._draft.kinds_in(stretch.hours)
+        counts = self._transaction.kinds_in(time_range.hours)
         if sum(counts[kind] for kind in kinds & counts.keys()) <= SHARED_EVENTS:
-            self._shared = stretch.hours, hold(self.events(stretch, kinds, columns))
+            self._shared = time_range.hours, cache(self.events(time_range, kinds, columns))
 
-    def slab(self, slab: DataSet, parts: Set[int] | None = None) -> DataFrame:
+    def data_set(self, data_set: DataSet, parts: Set[int] | None = None) -> DataFrame:
         """The rows of these parts (None: of all), with `part`."""
-        return self._listed(self._draft.files(slab.name, parts), slab.schema, parts)
+        return self._listed(self._transaction.files(data_set.name, parts), data_set.schema, parts)
 
-    def pulses(self, stretch: TimeRange) -> DataFrame:
+    def liveness_samples(self, time_range: TimeRange) -> DataFrame:
         """Samples from the first hour of the range to the horizon: that a source stopped recording is visible only
         later.
         """
-        hours = frozenset(range(stretch.first, hour_of(stretch.horizon_us) + 1))
-        rows = self._listed(self._draft.pulses(hours), PULSES, hours)
-        rows = rows.filter(f.unix_micros("first_time") <= stretch.horizon_us)
-        crossing = cuts(self._draft, stretch.horizon_us)
+        hours = frozenset(range(time_range.first, hour_of(time_range.horizon_us) + 1))
+        rows = self._listed(self._transaction.liveness_files(hours), LIVENESS_SAMPLES, hours)
+        rows = rows.filter(f.unix_micros("first_time") <= time_range.horizon_us)
+        crossing = samples_at_horizon(self._transaction, time_range.horizon_us)
         return self._cut(rows, crossing) if crossing else rows
 
-    def _cut(self, pulses: DataFrame, crossing: list[Cut]) -> DataFrame:
+    def _cut(self, samples: DataFrame, crossing: list[CutSample]) -> DataFrame:
         """Replace samples that cross the horizon by their state at the horizon."""
-        whose, what = Cut._fields[:3], Cut._fields[3:]
+        whose, what = CutSample._fields[:3], CutSample._fields[3:]
         pairs = (
-            f.struct(*(f.lit(cell).alias(f"cut_{name}") for name, cell in zip(Cut._fields, cut, strict=True)))
+            f.struct(*(f.lit(cell).alias(f"cut_{name}") for name, cell in zip(CutSample._fields, cut, strict=True)))
             for cut in crossing
         )
-        stand = self._spark.range(1).select(f.inline(f.array(*pairs)))
+        at_horizon = self._spark.range(1).select(f.inline(f.array(*pairs)))
         same = reduce(
             lambda one, other: one & other, (f.col(name) == f.col(f"cut_{name}") for name in whose), f.col("events") > 0
         )
-        rows = pulses.join(f.broadcast(stand), same, how="left")
+        rows = samples.join(f.broadcast(at_horizon), same, how="left")
         return rows.select(
-            *(f.coalesce(f"cut_{name}", name).alias(name) if name in what else name for name in pulses.columns)
+            *(f.coalesce(f"cut_{name}", name).alias(name) if name in what else name for name in samples.columns)
         )
 
-    def events(self, stretch: TimeRange, kinds: Iterable[str], columns: Iterable[str]) -> DataFrame:
+    def events(self, time_range: TimeRange, kinds: Iterable[str], columns: Iterable[str]) -> DataFrame:
         """Events of these kinds (empty: all) in the range, up to the horizon."""
-        if self._shared is not None and stretch.hours <= self._shared[0]:
+        if self._shared is not None and time_range.hours <= self._shared[0]:
             events = self._shared[1]
         else:
-            events = self._read(self._draft.event_files(stretch.hours), EVENTS)
-        return narrowed(events, stretch, kinds).select(*columns)
+            events = self._read(self._transaction.event_files(time_range.hours), EVENTS)
+        return events_in(events, time_range, kinds).select(*columns)
 
-    def events_of(self, paths: Iterable[str], stretch: TimeRange, kinds: Iterable[str], column: str) -> DataFrame:
+    def events_of(self, paths: Iterable[str], time_range: TimeRange, kinds: Iterable[str], column: str) -> DataFrame:
         """One column of the events of these files."""
-        return narrowed(self._read(list(paths), EVENTS), stretch, kinds).select(column)
+        return events_in(self._read(list(paths), EVENTS), time_range, kinds).select(column)
 
     def _read(self, paths: list[str], schema: t.StructType) -> DataFrame:
         if not paths:
@@ -92,7 +91,7 @@ class WarehouseFrames:
             return self._spark.range(0).select(*nothing)
         return self._spark.read.schema(schema).parquet(*paths)
 
-    def _listed(self, files: Sequence[Listed], schema: t.StructType, parts: Set[int] | None) -> DataFrame:
+    def _listed(self, files: Sequence[ListedFile], schema: t.StructType, parts: Set[int] | None) -> DataFrame:
         """Files whose rows are all valid are read together; the others with a filter for their valid parts."""
         shape = with_part_column(schema)
         groups: dict[frozenset[int], list[str]] = {}
@@ -132,12 +131,45 @@ def runs_of(parts: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def narrowed(events: DataFrame, stretch: TimeRange, kinds: Iterable[str]) -> DataFrame:
+def events_in(events: DataFrame, time_range: TimeRange, kinds: Iterable[str]) -> DataFrame:
     """Events of a range, up to its horizon."""
     wanted = sorted(kinds)
     if wanted:
         events = events.filter(f.col("kind").isin(*wanted))
-    from_time = f.timestamp_micros(f.lit(stretch.from_us))
-    if stretch.end * HOUR_US <= stretch.horizon_us:
-        return events.filter((f.col("at") >= from_time) & (f.col("at") < f.timestamp_micros(f.lit(stretch.until_us))))
-    return events.filter((f.col("at") >= from_time) & (f.col("at") <= f.timestamp_micros(f.lit(stretch.horizon_us))))
+    from_time = f.timestamp_micros(f.lit(time_range.from_us))
+    if time_range.end * HOUR_US <= time_range.horizon_us:
+        return events.filter(
+            (f.col("at") >= from_time) & (f.col("at") < f.timestamp_micros(f.lit(time_range.until_us)))
+        )
+    return events.filter((f.col("at") >= from_time) & (f.col("at") <= f.timestamp_micros(f.lit(time_range.horizon_us))))
+
+
+DAY: Final = "day_folder"
+MANY_DAYS: Final = 2
+"""Rows of more days are partitioned by day, so that a reader of one day opens one file of a data set."""
+
+
+def write_data_set(
+    staging: StagingDirectory, data_set: DataSet, frame: DataFrame, days: int, tasks: int
+) -> list[FileEntry]:
+    """Write rows (with `part`) of this many days, and return their entries."""
+    rows = frame.select(*(f.col(field.name).cast(field.dataType) for field in data_set.schema), f.col(PART).cast("int"))
+    rows = rows.withColumn(ROW_HASH, row_hash(data_set.schema))
+    folder = staging.new_file(data_set.name, "step").with_suffix("")
+    if days > MANY_DAYS and data_set.period == "hour":
+        rows = rows.withColumn(DAY, f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int"))
+        rows = rows.repartition(min(days, tasks), DAY).sortWithinPartitions(DAY, PART)
+        rows.write.partitionBy(DAY).parquet(str(folder))
+    else:
+        rows.coalesce(1 if days <= MANY_DAYS else tasks).write.parquet(str(folder))
+    return staging.register(data_set.name, sorted(folder.rglob("*.parquet")))
+
+
+def row_hash(schema: t.StructType) -> Column:
+    return f.xxhash64(*(hashable(field) for field in schema), f.col(PART))
+
+
+def hashable(field: t.StructField) -> Column:
+    """Maps have no order, so Spark refuses to hash them: hash their sorted entries."""
+    column = f.col(field.name)
+    return f.array_sort(f.map_entries(column)) if isinstance(field.dataType, t.MapType) else column

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scale0.pipeline.data_file import DataSet
+from scale0.pipeline.schemas import DataSet
 from scale0.pipeline.time_ranges import DAY_HOURS, HOUR_US, Period, days_of_month, to_time
-from scale0.pipeline.warehouse.records import LEDGER, FileEntry, Sum
+from scale0.pipeline.warehouse.records import RESTATEMENTS, FileEntry, Sum
 from scale0.pipeline.warehouse.types import arrow_type
 
 if TYPE_CHECKING:
     from scale0.pipeline.warehouse.staging import StagingDirectory
 
-CALM_US: Final = HOUR_US
+SETTLED_US: Final = HOUR_US
 """How long before the horizon a part must have ended to count as complete."""
 
 COLUMNS: Final = {
@@ -34,7 +34,7 @@ COLUMNS: Final = {
     "cause": "string",
 }
 """Types by Spark's names, as the manifest records them."""
-SCHEMA: Final = pa.schema([(name, arrow_type(word)) for name, word in COLUMNS.items()])
+SCHEMA: Final = pa.schema([(name, arrow_type(type_name)) for name, type_name in COLUMNS.items()])
 
 NOTHING: Final[Sum] = (0, 0)
 """Sums of a part without rows."""
@@ -43,7 +43,7 @@ NOTHING: Final[Sum] = (0, 0)
 class RestatedValue(NamedTuple):
     """One changed part of one data set."""
 
-    slab: DataSet
+    data_set: DataSet
     part: int
     before: Sum
     after: Sum
@@ -69,21 +69,21 @@ def restated_changes(
     out = []
     for key in sorted(changes):
         change = changes[key]
-        if change.slab.period == "open" or not change.slab.table or change.before == change.after:
+        if change.data_set.period == "open" or not change.data_set.table or change.before == change.after:
             continue
-        if part_bounds_us(change.slab.period, change.part)[1] <= old_horizon_us - CALM_US:
+        if part_bounds_us(change.data_set.period, change.part)[1] <= old_horizon_us - SETTLED_US:
             out.append(change)
     return out
 
 
-def ledger_entry(attempt: StagingDirectory, changes: list[RestatedValue], cause: str) -> FileEntry:
+def write_restatements(staging: StagingDirectory, changes: list[RestatedValue], cause: str) -> FileEntry:
     """Write a file with one row for each change."""
     rows: list[dict[str, Any]] = [
         {
-            "run": attempt.number,
-            "table": change.slab.name,
-            "part": to_time(part_bounds_us(change.slab.period, change.part)[0]),
-            "period": change.slab.period,
+            "run": staging.number,
+            "table": change.data_set.name,
+            "part": to_time(part_bounds_us(change.data_set.period, change.part)[0]),
+            "period": change.data_set.period,
             "rows_before": change.before[0],
             "rows_after": change.after[0],
             "hash_before": change.before[1],
@@ -92,6 +92,6 @@ def ledger_entry(attempt: StagingDirectory, changes: list[RestatedValue], cause:
         }
         for change in changes
     ]
-    path = attempt.new_file(LEDGER, LEDGER)
+    path = staging.new_file(RESTATEMENTS, RESTATEMENTS)
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd", write_page_checksum=True)
-    return attempt.register_whole(path)
+    return staging.register_whole(path)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.marts.series import (
     HEARTBEAT_GAP,
     REQUEST_FAILURES,
@@ -29,7 +28,7 @@ from scale0.pipeline.marts.series import (
     TASK_RATE,
     by_day,
 )
-from scale0.pipeline.tables import CHECK
+from scale0.pipeline.schemas import CHECK, PART, DataSet, fields
 from scale0.pipeline.time_ranges import DAY_HOURS, HOUR_US, day_of
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
 
 WEEK_HOURS: Final = 7 * DAY_HOURS
 WEEKS: Final = 8
@@ -81,7 +80,7 @@ ANOMALIES: Final = DataSet(
 
 class Anomalies:
     name: Final = "anomalies"
-    slabs: Final = (ANOMALIES,)
+    data_sets: Final = (ANOMALIES,)
     inputs: Final = (SERIES.name,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
@@ -130,15 +129,15 @@ def windows(series: DataFrame, hours: list[int]) -> DataFrame:
     # As text: one call instead of one for every hour.
     wanted = f.split(f.lit(",".join(str(hour - first * DAY_HOURS) for hour in hours)), ",").cast("array<int>")
     placed = days.select(*SERIES_KEYS, dense.alias("dense")).select(
-        *SERIES_KEYS, "dense", f.filter(wanted, lambda place: f.get("dense", place).isNotNull()).alias("places")
+        *SERIES_KEYS, "dense", f.filter(wanted, lambda position: f.get("dense", position).isNotNull()).alias("places")
     )
 
-    def window(place: Column) -> Column:
+    def window(position: Column) -> Column:
         return f.struct(
-            (place + first * DAY_HOURS).alias(PART),
-            f.get("dense", place).alias("value"),
-            f.slice("dense", place - DAY_HOURS + 1, DAY_HOURS).alias("day"),
-            f.array(*(f.get("dense", place - WEEK_HOURS * week) for week in range(1, WEEKS + 1))).alias("week"),
+            (position + first * DAY_HOURS).alias(PART),
+            f.get("dense", position).alias("value"),
+            f.slice("dense", position - DAY_HOURS + 1, DAY_HOURS).alias("day"),
+            f.array(*(f.get("dense", position - WEEK_HOURS * week) for week in range(1, WEEKS + 1))).alias("week"),
         )
 
     return placed.select(*SERIES_KEYS, f.inline(f.transform("places", window)))
@@ -186,7 +185,7 @@ def flagged(rows: DataFrame, score: float) -> DataFrame:
 def _steps(name: str) -> Column:
     """The distances between consecutive values."""
     rest = f.slice(name, f.lit(2), f.greatest(f.size(name) - 1, f.lit(0)))
-    return f.transform(rest, lambda value, place: f.abs(value - f.get(name, place)))
+    return f.transform(rest, lambda value, position: f.abs(value - f.get(name, position)))
 
 
 def _median(name: str) -> Column:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as f
 
-from scale0.pipeline.data_file import PART, DataSet, fields
-from scale0.pipeline.time_ranges import DAY_HOURS, day_of
+from scale0.pipeline.schemas import PART, DataSet, fields
+from scale0.pipeline.time_ranges import DAY_HOURS, days_of, hours_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
 
 HOURS: Final = "source_hours"
 
@@ -38,14 +38,14 @@ AUDIT_DAYS: Final = DataSet(
 
 class Audit(NamedTuple):
     name: str = "audit"
-    slabs: tuple[DataSet, ...] = (AUDIT_DAYS,)
+    data_sets: tuple[DataSet, ...] = (AUDIT_DAYS,)
     inputs: tuple[str, ...] = (HOURS,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return {day_of(hour) for hour in changed.get(HOURS, ())}
+        return days_of(changed.get(HOURS, ()))
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return {HOURS: {day * DAY_HOURS + hour for day in parts for hour in range(DAY_HOURS)}}
+        return {HOURS: hours_of(parts)}
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters

@@ -13,16 +13,25 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.incidents import CLOSED, EDGES, OPENED
-from scale0.pipeline.data_file import PART, DataSet, fields
-from scale0.pipeline.tables import DOWN, DOWNTIME, SOFT, TIMELINE, UNOBSERVED, UP
-from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, SECOND_US, Period, day_of, days_of_month, month_of
+from scale0.pipeline.schemas import DOWN, DOWNTIME, PART, SOFT, TIMELINE, UNOBSERVED, UP, DataSet, fields
+from scale0.pipeline.time_ranges import (
+    DAY_HOURS,
+    DAY_US,
+    HOUR_US,
+    SECOND_US,
+    Period,
+    days_of,
+    days_of_month,
+    hours_of,
+    month_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
 
 TIMELINES: Final = ("timeline.checks", "timeline.world")
 
@@ -63,20 +72,20 @@ _SCHEMA: Final = fields(
 _HIDDEN: Final = tuple(name for name in SUMS if name != _SHOWN_SUM)
 
 
-def _slab(grain: Period) -> DataSet:
+def _data_set(grain: Period) -> DataSet:
     return DataSet(f"availability.{grain}", "availability", grain, _SCHEMA, hidden=_HIDDEN)
 
 
-HOUR_SLAB: Final = _slab("hour")
-DAY_SLAB: Final = _slab("day")
-MONTH_SLAB: Final = _slab("month")
+AVAILABILITY_HOURS: Final = _data_set("hour")
+AVAILABILITY_DAYS: Final = _data_set("day")
+AVAILABILITY_MONTHS: Final = _data_set("month")
 
 
 class AvailabilityHour:
     """From the hour's timeline, and the incidents that opened and closed in it."""
 
-    name = HOUR_SLAB.name
-    slabs = (HOUR_SLAB,)
+    name = AVAILABILITY_HOURS.name
+    data_sets = (AVAILABILITY_HOURS,)
     inputs = (*TIMELINES, EDGES.name)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
@@ -93,47 +102,46 @@ class AvailabilityHour:
         alone, others = _apart(checks.unionByName(world), inputs[EDGES.name])
         sums = alone.unionByName(_summed(others.unionByName(inputs[EDGES.name].selectExpr(*_OF_EDGES))))
         start_us, end_us = f"{PART} * {HOUR_US}L", f"({PART} + 1) * {HOUR_US}L"
-        return {HOUR_SLAB.name: _shown(sums, "hour", start_us, end_us, horizon_us)}
+        return {AVAILABILITY_HOURS.name: _shown(sums, "hour", start_us, end_us, horizon_us)}
 
 
 class AvailabilityDay:
-    name = DAY_SLAB.name
-    slabs = (DAY_SLAB,)
-    inputs = (HOUR_SLAB.name,)
+    name = AVAILABILITY_DAYS.name
+    data_sets = (AVAILABILITY_DAYS,)
+    inputs = (AVAILABILITY_HOURS.name,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return frozenset(day_of(hour) for hour in changed.get(HOUR_SLAB.name, ()))
+        return days_of(changed.get(AVAILABILITY_HOURS.name, ()))
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        hours = (hour for day in parts for hour in range(day * DAY_HOURS, (day + 1) * DAY_HOURS))
-        return {HOUR_SLAB.name: frozenset(hours)}
+        return {AVAILABILITY_HOURS.name: hours_of(parts)}
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         day = f"CAST({PART} DIV {DAY_HOURS} AS INT) AS {PART}"
-        rows = inputs[HOUR_SLAB.name].selectExpr(*_KEY, *SUMS, day)
+        rows = inputs[AVAILABILITY_HOURS.name].selectExpr(*_KEY, *SUMS, day)
         start_us, end_us = f"{PART} * {DAY_US}L", f"({PART} + 1) * {DAY_US}L"
-        return {DAY_SLAB.name: _shown(_summed(rows), "day", start_us, end_us, horizon_us)}
+        return {AVAILABILITY_DAYS.name: _shown(_summed(rows), "day", start_us, end_us, horizon_us)}
 
 
 class AvailabilityMonth:
-    name = MONTH_SLAB.name
-    slabs = (MONTH_SLAB,)
-    inputs = (DAY_SLAB.name,)
+    name = AVAILABILITY_MONTHS.name
+    data_sets = (AVAILABILITY_MONTHS,)
+    inputs = (AVAILABILITY_DAYS.name,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return frozenset(month_of(day) for day in changed.get(DAY_SLAB.name, ()))
+        return frozenset(month_of(day) for day in changed.get(AVAILABILITY_DAYS.name, ()))
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return {DAY_SLAB.name: frozenset(day for month in parts for day in days_of_month(month))}
+        return {AVAILABILITY_DAYS.name: frozenset(day for month in parts for day in days_of_month(month))}
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
-        rows = inputs[DAY_SLAB.name].selectExpr(*_KEY, *SUMS, f"{month_of_time('start')} AS {PART}")
+        rows = inputs[AVAILABILITY_DAYS.name].selectExpr(*_KEY, *SUMS, f"{month_of_time('start')} AS {PART}")
         start_us, end_us = month_start_us(PART), month_start_us(f"{PART} + 1")
-        return {MONTH_SLAB.name: _shown(_summed(rows), "month", start_us, end_us, horizon_us)}
+        return {AVAILABILITY_MONTHS.name: _shown(_summed(rows), "month", start_us, end_us, horizon_us)}
 
 
 def month_of_time(time: str) -> str:

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.metrics import HOURS
-from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.marts.series import by_day
-from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, day_of, hour_of
+from scale0.pipeline.schemas import PART, DataSet, fields
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, day_of, days_of, hour_of, hours_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
 
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
 
 FIT_DAYS: Final = 14
 MIN_POINTS: Final = 48
@@ -71,19 +71,19 @@ _Z: Final = 1.6448536269514722
 
 class Forecasts:
     name: Final = "forecasts"
-    slabs: Final = (FORECASTS,)
+    data_sets: Final = (FORECASTS,)
     inputs: Final = (HOURS.name,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
         """The days of the changed hours and the 13 after, up to the day of the horizon."""
         today = day_of(hour_of(horizon_us))
-        days = {day_of(hour) for hour in changed.get(HOURS.name, ())}
+        days = days_of(changed.get(HOURS.name, ()))
         return {day + ahead for day in days for ahead in range(FIT_DAYS) if day + ahead <= today}
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
         """All hours of the 14 days that end with each."""
         days = {day - back for day in parts for back in range(FIT_DAYS) if day >= back}
-        return {HOURS.name: {day * DAY_HOURS + hour for day in days for hour in range(DAY_HOURS)}}
+        return {HOURS.name: hours_of(days)}
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters

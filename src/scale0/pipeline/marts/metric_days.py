@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.metrics import HOURS, SHOWN, p95_rank, value_of
-from scale0.pipeline.data_file import PART, DataSet
-from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, day_of
+from scale0.pipeline.schemas import PART, DataSet
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, days_of, hours_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
 
 DAYS: Final = DataSet(name="metric_trends.day", table="metric_trends", period="day", schema=SHOWN)
 
@@ -26,14 +26,14 @@ _COUNT_BITS: Final = 32
 
 class MetricDays:
     name: Final = "metric_days"
-    slabs: Final = (DAYS,)
+    data_sets: Final = (DAYS,)
     inputs: Final = (HOURS.name,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return {day_of(hour) for hour in changed.get(HOURS.name, ())}
+        return days_of(changed.get(HOURS.name, ()))
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return {HOURS.name: {day * DAY_HOURS + hour for day in parts for hour in range(DAY_HOURS)}}
+        return {HOURS.name: hours_of(parts)}
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters

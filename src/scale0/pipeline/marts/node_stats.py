@@ -12,8 +12,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from scale0.pipeline.aggregations.task_stats import NODE_WORK
-from scale0.pipeline.data_file import PART, DataSet, fields
 from scale0.pipeline.histograms import seconds_of
+from scale0.pipeline.schemas import PART, DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
 
 NODE_SLOTS: Final = "node_slots"
 """By node, the most slots that its live sessions offered in the hour."""
 
-SLAB: Final = DataSet(
+NODE_STATS: Final = DataSet(
     "node_stats",
     "node_stats",
     "hour",
@@ -43,7 +43,7 @@ SLAB: Final = DataSet(
 
 class NodeStats:
     name: Final = "node_stats"
-    slabs: Final = (SLAB,)
+    data_sets: Final = (NODE_STATS,)
     inputs: Final = (NODE_WORK.name, NODE_SLOTS)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
@@ -56,7 +56,7 @@ class NodeStats:
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         del parts, horizon_us, parameters
-        return {SLAB.name: node_stats(inputs[NODE_WORK.name], inputs[NODE_SLOTS])}
+        return {NODE_STATS.name: node_stats(inputs[NODE_WORK.name], inputs[NODE_SLOTS])}
 
 
 def node_stats(work: DataFrame, slots: DataFrame) -> DataFrame:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.incidents import CLOSED, EDGES, OPENED
-from scale0.pipeline.data_file import PART, DataSet, fields
-from scale0.pipeline.marts.availability import MONTH_SLAB, month_of_time, month_start_us
-from scale0.pipeline.tables import CHECK
+from scale0.pipeline.marts.availability import AVAILABILITY_MONTHS, month_of_time, month_start_us
+from scale0.pipeline.schemas import CHECK, PART, DataSet, fields
 from scale0.pipeline.time_ranges import DAY_HOURS, MINUTE_US, SECOND_US, day_of, days_of_month, month_of
 
 if TYPE_CHECKING:
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
 
 QUICK_US: Final = 5 * MINUTE_US
 """An alert that closes within this time ended before anybody could act."""
 BEYOND_HOURS: Final = 1
 """Hours after a month in which an alert of the month can still close quickly."""
 
-NOISE_SLAB: Final = DataSet(
+NOISE: Final = DataSet(
     "noise",
     "noise",
     "month",
@@ -59,28 +58,28 @@ _OF_MONTHS: Final = (_CHECK, PART, "0L AS alerts", "0L AS quick", "flapping_us")
 
 
 class Noise:
-    name = NOISE_SLAB.name
-    slabs = (NOISE_SLAB,)
-    inputs = (EDGES.name, MONTH_SLAB.name)
+    name = NOISE.name
+    data_sets = (NOISE,)
+    inputs = (EDGES.name, AVAILABILITY_MONTHS.name)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
         edges = changed.get(EDGES.name, frozenset())
         hours = edges | {hour - BEYOND_HOURS for hour in edges}
-        return frozenset(month_of(day_of(hour)) for hour in hours) | changed.get(MONTH_SLAB.name, frozenset())
+        return frozenset(month_of(day_of(hour)) for hour in hours) | changed.get(AVAILABILITY_MONTHS.name, frozenset())
 
     def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
         hours: set[int] = set()
         for month in parts:
             days = days_of_month(month)
             hours |= set(range(days.start * DAY_HOURS, days.stop * DAY_HOURS + BEYOND_HOURS))
-        return {EDGES.name: hours, MONTH_SLAB.name: parts}
+        return {EDGES.name: hours, AVAILABILITY_MONTHS.name: parts}
 
     def compute(
         self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
     ) -> Mapping[str, DataFrame]:
         ours = ", ".join(str(part) for part in sorted(parts))
         alerts = inputs[EDGES.name].filter(f"subject_kind = '{CHECK}'").selectExpr(*_OF_EDGES)
-        present = inputs[MONTH_SLAB.name].filter(f"subject_kind = '{CHECK}'").selectExpr(*_OF_MONTHS)
+        present = inputs[AVAILABILITY_MONTHS.name].filter(f"subject_kind = '{CHECK}'").selectExpr(*_OF_MONTHS)
         # Alerts of other months do not count.
         rows = alerts.filter(f"{PART} IN ({ours})").unionByName(present)
         sums = rows.groupBy("check", PART).agg(*(f.expr(f"sum({name}) AS {name}") for name in _SUMS))
@@ -93,4 +92,4 @@ class Noise:
             f"row_number() OVER (PARTITION BY {PART} ORDER BY alerts DESC, flapping_us DESC, `check`) AS rank",
             PART,
         )
-        return {NOISE_SLAB.name: noise}
+        return {NOISE.name: noise}

@@ -11,8 +11,7 @@ from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations.heartbeats import BEATS
 from scale0.pipeline.aggregations.metrics import HOURS
-from scale0.pipeline.data_file import PART, DataSet, fields
-from scale0.pipeline.tables import CHECK, CLIENT, SERVICE
+from scale0.pipeline.schemas import CHECK, CLIENT, PART, SERVICE, DataSet, fields
 from scale0.pipeline.time_ranges import DAY_HOURS
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
 
 METHOD: Final = "method"
 """The subject kind of a task's method; the others are those of the timeline."""
@@ -51,7 +50,7 @@ class SeriesMart:
     """An hour from the same hour of four data sets, without a shuffle."""
 
     name: Final = "series"
-    slabs: Final = (SERIES,)
+    data_sets: Final = (SERIES,)
     inputs: Final = (TASK_HOURS, REQUEST_HOURS, BEATS.name, HOURS.name)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregations import request_stats, task_stats
-from scale0.pipeline.data_file import PART, DataSet
 from scale0.pipeline.histograms import BUCKETS, SHARES, merged_many, micros_of, quantiles, seconds_of, total
-from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, day_of
+from scale0.pipeline.schemas import PART, DataSet
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, days_of, hours_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
     from pyspark.sql import Column, DataFrame
 
-    from scale0.pipeline.parameters import Parameters
+    from scale0.pipeline.aggregation import Parameters
 
 TASK_DAY: Final = DataSet("task_stats.day", "task_stats", "day", task_stats.SCHEMA)
 REQUEST_DAY: Final = DataSet("request_stats.day", "request_stats", "day", request_stats.SCHEMA)
@@ -28,7 +28,7 @@ REQUEST_DAY: Final = DataSet("request_stats.day", "request_stats", "day", reques
 
 class TaskDays:
     name: Final = "task_days"
-    slabs: Final = (TASK_DAY,)
+    data_sets: Final = (TASK_DAY,)
     inputs: Final = (task_stats.HOUR.name,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
@@ -46,7 +46,7 @@ class TaskDays:
 
 class RequestDays:
     name: Final = "request_days"
-    slabs: Final = (REQUEST_DAY,)
+    data_sets: Final = (REQUEST_DAY,)
     inputs: Final = (request_stats.HOUR.name,)
 
     def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
@@ -60,14 +60,6 @@ class RequestDays:
     ) -> Mapping[str, DataFrame]:
         del parts, horizon_us, parameters
         return {REQUEST_DAY.name: request_days(inputs[request_stats.HOUR.name])}
-
-
-def days_of(hours: Set[int]) -> Set[int]:
-    return frozenset(day_of(hour) for hour in hours)
-
-
-def hours_of(days: Set[int]) -> Set[int]:
-    return frozenset(hour for day in days for hour in range(day * DAY_HOURS, (day + 1) * DAY_HOURS))
 
 
 def task_days(hours: DataFrame) -> DataFrame:

@@ -6,15 +6,92 @@ shares.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from scale0.pipeline.reports import subjects
-from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import availability, counted, duration, share
-from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
 from scale0.pipeline.reports.model import Cell, ReportColumn, ReportDocument, ReportTable, Strip, Strips
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.query import ReportReader, Row
+from scale0.pipeline.reports.query import ReportReader, Row, known_subjects, subject_condition
+
+MAX_INTERVALS: Final = 10_000
+"""The most intervals in a report: choose a subject or a shorter period to see others."""
+
+
+class Interval(NamedTuple):
+    """[from, to) with one class and reason."""
+
+    subject_kind: str
+    subject: str
+    from_us: int
+    to_us: int
+    state: str
+    """The timeline's class: down, downtime, unobserved or absent."""
+    reason: str | None
+    evidence: str | None
+    """The event that began it; repeated results and hour boundaries begin nothing."""
+
+
+def intervals_of(reader: ReportReader) -> list[Interval]:
+    """Everything that was not up in the period, by subject and time."""
+    meant, names = subject_condition(reader.filters)
+    rows = reader.rows(
+        'SELECT subject_kind, subject, epoch_us("from"), epoch_us("to"), "class", reason, evidence FROM timeline'  # noqa: S608
+        f' WHERE "class" <> \'up\' AND "from" < $until AND "to" > $since AND {meant}'
+        ' ORDER BY subject_kind, subject, "from"',
+        ("timeline",),
+        **reader.period.bounds,
+        **names,
+    )
+    return join_intervals(Interval(*row) for row in rows)
+
+
+def join_intervals(pieces: Iterable[Interval]) -> list[Interval]:
+    """Merge touching pieces with the same class and reason; the evidence is that of the first."""
+    found: list[Interval] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        if last is not None and _touches(last, piece):
+            found[-1] = last._replace(to_us=piece.to_us)
+        else:
+            found.append(piece)
+    return found
+
+
+def _touches(one: Interval, next_one: Interval) -> bool:
+    same = (one.subject_kind, one.subject, one.state, one.reason)
+    return one.to_us == next_one.from_us and same == (
+        next_one.subject_kind,
+        next_one.subject,
+        next_one.state,
+        next_one.reason,
+    )
+
+
+def interval_table(intervals: list[Interval]) -> ReportTable:
+    """For `--why`."""
+    rows = tuple(
+        (one.subject, one.subject_kind, one.from_us, one.to_us, (one.to_us - one.from_us) / 1e6, *one[4:])
+        for one in intervals[:MAX_INTERVALS]
+    )
+    return ReportTable(
+        "intervals",
+        "When they were not up",
+        (
+            ReportColumn("subject", "Subject"),
+            ReportColumn("subject_kind", "Kind"),
+            ReportColumn("from", "From", "time"),
+            ReportColumn("to", "To", "time"),
+            ReportColumn("seconds", "For", "seconds"),
+            ReportColumn("class", "Was"),
+            ReportColumn("reason", "Because"),
+            ReportColumn("evidence", "Evidence"),
+        ),
+        rows,
+        "every subject was up all the time",
+    )
+
 
 TABLES: Final = ("availability", "timeline", "incidents")
 MAX_STRIPS: Final = 40
@@ -69,21 +146,21 @@ class Sums(NamedTuple):
         return (self.up + self.unobserved) / whole if whole else None
 
 
-def sums_of(desk: ReportReader) -> list[Sums]:
-    meant, names = subjects.condition(desk.filters)
-    rows = desk.covered(
+def sums_of(reader: ReportReader) -> list[Sums]:
+    meant, names = subject_condition(reader.filters)
+    rows = reader.covered(
         f"SELECT subject_kind, subject, {_US}, sum(incidents)::BIGINT FROM availability"  # noqa: S608
         f" WHERE {meant} GROUP BY ALL",
         "availability",
         **names,
     )
-    closed = desk.rows(
+    closed = reader.rows(
         "SELECT subject_kind, subject, count(*), sum(round(down_seconds * 1e6)::BIGINT)::BIGINT FROM incidents"  # noqa: S608
         f" WHERE closed >= $since AND closed < $until AND {meant} GROUP BY ALL",
         ("incidents",),
         # An incident is final a minute after it opened: it may be in a later part.
-        until_us=desk.period.horizon_us,
-        **desk.period.bounds,
+        until_us=reader.period.horizon_us,
+        **reader.period.bounds,
         **names,
     )
     ended = {(kind, subject): (count, down) for kind, subject, count, down in closed}
@@ -100,14 +177,14 @@ def worst_first(sums: list[Sums]) -> list[Sums]:
     return sorted(sums, key=key)
 
 
-def cells_of(desk: ReportReader, chosen: list[Sums]) -> dict[tuple[str, str], list[Cell]]:
+def cells_of(reader: ReportReader, chosen: list[Sums]) -> dict[tuple[str, str], list[Cell]]:
     """Values by step, of the subjects that are drawn."""
     sums = ", ".join(f"sum(round({name}_seconds * 1e6)::BIGINT)::BIGINT / 1e6" for name in CLASSES)
-    rows = desk.covered(
+    rows = reader.covered(
         f"SELECT subject_kind, subject, epoch_us(start) // $unit * $unit AS step, {sums} FROM availability"  # noqa: S608
         " WHERE subject IN $subjects GROUP BY ALL ORDER BY step",
         "availability",
-        unit=desk.period.unit_us,
+        unit=reader.period.unit_us,
         subjects=[one.subject for one in chosen],
     )
     found: dict[tuple[str, str], list[Cell]] = {}
@@ -116,26 +193,26 @@ def cells_of(desk: ReportReader, chosen: list[Sums]) -> dict[tuple[str, str], li
     return found
 
 
-def report(desk: ReportReader) -> ReportDocument:
-    sums = worst_first(sums_of(desk))
+def report(reader: ReportReader) -> ReportDocument:
+    sums = worst_first(sums_of(reader))
     drawn = sums[:MAX_STRIPS]
-    cells = cells_of(desk, drawn) if drawn else {}
-    belief = belief_of(desk, TABLES)
-    intervals = intervals_of(desk) if desk.question.why else None
-    known = subjects.known(desk) if not sums and desk.filters.any else ()
-    return build(desk.period, sums, cells, belief, intervals, known)
+    cells = cells_of(reader, drawn) if drawn else {}
+    quality = data_quality_of(reader, TABLES)
+    intervals = intervals_of(reader) if reader.question.why else None
+    known = known_subjects(reader) if not sums and reader.filters.any else ()
+    return build(reader.period, sums, cells, quality, intervals, known)
 
 
 def build(
     period: Period,
     sums: list[Sums],
     cells: dict[tuple[str, str], list[Cell]],
-    belief: DataQuality,
+    quality: DataQuality,
     intervals: list[Interval] | None,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
     table = ReportTable("availability", "Availability, worst first", COLUMNS, tuple(map(_row, sums)), "no subjects")
-    why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
+    why = (interval_table(intervals), *why_tables(quality)) if intervals is not None else ()
     return ReportDocument(
         name="availability",
         title="Availability",
@@ -143,7 +220,7 @@ def build(
         summary=_summary(sums),
         tables=(table, *why),
         plots=(_strips(period, sums, cells),) if cells else (),
-        notes=(*notes_of(belief, period), *_own_notes(sums)),
+        notes=(*notes_of(quality, period), *_own_notes(sums)),
         matched=bool(sums) or not known,
         known=known,
     )

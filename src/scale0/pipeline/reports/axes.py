@@ -65,7 +65,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def n(value: float) -> str:
+def px(value: float) -> str:
     """A coordinate with one decimal."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
@@ -73,24 +73,26 @@ def n(value: float) -> str:
 
 def rect(kind: str, x: float, y: float, width: float, height: float, tip: str = "") -> str:
     end = f"><title>{escape(tip)}</title></rect>" if tip else "/>"
-    return f'<rect class="{kind}" x="{n(x)}" y="{n(y)}" width="{n(max(width, 0))}" height="{n(max(height, 0))}"{end}'
+    return (
+        f'<rect class="{kind}" x="{px(x)}" y="{px(y)}" width="{px(max(width, 0))}" height="{px(max(height, 0))}"{end}'
+    )
 
 
-def text(kind: str, x: float, y: float, words: str, anchor: str = "start") -> str:
-    return f'<text class="{kind}" x="{n(x)}" y="{n(y)}" text-anchor="{anchor}">{escape(words)}</text>'
+def text(kind: str, x: float, y: float, label: str, anchor: str = "start") -> str:
+    return f'<text class="{kind}" x="{px(x)}" y="{px(y)}" text-anchor="{anchor}">{escape(label)}</text>'
 
 
 def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line class="{kind}" x1="{n(x1)}" y1="{n(y1)}" x2="{n(x2)}" y2="{n(y2)}"/>'
+    return f'<line class="{kind}" x1="{px(x1)}" y1="{px(y1)}" x2="{px(x2)}" y2="{px(y2)}"/>'
 
 
-def fitted(words: str, width: float) -> str:
+def fitted(label: str, width: float) -> str:
     """Shorten to this width by removing the middle, because names differ at both ends."""
     most = max(5, int(width / CHARACTER))
-    if len(words) <= most:
-        return words
+    if len(label) <= most:
+        return label
     head = (most - 1) // 2
-    return f"{words[:head]}…{words[len(words) - (most - 1 - head) :]}"
+    return f"{label[:head]}…{label[len(label) - (most - 1 - head) :]}"
 
 
 def linear(low: float, high: float, start: float, end: float) -> Scale:
@@ -166,8 +168,8 @@ def path(kind: str, points: Iterable[tuple[float, float] | None]) -> str:
             runs.append([])
         else:
             runs[-1].append(point)
-    drawn = ["M" + "L".join(f"{n(x)},{n(y)}" for x, y in run) for run in runs if len(run) > 1]
+    drawn = ["M" + "L".join(f"{px(x)},{px(y)}" for x, y in run) for run in runs if len(run) > 1]
     dots = [
-        f'<circle class="{kind} dot" cx="{n(run[0][0])}" cy="{n(run[0][1])}" r="2"/>' for run in runs if len(run) == 1
+        f'<circle class="{kind} dot" cx="{px(run[0][0])}" cy="{px(run[0][1])}" r="2"/>' for run in runs if len(run) == 1
     ]
     return (f'<path class="{kind}" d="{"".join(drawn)}"/>' if drawn else "") + "".join(dots)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, moment
 from scale0.pipeline.reports.model import Cone, LinePlot, Plot, PlotLine, ReportColumn, ReportDocument, ReportTable
 from scale0.pipeline.reports.period import Period
@@ -80,9 +80,9 @@ class Loads(NamedTuple):
     steps: list[tuple[int, float | None]]
 
 
-def forecasts_of(desk: ReportReader) -> list[Forecast]:
+def forecasts_of(reader: ReportReader) -> list[Forecast]:
     """The newest forecast of every metric, the soonest first."""
-    rows = desk.rows(
+    rows = reader.rows(
         'SELECT agent, "check", metric, value, "limit", slope, epoch_us(exhausted_at), epoch_us(exhausted_low),'
         " epoch_us(exhausted_high), r2, epoch_us(as_of), epoch_us(fitted_to) FROM forecasts"
         " WHERE as_of < $until AND ($agent = '' OR agent GLOB $agent)"
@@ -91,48 +91,48 @@ def forecasts_of(desk: ReportReader) -> list[Forecast]:
         ' QUALIFY row_number() OVER (PARTITION BY agent, "check", metric ORDER BY as_of DESC) = 1'
         ' ORDER BY exhausted_at NULLS LAST, agent, "check", metric',
         ("forecasts",),
-        agent=desk.filters.agent,
-        check=desk.filters.check,
-        subject=desk.filters.subject,
-        **desk.period.bounds,
+        agent=reader.filters.agent,
+        check=reader.filters.check,
+        subject=reader.filters.subject,
+        **reader.period.bounds,
     )
     return [Forecast(*row) for row in rows]
 
 
-def nodes_of(desk: ReportReader) -> list[Row]:
+def nodes_of(reader: ReportReader) -> list[Row]:
     """(node, busy, capacity, busiest, slots, attempts, lost), the busiest first."""
-    rows = desk.rows(
+    rows = reader.rows(
         f"SELECT node, {_SUMS}, max(busy_seconds / nullif({_ROOM_US} / 1e6, 0)),"  # noqa: S608
         " max(slots), sum(attempts)::BIGINT, sum(lost)::BIGINT"
         ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
         " GROUP BY node ORDER BY node",
         ("node_stats",),
-        subject=desk.filters.subject,
-        end=desk.period.to_us,
-        **desk.period.bounds,
+        subject=reader.filters.subject,
+        end=reader.period.to_us,
+        **reader.period.bounds,
     )
     return sorted(rows, key=lambda row: (-(row[1] / row[2] if row[2] else 0.0), row[0]))
 
 
-def loads_of(desk: ReportReader) -> Loads:
-    rows = desk.rows(
+def loads_of(reader: ReportReader) -> Loads:
+    rows = reader.rows(
         f'SELECT epoch_us("hour") // $unit * $unit AS step, {_SUMS}'  # noqa: S608
         ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
         " GROUP BY ALL",
         ("node_stats",),
-        unit=desk.period.unit_us,
-        subject=desk.filters.subject,
-        end=desk.period.to_us,
-        **desk.period.bounds,
+        unit=reader.period.unit_us,
+        subject=reader.filters.subject,
+        end=reader.period.to_us,
+        **reader.period.bounds,
     )
     known = {step: busy / whole if whole else None for step, busy, whole in rows}
-    return Loads([(step, known.get(step)) for step in desk.period.steps()])
+    return Loads([(step, known.get(step)) for step in reader.period.steps()])
 
 
-def growth_of(desk: ReportReader) -> list[tuple[str, float, float]]:
+def growth_of(reader: ReportReader) -> list[tuple[str, float, float]]:
     """(method, tasks per day in the first half, in the second half)."""
-    period = desk.period
-    rows = desk.covered(
+    period = reader.period
+    rows = reader.covered(
         "SELECT method, epoch_us(start) < $middle AS early, sum(submitted)::BIGINT FROM task_stats GROUP BY ALL",
         "task_stats",
         middle=period.middle_us,
@@ -147,12 +147,12 @@ def growth_of(desk: ReportReader) -> list[tuple[str, float, float]]:
     return sorted(pairs, key=lambda row: (row[1] - row[2], row[0]))
 
 
-def histories_of(desk: ReportReader, drawn: list[Forecast]) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
+def histories_of(reader: ReportReader, drawn: list[Forecast]) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
     """The hourly averages of the forecasts that are drawn."""
     if not drawn:
         return {}
     end_us = max(one.fitted_to_us or one.as_of_us for one in drawn)
-    rows = desk.rows(
+    rows = reader.rows(
         # The agents are a separate condition: files can be filtered by a plain column, not by an expression.
         "SELECT agent, \"check\", metric, epoch_us(start), avg FROM metric_trends WHERE grain = 'hour'"
         " AND agent IN $agents AND agent || '/' || \"check\" || '/' || metric IN $names ORDER BY start",
@@ -168,21 +168,21 @@ def histories_of(desk: ReportReader, drawn: list[Forecast]) -> dict[tuple[str, s
     return found
 
 
-def report(desk: ReportReader) -> ReportDocument:
-    forecasts = forecasts_of(desk)
+def report(reader: ReportReader) -> ReportDocument:
+    forecasts = forecasts_of(reader)
     drawn = [one for one in forecasts if one.exhausted_us is not None][:MAX_CONES]
-    nodes = nodes_of(desk)
-    growth = [] if desk.filters.any else growth_of(desk)
+    nodes = nodes_of(reader)
+    growth = [] if reader.filters.any else growth_of(reader)
     known: tuple[str, ...] = ()
-    if desk.filters.any and not forecasts and not nodes:
-        known = _known(desk)
-    answers = forecasts, histories_of(desk, drawn), nodes, loads_of(desk), growth
-    return build(desk.period, *answers, belief_of(desk, TABLES), desk.question.why, known)
+    if reader.filters.any and not forecasts and not nodes:
+        known = _known(reader)
+    answers = forecasts, histories_of(reader, drawn), nodes, loads_of(reader), growth
+    return build(reader.period, *answers, data_quality_of(reader, TABLES), reader.question.why, known)
 
 
-def _known(desk: ReportReader) -> tuple[str, ...]:
-    subjects = desk.rows("SELECT DISTINCT agent || '/' || \"check\" AS s FROM forecasts ORDER BY s", ("forecasts",))
-    nodes = desk.rows("SELECT DISTINCT node FROM node_stats ORDER BY node", ("node_stats",))
+def _known(reader: ReportReader) -> tuple[str, ...]:
+    subjects = reader.rows("SELECT DISTINCT agent || '/' || \"check\" AS s FROM forecasts ORDER BY s", ("forecasts",))
+    nodes = reader.rows("SELECT DISTINCT node FROM node_stats ORDER BY node", ("node_stats",))
     return tuple(name for (name,) in (*subjects, *nodes))
 
 
@@ -193,7 +193,7 @@ def build(
     nodes: list[Row],
     loads: Loads,
     growth: list[tuple[str, float, float]],
-    belief: DataQuality,
+    quality: DataQuality,
     why: bool = False,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
@@ -210,7 +210,7 @@ def build(
         ),
         ReportTable("nodes", "Nodes, busiest first", NODES, tuple(map(_node_row, nodes)), "no node worked"),
         ReportTable("growth", "Tasks per day", GROWTH, tuple(map(_growth_row, growth)), "nothing to compare"),
-        *(why_tables(belief) if why else ()),
+        *(why_tables(quality) if why else ()),
     )
     return ReportDocument(
         name="capacity",
@@ -219,7 +219,7 @@ def build(
         summary=_summary(ending, nodes),
         tables=tables,
         plots=_plots(period, ending, histories, loads),
-        notes=(*notes_of(belief, period), *(note if others else ())),
+        notes=(*notes_of(quality, period), *(note if others else ())),
         matched=bool(forecasts or nodes) or not known,
         known=known,
     )

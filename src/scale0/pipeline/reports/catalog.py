@@ -10,7 +10,7 @@ import msgspec
 
 from scale0.pipeline.reports import availability, capacity, checks, incidents, noise, requests, tasks
 from scale0.pipeline.reports.model import ReportDocument
-from scale0.pipeline.reports.query import Filters, ReportQuery, ReportReader, at_desk
+from scale0.pipeline.reports.query import Filters, ReportQuery, ReportReader, with_reader
 
 MAKERS: Final[dict[str, Callable[[ReportReader], ReportDocument]]] = {
     "availability": availability.report,
@@ -59,12 +59,12 @@ READS: Final[dict[str, tuple[str, ...]]] = {
 def make(names: Sequence[str], root: Path, question: ReportQuery) -> list[ReportDocument]:
     """Make these reports. NoTables, NothingThen or WarehouseError if they cannot be made."""
 
-    def work(desk: ReportReader) -> list[ReportDocument]:
+    def work(reader: ReportReader) -> list[ReportDocument]:
         found = []
         for name in names:
             ours = {each: getattr(question.filters, each) for each in TAKES[name]}
-            desk.question = msgspec.structs.replace(question, filters=Filters(**ours))
-            found.append(MAKERS[name](desk))
+            reader.question = msgspec.structs.replace(question, filters=Filters(**ours))
+            found.append(MAKERS[name](reader))
         return found
 
-    return at_desk(root, question, work, tuple({table for name in names for table in READS[name]}))
+    return with_reader(root, question, work, tuple({table for name in names for table in READS[name]}))

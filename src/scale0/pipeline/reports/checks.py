@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from scale0.pipeline.reports import subjects
-from scale0.pipeline.reports.availability import Sums, sums_of
-from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.availability import Interval, Sums, interval_table, intervals_of, sums_of
+from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted
-from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
 from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable
-from scale0.pipeline.reports.period import Period, said
-from scale0.pipeline.reports.query import Filters, ReportReader, Row
+from scale0.pipeline.reports.period import Period, utc_text
+from scale0.pipeline.reports.query import Filters, ReportReader, Row, known_subjects, subject_condition
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 
 TABLES: Final = ("check_states", "timeline", "availability")
@@ -74,9 +72,9 @@ class Slow(NamedTuple):
     since_us: int
 
 
-def changes_of(desk: ReportReader) -> dict[str, StateChanges]:
-    meant, names = subjects.condition(only_checks(desk.filters))
-    rows = desk.rows(
+def changes_of(reader: ReportReader) -> dict[str, StateChanges]:
+    meant, names = subject_condition(only_checks(reader.filters))
+    rows = reader.rows(
         # A row is a change of state, hardness or flapping: the row before shows which.
         "SELECT subject, count(*), count_if(hard AND state <> 'ok' AND (NOT before_hard OR before_state <> state)),"  # noqa: S608
         " count_if(flapping AND NOT before_flapping), max(flapping_percent) FROM (SELECT *,"
@@ -87,21 +85,21 @@ def changes_of(desk: ReportReader) -> dict[str, StateChanges]:
         f' WHERE {meant} WINDOW each AS (PARTITION BY subject ORDER BY "time", id))'
         ' WHERE "time" >= $since AND "time" < $until GROUP BY subject',
         ("check_states",),
-        **desk.period.bounds,
+        **reader.period.bounds,
         **names,
     )
     return {row[0]: StateChanges(*row) for row in rows}
 
 
-def now_of(desk: ReportReader) -> dict[str, CurrentStates]:
+def now_of(reader: ReportReader) -> dict[str, CurrentStates]:
     """The last piece of every check's timeline."""
-    meant, names = subjects.condition(only_checks(desk.filters))
-    rows = desk.rows(
+    meant, names = subject_condition(only_checks(reader.filters))
+    rows = reader.rows(
         'SELECT subject, arg_max("class", "from"), arg_max(state, "from"), arg_max(coalesce(flapping, false), "from")'  # noqa: S608
         f" FROM timeline WHERE subject_kind = 'check' AND \"from\" < $until AND {meant} GROUP BY subject",
         ("timeline",),
-        since_us=desk.period.to_us - 1,
-        **desk.period.bounds,
+        since_us=reader.period.to_us - 1,
+        **reader.period.bounds,
         **names,
     )
     return {
@@ -115,10 +113,10 @@ def only_checks(filters: Filters) -> Filters:
     return Filters(subject=filters.subject, agent=filters.agent, check=filters.check)
 
 
-def slow_of(desk: ReportReader) -> Slow:
-    since_us = newest_hours(desk)
-    meant, names = subjects.condition(only_checks(desk.filters))
-    rows = desk.rows(
+def slow_of(reader: ReportReader) -> Slow:
+    since_us = newest_hours(reader)
+    meant, names = subject_condition(only_checks(reader.filters))
+    rows = reader.rows(
         # One aggregate computes both ranks, and names are concatenated once for each check, not for each result.
         "SELECT subject, results, ranks[1], ranks[2] AS p95, longest FROM (SELECT 'check' AS subject_kind,"  # noqa: S608
         " identity || '/' || service AS subject, count(*) AS results, quantile_disc(seconds, [0.5, 0.95]) AS ranks,"
@@ -127,19 +125,19 @@ def slow_of(desk: ReportReader) -> Slow:
         f" WHERE {meant} ORDER BY p95 DESC, subject LIMIT {MAX_SLOW:d}",
         ("events",),
         since_us=since_us,
-        **desk.period.bounds,
+        **reader.period.bounds,
         **names,
     )
     return Slow(rows, since_us)
 
 
-def newest_hours(desk: ReportReader) -> int:
+def newest_hours(reader: ReportReader) -> int:
     """The start of the newest hours with at most MAX_RESULTS, from the counts in the manifest."""
-    period, total = desk.period, 0
+    period, total = reader.period, 0
     earliest = (period.to_us - 1) // HOUR_US * HOUR_US
     for day in range((period.to_us - 1) // DAY_US, period.from_us // DAY_US - 1, -1):
         counts: dict[int, int] = {}
-        for file in desk.warehouse.events_files(desk.manifest, day):
+        for file in reader.warehouse.events_files(reader.manifest, day):
             for hour, kinds in file.hours.items():
                 counts[hour] = counts.get(hour, 0) + kinds.get(ANSWERED, 0)
         for hour in sorted(counts, reverse=True):
@@ -153,12 +151,12 @@ def newest_hours(desk: ReportReader) -> int:
     return period.from_us
 
 
-def report(desk: ReportReader) -> ReportDocument:
-    sums = [one for one in sums_of(desk) if one.subject_kind == "check"]
-    known = subjects.known(desk, ("check",)) if not sums and desk.filters.any else ()
-    intervals = [one for one in intervals_of(desk) if one.subject_kind == "check"] if desk.question.why else None
-    answers = sums, changes_of(desk), now_of(desk), slow_of(desk)
-    return build(desk.period, *answers, belief_of(desk, TABLES), intervals, known)
+def report(reader: ReportReader) -> ReportDocument:
+    sums = [one for one in sums_of(reader) if one.subject_kind == "check"]
+    known = known_subjects(reader, ("check",)) if not sums and reader.filters.any else ()
+    intervals = [one for one in intervals_of(reader) if one.subject_kind == "check"] if reader.question.why else None
+    answers = sums, changes_of(reader), now_of(reader), slow_of(reader)
+    return build(reader.period, *answers, data_quality_of(reader, TABLES), intervals, known)
 
 
 def build(
@@ -167,16 +165,16 @@ def build(
     changes: dict[str, StateChanges],
     now: dict[str, CurrentStates],
     slow: Slow,
-    belief: DataQuality,
+    quality: DataQuality,
     intervals: list[Interval] | None = None,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
     rows = [_row(one, changes.get(one.subject), now.get(one.subject)) for one in sums]
     rows.sort(key=lambda row: (-float(row[4]), -row[2], -row[3], str(row[0])))
     flapping = sorted((row for row in rows if row[10] or row[11]), key=lambda row: (-row[10], -(row[12] or 0)))
-    why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
+    why = (interval_table(intervals), *why_tables(quality)) if intervals is not None else ()
     part = slow.since_us > period.from_us
-    note = (f"Run times are of results since {said(slow.since_us)}: the period has too many.",) if part else ()
+    note = (f"Run times are of results since {utc_text(slow.since_us)}: the period has too many.",) if part else ()
     flap_columns = tuple(COLUMNS[at] for at in (0, 1, 10, 3, 12))
     return ReportDocument(
         name="checks",
@@ -196,7 +194,7 @@ def build(
             ReportTable("slowest", "Slowest checks", SLOW, tuple(slow.rows), "no check was answered"),
             *why,
         ),
-        notes=(*notes_of(belief, period), *note),
+        notes=(*notes_of(quality, period), *note),
         matched=bool(sums) or not known,
         known=known,
     )

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.model import ReportColumn, ReportTable
-from scale0.pipeline.reports.period import Period, said
+from scale0.pipeline.reports.period import Period, utc_text
 from scale0.pipeline.reports.query import ReportReader
 from scale0.pipeline.time_ranges import DAY_US
-from scale0.pipeline.warehouse.records import LEDGER
+from scale0.pipeline.warehouse.records import RESTATEMENTS
 
 MAX_RESTATEMENTS: Final = 200
 """Rows that `--why` lists; the note has the total."""
@@ -44,9 +44,9 @@ class DataQuality(NamedTuple):
     restatements: tuple[Restatement, ...]
 
 
-def belief_of(desk: ReportReader, tables: tuple[str, ...]) -> DataQuality:
+def data_quality_of(reader: ReportReader, tables: tuple[str, ...]) -> DataQuality:
     """For a report from these tables."""
-    seen = desk.covered(
+    seen = reader.covered(
         # Whole microseconds: sums of doubles differ from run to run.
         "SELECT sum(round(unobserved_seconds * 1e6)::BIGINT), sum(round("
         "(up_seconds + down_seconds + downtime_seconds + unobserved_seconds) * 1e6)::BIGINT)"
@@ -54,55 +54,55 @@ def belief_of(desk: ReportReader, tables: tuple[str, ...]) -> DataQuality:
         "availability",
     )
     unobserved, whole = seen[0] if seen else (None, None)
-    return DataQuality(unobserved / whole if whole else None, holes_of(desk), restatements_of(desk, tables))
+    return DataQuality(unobserved / whole if whole else None, holes_of(reader), restatements_of(reader, tables))
 
 
-def holes_of(desk: ReportReader) -> tuple[CoverageGap, ...]:
+def holes_of(reader: ReportReader) -> tuple[CoverageGap, ...]:
     """From the audit of the period's days."""
-    rows = desk.rows(
+    rows = reader.rows(
         "SELECT source, epoch_us(day::TIMESTAMP), holes, rewinds, duplicates, rejected FROM audit"
         " WHERE holes > 0 OR rewinds > 0 OR rejected > 0 ORDER BY day, source",
         ("audit",),
     )
-    first, last = desk.period.from_us // DAY_US * DAY_US, desk.period.to_us
+    first, last = reader.period.from_us // DAY_US * DAY_US, reader.period.to_us
     return tuple(CoverageGap(*row[:2], *(count or 0 for count in row[2:])) for row in rows if first <= row[1] < last)
 
 
-def restatements_of(desk: ReportReader, tables: tuple[str, ...]) -> tuple[Restatement, ...]:
+def restatements_of(reader: ReportReader, tables: tuple[str, ...]) -> tuple[Restatement, ...]:
     """Changes to parts of these tables in the period."""
-    if not desk.has(LEDGER):
+    if not reader.has(RESTATEMENTS):
         return ()
-    columns = desk.manifest.tables[LEDGER].columns
+    columns = reader.manifest.tables[RESTATEMENTS].columns
     part = next((name for name, kind in columns.items() if kind == "timestamp"), None)
     if part is None:
         return ()
-    rows = desk.rows(
+    rows = reader.rows(
         f'SELECT run, "table", epoch_us("{part}"), rows_before, rows_after, cause FROM restatements'  # noqa: S608
         f' WHERE "{part}" >= $first AND "{part}" < $until AND split_part("table", \'.\', 1) IN $ours'
         f' ORDER BY run DESC, "table", "{part}"',
-        (LEDGER,),
+        (RESTATEMENTS,),
         # A day or month that the period only touches begins before it; a month's row says nothing about its days.
-        first=desk.period.bounds["since"].replace(hour=0),
-        until=desk.period.bounds["until"],
+        first=reader.period.bounds["since"].replace(hour=0),
+        until=reader.period.bounds["until"],
         ours=list(tables),
     )
     return tuple(Restatement(*row) for row in rows)
 
 
-def notes_of(belief: DataQuality, period: Period) -> tuple[str, ...]:
-    found = [f"The tables end at {said(period.horizon_us)}."]
+def notes_of(quality: DataQuality, period: Period) -> tuple[str, ...]:
+    found = [f"The tables end at {utc_text(period.horizon_us)}."]
     if period.clipped:
-        found.append(f"They begin at {said(period.from_us)}: the period is shorter than requested.")
-    if belief.unobserved:
+        found.append(f"They begin at {utc_text(period.from_us)}: the period is shorter than requested.")
+    if quality.unobserved:
         found.append(
-            f"{share(belief.unobserved)} of the brokers' time was not observed: events of that time are missing."
+            f"{share(quality.unobserved)} of the brokers' time was not observed: events of that time are missing."
         )
-    if belief.holes:
-        found.append(_of_holes(belief.holes))
-    if belief.restatements:
-        runs = {one.run for one in belief.restatements}
-        causes = ", ".join(sorted({one.cause for one in belief.restatements if one.cause}))
-        parts = counted(len(belief.restatements), "part")
+    if quality.holes:
+        found.append(_of_holes(quality.holes))
+    if quality.restatements:
+        runs = {one.run for one in quality.restatements}
+        causes = ", ".join(sorted({one.cause for one in quality.restatements if one.cause}))
+        parts = counted(len(quality.restatements), "part")
         found.append(
             f"{parts} of these tables changed later, in {counted(len(runs), 'run')}"
             f"{f' ({causes})' if causes else ''}: --why lists them."
@@ -122,7 +122,7 @@ def _of_holes(holes: tuple[CoverageGap, ...]) -> str:
     return f"The history of {names} has {what}: --why lists them."
 
 
-def why_tables(belief: DataQuality) -> tuple[ReportTable, ...]:
+def why_tables(quality: DataQuality) -> tuple[ReportTable, ...]:
     """Holes and restatements for `--why`."""
     holes = ReportTable(
         "holes",
@@ -135,7 +135,7 @@ def why_tables(belief: DataQuality) -> tuple[ReportTable, ...]:
             ReportColumn("duplicates", "Duplicates", "count"),
             ReportColumn("rejected", "Refused", "count"),
         ),
-        tuple(belief.holes),
+        tuple(quality.holes),
         "no event is missing",
     )
     restatements = ReportTable(
@@ -149,7 +149,7 @@ def why_tables(belief: DataQuality) -> tuple[ReportTable, ...]:
             ReportColumn("rows_after", "Rows after", "count"),
             ReportColumn("cause", "Cause"),
         ),
-        tuple(belief.restatements[:MAX_RESTATEMENTS]),
+        tuple(quality.restatements[:MAX_RESTATEMENTS]),
         "no run changed these tables later",
     )
     return holes, restatements

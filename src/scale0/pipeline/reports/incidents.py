@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from scale0.pipeline.reports import subjects
-from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.availability import Interval, interval_table, intervals_of
+from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, duration
-from scale0.pipeline.reports.intervals import Interval, interval_table, intervals_of
 from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable, Stacks
 from scale0.pipeline.reports.period import Period
-from scale0.pipeline.reports.query import ReportReader, Row
+from scale0.pipeline.reports.query import ReportReader, Row, known_subjects, subject_condition
 
 TABLES: Final = ("incidents", "timeline")
 MAX_NAMED: Final = 3
@@ -45,48 +44,48 @@ class IncidentLine(NamedTuple):
     also_failing_first: list[Any]
 
 
-def incidents_of(desk: ReportReader) -> list[IncidentLine]:
+def incidents_of(reader: ReportReader) -> list[IncidentLine]:
     """All incidents that overlap the period, the newest first."""
-    meant, names = subjects.condition(desk.filters)
-    rows = desk.rows(
+    meant, names = subject_condition(reader.filters)
+    rows = reader.rows(
         "SELECT subject_kind, subject, epoch_us(opened), epoch_us(closed), worst_state, down_seconds, flapping,"  # noqa: S608
         " also_failing, also_failing_first FROM incidents"
         f" WHERE opened < $until AND (closed IS NULL OR closed >= $since) AND {meant}"
         " ORDER BY opened DESC, subject_kind, subject",
         ("incidents",),
         # A row is in the hour of its end, which may be after the period.
-        until_us=desk.period.horizon_us,
-        **desk.period.bounds,
+        until_us=reader.period.horizon_us,
+        **reader.period.bounds,
         **names,
     )
     return [IncidentLine(*row) for row in rows]
 
 
-def report(desk: ReportReader) -> ReportDocument:
-    found = incidents_of(desk)
-    intervals = intervals_of(desk) if desk.question.why else None
+def report(reader: ReportReader) -> ReportDocument:
+    found = incidents_of(reader)
+    intervals = intervals_of(reader) if reader.question.why else None
     known: tuple[str, ...] = ()
-    if not found and desk.filters.any:
-        meant, names = subjects.condition(desk.filters)
-        is_there = desk.rows(
+    if not found and reader.filters.any:
+        meant, names = subject_condition(reader.filters)
+        is_there = reader.rows(
             f"SELECT 1 FROM availability WHERE {meant} LIMIT 1",  # noqa: S608
             ("availability",),
             **names,
         )
-        known = () if is_there else subjects.known(desk)
-    return build(desk.period, found, belief_of(desk, TABLES), intervals, known)
+        known = () if is_there else known_subjects(reader)
+    return build(reader.period, found, data_quality_of(reader, TABLES), intervals, known)
 
 
 def build(
     period: Period,
     incidents: list[IncidentLine],
-    belief: DataQuality,
+    quality: DataQuality,
     intervals: list[Interval] | None = None,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
     rows = tuple(_row(one, period) for one in incidents)
     table = ReportTable("incidents", "Incidents, newest first", COLUMNS, rows, "nothing went down")
-    why = (interval_table(intervals), *why_tables(belief)) if intervals is not None else ()
+    why = (interval_table(intervals), *why_tables(quality)) if intervals is not None else ()
     return ReportDocument(
         name="incidents",
         title="Incidents",
@@ -94,7 +93,7 @@ def build(
         summary=_summary(incidents, period),
         tables=(table, *why),
         plots=(_stacks(period, incidents),) if incidents else (),
-        notes=notes_of(belief, period),
+        notes=notes_of(quality, period),
         matched=bool(incidents) or not known,
         known=known,
     )

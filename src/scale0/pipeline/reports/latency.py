@@ -37,17 +37,17 @@ class Durations(NamedTuple):
         return merge(self.steps.values())
 
 
-def durations_of(desk: ReportReader, table: str, column: str, name: str, pattern: str) -> Durations:
+def durations_of(reader: ReportReader, table: str, column: str, name: str, pattern: str) -> Durations:
     """From a column of histograms, by the names that match; an empty pattern matches all."""
-    rows = desk.covered(
+    rows = reader.covered(
         f"SELECT {name}, late, step, list(bucket), list(n) FROM (SELECT {name}, late, step, h.bucket AS bucket,"  # noqa: S608
         f" sum(h.count)::BIGINT AS n FROM (SELECT {name}, epoch_us(start) >= $middle AS late,"
         f" epoch_us(start) // $unit * $unit AS step, unnest({column}) AS h FROM {table}"
         f" WHERE $pattern = '' OR {name} GLOB $pattern)"
         f" GROUP BY GROUPING SETS (({name}, late, bucket), (step, bucket))) GROUP BY ALL",
         table,
-        unit=desk.period.unit_us,
-        middle=desk.period.middle_us,
+        unit=reader.period.unit_us,
+        middle=reader.period.middle_us,
         pattern=pattern,
     )
     found = Durations({}, {}, {})

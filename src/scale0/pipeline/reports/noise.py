@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable
 from scale0.pipeline.reports.period import Period
@@ -22,21 +22,21 @@ COLUMNS: Final = (
 )
 
 
-def report(desk: ReportReader) -> ReportDocument:
-    rows = desk.rows(
+def report(reader: ReportReader) -> ReportDocument:
+    rows = reader.rows(
         'SELECT epoch_us("month"), rank, "check", alerts, closed_quickly_share, flapping_seconds FROM noise'
         ' WHERE ($check = \'\' OR "check" GLOB $check) ORDER BY "month" DESC, rank, "check"',
         TABLES,
-        check=desk.filters.check,
+        check=reader.filters.check,
     )
     known: tuple[str, ...] = ()
-    if not rows and desk.filters.check:
-        known = tuple(name for (name,) in desk.rows('SELECT DISTINCT "check" FROM noise ORDER BY ALL', TABLES))
-    return build(desk.period, rows, belief_of(desk, TABLES), desk.question.why, known)
+    if not rows and reader.filters.check:
+        known = tuple(name for (name,) in reader.rows('SELECT DISTINCT "check" FROM noise ORDER BY ALL', TABLES))
+    return build(reader.period, rows, data_quality_of(reader, TABLES), reader.question.why, known)
 
 
 def build(
-    period: Period, rows: list[Row], belief: DataQuality, why: bool = False, known: tuple[str, ...] = ()
+    period: Period, rows: list[Row], quality: DataQuality, why: bool = False, known: tuple[str, ...] = ()
 ) -> ReportDocument:
     table = ReportTable("noise", "Checks by noise, noisiest first", COLUMNS, tuple(rows), "no check alerted or flapped")
     return ReportDocument(
@@ -44,8 +44,8 @@ def build(
         title="Noise",
         period=period,
         summary=_summary(rows),
-        tables=(table, *(why_tables(belief) if why else ())),
-        notes=(*notes_of(belief, period), "Months are complete, even if the period has only a part of one."),
+        tables=(table, *(why_tables(quality) if why else ())),
+        notes=(*notes_of(quality, period), "Months are complete, even if the period has only a part of one."),
         matched=bool(rows) or not known,
         known=known,
     )

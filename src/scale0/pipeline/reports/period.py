@@ -80,13 +80,13 @@ def period_of(from_us: int | None, to_us: int | None, last_us: int, first_us: in
     start = end - last_us if from_us is None else from_us
     start = start // HOUR_US * HOUR_US
     if start >= horizon_us:
-        raise NothingThen(f"the tables end at {said(horizon_us)}; choose an earlier period")
+        raise NothingThen(f"the tables end at {utc_text(horizon_us)}; choose an earlier period")
     if end <= first_us:
-        raise NothingThen(f"the tables begin at {said(first_us)}; choose a later period")
+        raise NothingThen(f"the tables begin at {utc_text(first_us)}; choose a later period")
     begin = max(start, first_us)
     unit: Literal["hour", "day"] = "hour" if end - begin <= FINE_HOURS * HOUR_US else "day"
     return Period(begin, end, horizon_us, unit, start < first_us)
 
 
-def said(us: int) -> str:
+def utc_text(us: int) -> str:
     return f"{to_time(us):%Y-%m-%d %H:%M} UTC"

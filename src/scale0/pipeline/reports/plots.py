@@ -93,12 +93,12 @@ def draw_stacks(plot: Stacks, key: str) -> str:
     gap = 1.5 if x(from_us + plot.unit_us) - x(from_us) > 5 else 0.3
     for start_us, counts in plot.stacks:
         base = float(frame.bottom)
-        said = ", ".join(f"{count:,} {name}" for name, count in zip(plot.names, counts, strict=True) if count)
+        values = ", ".join(f"{count:,} {name}" for name, count in zip(plot.names, counts, strict=True) if count)
         for at, count in enumerate(counts):
             if count:
                 height = max(frame.bottom - y(count), LEAST)
                 left, right = x(start_us), x(start_us + plot.unit_us)
-                tip = f"{moment(start_us)}: {said}"
+                tip = f"{moment(start_us)}: {values}"
                 body.append(
                     rect(f"fill k{_stack_kind(plot, at)}", left, base - height, right - left - gap, height, tip)
                 )
@@ -135,17 +135,17 @@ def _strip(plot: Strips, strip: Strip, top: float, x: axes.Scale) -> list[str]:
         whole = sum(value for _, value in seconds)
         if not whole:
             continue
-        said = ", ".join(f"{kind} {duration(value)}" for kind, value in seconds if value)
-        tip = f"{strip.name}, {moment(cell.start_us)}: {said}"
+        values = ", ".join(f"{kind} {duration(value)}" for kind, value in seconds if value)
+        tip = f"{strip.name}, {moment(cell.start_us)}: {values}"
         y = top
         for kind, least in heights([(kind, value / whole) for kind, value in seconds]):
             body.append(rect(f"c-{kind}", left, y, width, least, tip))
             y += least
     low, high = strip.low, strip.high
-    words = "–" if low is None or high is None else availability(low)
+    label = "–" if low is None or high is None else availability(low)
     if low is not None and high is not None and availability(low) != availability(high):
-        words = f"{availability(low)[:-2]} – {availability(high)}"
-    body.append(axes.text("name", WIDE, top + 13, words, "end"))
+        label = f"{availability(low)[:-2]} – {availability(high)}"
+    body.append(axes.text("name", WIDE, top + 13, label, "end"))
     return body
 
 
@@ -205,7 +205,7 @@ def draw_cone(plot: Cone, key: str) -> str:
     late = min(plot.high_us or end_us, end_us)
     start, limit = (x(plot.at_us), y(plot.value)), y(plot.limit)
     early_x, late_x = x(max(plot.low_us, plot.at_us)), x(late)
-    cone = " ".join(f"{axes.n(px)},{axes.n(py)}" for px, py in (start, (early_x, limit), (late_x, limit)))
+    cone = " ".join(f"{axes.px(px)},{axes.px(py)}" for px, py in (start, (early_x, limit), (late_x, limit)))
     body.append(f'<polygon class="cone" points="{cone}"/>')
     body.append(axes.line("limit", frame.left, limit, frame.right, limit))
     body.append(axes.path("line k0", ((x(us), y(value)) for us, value in plot.history)))

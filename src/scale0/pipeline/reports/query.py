@@ -15,8 +15,7 @@ import msgspec
 from scale0.pipeline import reading
 from scale0.pipeline.reports.period import Period, period_of
 from scale0.pipeline.time_ranges import DAY_US, to_time
-from scale0.pipeline.warehouse.errors import WarehouseDamaged, WarehouseError
-from scale0.pipeline.warehouse.records import LEDGER
+from scale0.pipeline.warehouse.records import RESTATEMENTS, WarehouseDamaged, WarehouseError
 from scale0.pipeline.warehouse.selection import has_grains
 from scale0.pipeline.warehouse.warehouse import Warehouse
 
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 
     from scale0.pipeline.warehouse.records import Manifest
 
-MAX_LOOKS: Final = 5
+MAX_TRIES: Final = 5
 """How often all tables are opened again because a writer committed meanwhile."""
 MONTH_US: Final = 30 * DAY_US
-ALWAYS: Final = ("availability", "audit", LEDGER)
+ALWAYS: Final = ("availability", "audit", RESTATEMENTS)
 """Tables that every report queries for its data quality."""
 
 _NAMED: Final = re.compile(r"\$([a-z_]+)", re.ASCII)
@@ -171,22 +170,52 @@ class NoTables(WarehouseError):
     """There is no warehouse, or it is empty."""
 
 
-def at_desk(
+def with_reader(
     root: Path, question: ReportQuery, work: Callable[[ReportReader], Result], tables: tuple[str, ...] = ()
 ) -> Result:
     """Run `work`, which mostly queries these tables; again if they changed meanwhile, or an old file was deleted."""
     warehouse = Warehouse(root)
-    for last_look in (*[False] * (MAX_LOOKS - 1), True):
+    for last_try in (*[False] * (MAX_TRIES - 1), True):
         manifest = warehouse.latest()
         if manifest is None or not manifest.chapters:
             raise NoTables(f"there are no tables in {root} yet")
-        desk = ReportReader(warehouse, manifest, question, tables)
+        reader = ReportReader(warehouse, manifest, question, tables)
         try:
-            return work(desk)
+            return work(reader)
         except (Overtaken, OSError, WarehouseDamaged) as error:
             newest = warehouse.latest()
-            if last_look or newest is None or newest.number == manifest.number:
+            if last_try or newest is None or newest.number == manifest.number:
                 raise WarehouseDamaged(f"the tables of {root} cannot be read: {error}") from error
         finally:
-            desk.close()
+            reader.close()
     raise AssertionError("the last attempt returns or raises")
+
+
+CHECK_NAME: Final = "substr(subject, position('/' IN subject) + 1)"
+"""A check's subject is `agent/check`: an agent's name has no slash, a check's may."""
+AGENT_NAME: Final = "split_part(subject, '/', 1)"
+
+
+def subject_condition(filters: Filters) -> tuple[str, dict[str, Any]]:
+    """A SQL condition on (subject_kind, subject), and its parameters."""
+    found: list[str] = ["true"]
+    if filters.subject:
+        found.append("subject GLOB $subject")
+    if filters.service:
+        found.append("subject_kind = 'service' AND subject GLOB $service")
+    if filters.agent:
+        found.append(f"subject_kind IN ('agent', 'check') AND {AGENT_NAME} GLOB $agent")
+    if filters.check:
+        found.append(f"subject_kind = 'check' AND (subject GLOB $check OR {CHECK_NAME} GLOB $check)")
+    names = ("subject", "service", "agent", "check")
+    return " AND ".join(f"({one})" for one in found), {name: getattr(filters, name) for name in names}
+
+
+def known_subjects(reader: ReportReader, kinds: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Every subject of the period."""
+    rows = reader.rows(
+        "SELECT DISTINCT subject FROM availability WHERE (len($kinds) = 0 OR subject_kind IN $kinds) ORDER BY subject",
+        ("availability",),
+        kinds=list(kinds),
+    )
+    return tuple(subject for (subject,) in rows)

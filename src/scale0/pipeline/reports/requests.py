@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.latency import Durations
 from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable, Stacks
@@ -46,26 +46,26 @@ class Count(NamedTuple):
     bytes: int
 
 
-def counts_of(desk: ReportReader) -> list[Count]:
-    rows = desk.covered(
+def counts_of(reader: ReportReader) -> list[Count]:
+    rows = reader.covered(
         "SELECT service, epoch_us(start) // $unit * $unit, sum(answered)::BIGINT,"
         " coalesce(sum(list_sum(map_values(failed))), 0)::BIGINT, max(max), coalesce(sum(bytes), 0)::BIGINT"
         " FROM request_stats WHERE $service = '' OR service GLOB $service GROUP BY ALL ORDER BY ALL",
         "request_stats",
-        unit=desk.period.unit_us,
-        service=desk.filters.service,
+        unit=reader.period.unit_us,
+        service=reader.filters.service,
     )
     return [Count(*row) for row in rows]
 
 
-def codes_of(desk: ReportReader) -> dict[str, list[tuple[int, int]]]:
+def codes_of(reader: ReportReader) -> dict[str, list[tuple[int, int]]]:
     """By service: (code, count), the most frequent first."""
-    rows = desk.covered(
+    rows = reader.covered(
         "SELECT service, e.key, sum(e.value)::BIGINT AS n FROM (SELECT service, unnest(map_entries(failed)) AS e"
         " FROM request_stats WHERE $service = '' OR service GLOB $service) GROUP BY ALL"
         " ORDER BY service, n DESC, e.key",
         "request_stats",
-        service=desk.filters.service,
+        service=reader.filters.service,
     )
     found: dict[str, list[tuple[int, int]]] = {}
     for service, code, count in rows:
@@ -73,18 +73,18 @@ def codes_of(desk: ReportReader) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def durations_of(desk: ReportReader) -> Durations:
-    return latency.durations_of(desk, "request_stats", "histogram", "service", desk.filters.service)
+def durations_of(reader: ReportReader) -> Durations:
+    return latency.durations_of(reader, "request_stats", "histogram", "service", reader.filters.service)
 
 
-def report(desk: ReportReader) -> ReportDocument:
-    counts = counts_of(desk)
+def report(reader: ReportReader) -> ReportDocument:
+    counts = counts_of(reader)
     known: tuple[str, ...] = ()
-    if not counts and desk.filters.service:
-        rows = desk.rows("SELECT DISTINCT service FROM request_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
+    if not counts and reader.filters.service:
+        rows = reader.rows("SELECT DISTINCT service FROM request_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
         known = tuple(service for (service,) in rows)
-    belief = belief_of(desk, TABLES)
-    return build(desk.period, counts, codes_of(desk), durations_of(desk), belief, desk.question.why, known)
+    quality = data_quality_of(reader, TABLES)
+    return build(reader.period, counts, codes_of(reader), durations_of(reader), quality, reader.question.why, known)
 
 
 def build(
@@ -92,7 +92,7 @@ def build(
     counts: list[Count],
     codes: dict[str, list[tuple[int, int]]],
     durations: Durations,
-    belief: DataQuality,
+    quality: DataQuality,
     why: bool = False,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
@@ -103,9 +103,9 @@ def build(
         title="Requests",
         period=period,
         summary=_summary(counts),
-        tables=(table, *(why_tables(belief) if why else ())),
+        tables=(table, *(why_tables(quality) if why else ())),
         plots=_plots(period, counts, durations) if counts else (),
-        notes=(*notes_of(belief, period), "Trends compare the second half of the period with the first."),
+        notes=(*notes_of(quality, period), "Trends compare the second half of the period with the first."),
         matched=bool(counts) or not known,
         known=known,
     )

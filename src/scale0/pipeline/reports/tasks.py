@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.data_quality import DataQuality, belief_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
 from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.latency import Durations
 from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable, Stacks
@@ -54,33 +54,33 @@ class Count(NamedTuple):
     busy: float
 
 
-def counts_of(desk: ReportReader) -> list[Count]:
+def counts_of(reader: ReportReader) -> list[Count]:
     sums = ", ".join(f"sum({name})::BIGINT" for name in _COUNTS)
-    rows = desk.covered(
+    rows = reader.covered(
         f"SELECT method, epoch_us(start) // $unit * $unit, {sums}, max(run_max),"  # noqa: S608
         " sum(round(busy_seconds * 1e6)::BIGINT)::BIGINT / 1e6"
         " FROM task_stats WHERE $method = '' OR method GLOB $method GROUP BY ALL ORDER BY ALL",
         "task_stats",
-        unit=desk.period.unit_us,
-        method=desk.filters.method,
+        unit=reader.period.unit_us,
+        method=reader.filters.method,
     )
     return [Count(*row) for row in rows]
 
 
-def durations_of(desk: ReportReader, measure: str) -> Durations:
+def durations_of(reader: ReportReader, measure: str) -> Durations:
     """The histograms of `wait` or `run`."""
-    return latency.durations_of(desk, "task_stats", f"{measure}_histogram", "method", desk.filters.method)
+    return latency.durations_of(reader, "task_stats", f"{measure}_histogram", "method", reader.filters.method)
 
 
-def report(desk: ReportReader) -> ReportDocument:
-    counts = counts_of(desk)
+def report(reader: ReportReader) -> ReportDocument:
+    counts = counts_of(reader)
     known: tuple[str, ...] = ()
-    if not counts and desk.filters.method:
-        rows = desk.rows("SELECT DISTINCT method FROM task_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
+    if not counts and reader.filters.method:
+        rows = reader.rows("SELECT DISTINCT method FROM task_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
         known = tuple(method for (method,) in rows)
-    belief = belief_of(desk, TABLES)
-    waits, runs = durations_of(desk, "wait"), durations_of(desk, "run")
-    return build(desk.period, counts, waits, runs, belief, desk.question.why, known)
+    quality = data_quality_of(reader, TABLES)
+    waits, runs = durations_of(reader, "wait"), durations_of(reader, "run")
+    return build(reader.period, counts, waits, runs, quality, reader.question.why, known)
 
 
 def build(
@@ -88,7 +88,7 @@ def build(
     counts: list[Count],
     waits: Durations,
     runs: Durations,
-    belief: DataQuality,
+    quality: DataQuality,
     why: bool = False,
     known: tuple[str, ...] = (),
 ) -> ReportDocument:
@@ -98,9 +98,9 @@ def build(
         title="Tasks",
         period=period,
         summary=_summary(counts),
-        tables=(table, *(why_tables(belief) if why else ())),
+        tables=(table, *(why_tables(quality) if why else ())),
         plots=_plots(period, counts, waits, runs) if counts else (),
-        notes=(*notes_of(belief, period), "Trends compare the second half of the period with the first."),
+        notes=(*notes_of(quality, period), "Trends compare the second half of the period with the first."),
         matched=bool(counts) or not known,
         known=known,
     )

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from scale0.history.events.columns import COLUMNS
 from scale0.history.segments.arrow import InvalidSegment, open_segment
-from scale0.pipeline.warehouse.errors import WarehouseError
-from scale0.pipeline.warehouse.listing import ListedSegment
-from scale0.pipeline.warehouse.liveness import hour_kinds, pulses_of
+from scale0.pipeline.warehouse.liveness import HourKinds, hour_kinds, liveness_samples
+from scale0.pipeline.warehouse.records import WarehouseError
+from scale0.pipeline.warehouse.segment_sources import ListedSegment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,33 +53,35 @@ class Inspected(msgspec.Struct, frozen=True):
     """Why it is damaged; empty if it is valid."""
     bytes: int = 0
     columns: int = 0
-    hours: dict[int, dict[str, int]] = {}
-    pulses: pa.Table | None = None
+    hours: HourKinds = {}
+    samples: pa.Table | None = None
     last_time_us: int = 0
 
 
-class _Bad(Exception):
+class _Damaged(Exception):
     pass
 
 
 def inspect_segments(
-    place: SegmentSource, found: Sequence[ListedSegment], attempt: StagingDirectory
+    segment_source: SegmentSource, found: Sequence[ListedSegment], staging: StagingDirectory
 ) -> list[Inspected]:
     """Fetch and read segments, in the given order. Segments that disappeared meanwhile are left out."""
     names = sorted({one.folder for one in found})
-    folders = {name: attempt.new_place("events", name.partition("=")[2]) for name in names}
+    folders = {name: staging.new_directory("events", name.partition("=")[2]) for name in names}
     with ThreadPoolExecutor(WORKERS) as pool:
-        done = pool.map(lambda one: fetch_and_inspect(place, one, folders[one.folder], attempt.warehouse.reach), found)
+        done = pool.map(
+            lambda one: fetch_and_inspect(segment_source, one, folders[one.folder], staging.warehouse.reach), found
+        )
         return [one for one in done if one is not None]
 
 
 def fetch_and_inspect(
-    place: SegmentSource, found: ListedSegment, folder: Path, reach: Callable[[str], None]
+    segment_source: SegmentSource, found: ListedSegment, folder: Path, reach: Callable[[str], None]
 ) -> Inspected | None:
     """Inspect our own link or copy, so that the file cannot be exchanged afterwards."""
     path = folder / found.name
     try:
-        place.fetch(found.folder, found.name, path)
+        segment_source.fetch(found.folder, found.name, path)
     except FileNotFoundError:
         return None
     except (PermissionError, IsADirectoryError) as error:
@@ -95,7 +97,7 @@ def fetch_and_inspect(
 def inspect(path: Path, found: ListedSegment) -> Inspected:
     try:
         return _inspect(path, found)
-    except (_Bad, InvalidSegment) as error:
+    except (_Damaged, InvalidSegment) as error:
         return Inspected(found, path, str(error))
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         return Inspected(found, path, f"it cannot be read: {' '.join(str(error).split())}")
@@ -104,13 +106,13 @@ def inspect(path: Path, found: ListedSegment) -> Inspected:
 def _inspect(path: Path, found: ListedSegment) -> Inspected:
     segment = found.segment
     if path.stat().st_size == 0:
-        raise _Bad("it is empty")
+        raise _Damaged("it is empty")
     with open_segment(path) as file:
         columns = len(file.schema_arrow)
         if columns < len(_KEYS):
-            raise _Bad("columns that every event has are missing")
+            raise _Damaged("columns that every event has are missing")
         if file.metadata.num_rows != segment.events:
-            raise _Bad(f"it has {file.metadata.num_rows} events, but its name says {segment.events}")
+            raise _Damaged(f"it has {file.metadata.num_rows} events, but its name says {segment.events}")
         kinds: dict[str, int] = {}
         groups = [_read_group(file, number, segment, kinds) for number in range(file.metadata.num_row_groups)]
     seq, time_us, at_us, codes = (np.concatenate(parts) for parts in zip(*groups, strict=True))
@@ -122,7 +124,7 @@ def _inspect(path: Path, found: ListedSegment) -> Inspected:
         path.stat().st_size,
         columns,
         hour_kinds(at_us, codes, list(kinds)),
-        pulses_of(segment.source, segment.boot, seq, time_us),
+        liveness_samples(segment.source, segment.boot, seq, time_us),
         int(time_us[-1]),
     )
 
@@ -133,43 +135,43 @@ def _read_group(
     """seq, time, at and the kind's number of one row group; the other columns are read only for their checksums."""
     group = file.metadata.row_group(number)
     if group.total_byte_size > MAX_ROW_GROUP_BYTES:
-        raise _Bad(f"a row group has {group.total_byte_size} bytes, more than {MAX_ROW_GROUP_BYTES}")
+        raise _Damaged(f"a row group has {group.total_byte_size} bytes, more than {MAX_ROW_GROUP_BYTES}")
     table = file.read_row_group(number, use_threads=False)
     for name in _KEYS:
         if table[name].null_count:
-            raise _Bad(f"an event has no {name}")
+            raise _Damaged(f"an event has no {name}")
     numbers = {name: table[name].cast(pa.int64()).to_numpy() for name in _NUMBERS}
     if (numbers["boot"] != segment.boot).any() or not pc.all(pc.equal(table["source"], segment.source)).as_py():
-        raise _Bad("an event is from another source or boot than the file name says")
-    words = table["kind"].combine_chunks().dictionary_encode()
-    names = words.dictionary.to_pylist()
+        raise _Damaged("an event is from another source or boot than the file name says")
+    encoded = table["kind"].combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
     if len(kinds) + len(names) > MAX_KINDS:
-        raise _Bad(f"it has more than {MAX_KINDS} kinds of events")
+        raise _Damaged(f"it has more than {MAX_KINDS} kinds of events")
     own = np.array([kinds.setdefault(name, len(kinds)) for name in names], np.int64)
     ends: dict[str, tuple[Any, Any]] = {name: (values.min(), values.max()) for name, values in numbers.items()}
     ends["kind"] = (min(name.encode() for name in names), max(name.encode() for name in names))
     _check_statistics(group, ends)
-    return numbers["seq"], numbers["time"], numbers["at"], own[words.indices.to_numpy()]
+    return numbers["seq"], numbers["time"], numbers["at"], own[encoded.indices.to_numpy()]
 
 
 def _check_statistics(group: Any, ends: dict[str, tuple[Any, Any]]) -> None:
     """Check the statistics in the footer: no checksum covers it, and readers skip row groups by them."""
     for index in range(group.num_columns):
         column = group.column(index)
-        true = ends.get(column.path_in_schema)
-        told = column.statistics
-        if true is None or told is None or not told.has_min_max:
+        actual = ends.get(column.path_in_schema)
+        statistics = column.statistics
+        if actual is None or statistics is None or not statistics.has_min_max:
             continue
-        if (told.min_raw, told.max_raw) != true or told.null_count:
-            raise _Bad(f"the statistics of its column {column.path_in_schema} are wrong")
+        if (statistics.min_raw, statistics.max_raw) != actual or statistics.null_count:
+            raise _Damaged(f"the statistics of its column {column.path_in_schema} are wrong")
 
 
 def _check_rows(segment: Segment, seq: Any, time_us: Any, at_us: Any) -> None:
     if seq[0] != segment.first_seq or (seq[1:] != seq[:-1] + 1).any():
-        raise _Bad("its events are not numbered as the file name says")
+        raise _Damaged("its events are not numbered as the file name says")
     if (time_us[1:] < time_us[:-1]).any():
-        raise _Bad("its times are not in order")
+        raise _Damaged("its times are not in order")
     if (at_us > time_us).any():
-        raise _Bad("an event happened after it was recorded")
+        raise _Damaged("an event happened after it was recorded")
     if at_us.min() < 0 or time_us[-1] >= MAX_TIME_US:
-        raise _Bad("a time is before 1970 or after 9999")
+        raise _Damaged("a time is before 1970 or after 9999")

@@ -6,12 +6,42 @@ the warehouse. A part that is in a file but not in its entry is ignored.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from scale0.history.events.columns import COLUMNS
+from scale0.kernel.errors import Scale0Error
 from scale0.pipeline.time_ranges import Period
+
+RESTORE: Final = (
+    "restore it from a backup; or move the whole warehouse away and run again: it is rebuilt from the segments, which"
+    " are kept for `segments_keep_days` (90 by default)"
+)
+"""Advice when the warehouse lost a list of its files. A backfill does not help: it reads the same list."""
+
+
+class WarehouseError(Scale0Error):
+    pass
+
+
+class WarehouseBusy(WarehouseError):
+    """Another process holds the lock; `purpose` is what it wrote into the lock file, or empty."""
+
+    def __init__(self, message: str, purpose: str = "") -> None:
+        super().__init__(message)
+        self.purpose = purpose
+
+
+class WarehouseFenced(WarehouseError):
+    """Another driver committed first: this run was discarded."""
+
+
+class WarehouseDamaged(WarehouseError):
+    """A manifest or a day manifest differs from what was written."""
+
 
 FORMAT: Final = 1
 """Version of manifests and day manifests; newer ones are refused."""
@@ -20,10 +50,10 @@ PART: Final = "part"
 ROW_HASH: Final = "row_hash"
 """The two extra columns of every data file (the same as in `schemas.py`, which needs Spark)."""
 
-PULSES: Final = "pulses"
+LIVENESS: Final = "pulses"
 """Liveness samples: computed by ingestion, listed apart from the data sets."""
 EVENTS: Final = "events"
-LEDGER: Final = "restatements"
+RESTATEMENTS: Final = "restatements"
 """The append-only data set of changes to closed parts."""
 
 Sum = tuple[int, int]
@@ -151,3 +181,86 @@ class Sealed(msgspec.Struct, frozen=True):
 
     sha256: str
     manifest: msgspec.Raw
+
+
+class ListedFile(NamedTuple):
+    """A data file to read."""
+
+    path: str
+    """Absolute."""
+    parts: frozenset[int]
+    """The valid parts among the requested ones."""
+    carved: bool
+    """True if the file holds other parts too: filter by `part`."""
+
+
+def restrict(entry: FileEntry, wanted: Callable[[int], bool]) -> FileEntry | None:
+    """The entry restricted to the wanted parts; None if none is left."""
+    parts = {part: total for part, total in entry.parts.items() if wanted(part)}
+    if len(parts) == len(entry.parts):
+        return entry
+    return msgspec.structs.replace(entry, parts=parts, carved=True) if parts else None
+
+
+def restrict_all(entries: Iterable[FileEntry], wanted: Callable[[int], bool]) -> tuple[FileEntry, ...]:
+    return tuple(left for entry in entries if (left := restrict(entry, wanted)) is not None)
+
+
+def part_sums(entries: Iterable[FileEntry]) -> dict[int, Sum]:
+    """Rows and hash of each part over all files."""
+    total: dict[int, Sum] = {}
+    for entry in entries:
+        for part, (rows, mixed) in entry.parts.items():
+            before = total.get(part, (0, 0))
+            total[part] = (before[0] + rows, before[1] ^ mixed)
+    return total
+
+
+def merge_entries(entries: Iterable[FileEntry]) -> list[FileEntry]:
+    """Merge entries of several day manifests into one per file."""
+    by_path: dict[str, FileEntry] = {}
+    for entry in entries:
+        other = by_path.get(entry.path)
+        if other is not None:
+            entry = FileEntry(entry.path, entry.bytes, {**other.parts, **entry.parts}, True)
+        by_path[entry.path] = entry
+    return list(by_path.values())
+
+
+class Coverage:
+    """The events that the warehouse has, as sorted seq ranges that neither overlap nor touch within a boot."""
+
+    def __init__(self, covered: Mapping[str, tuple[Range, ...]]) -> None:
+        self._ranges: dict[str, list[Range]] = {source: list(ranges) for source, ranges in covered.items()}
+
+    def add(self, source: str, boot: int, first: int, last: int) -> None:
+        ranges = self._ranges.setdefault(source, [])
+        start, end = self._touching(ranges, boot, first - 1, last + 1)
+        if start < end:
+            first = min(first, ranges[start][1])
+            last = max(last, ranges[end - 1][2])
+        ranges[start:end] = [(boot, first, last)]
+
+    def within(self, source: str, boot: int, first: int, last: int) -> list[tuple[int, int]]:
+        """The covered parts of a range."""
+        ranges = self._ranges.get(source, [])
+        start, end = self._touching(ranges, boot, first, last)
+        return [(max(first, low), min(last, high)) for _, low, high in ranges[start:end]]
+
+    def holds(self, source: str, boot: int, first: int, last: int) -> bool:
+        """True if the whole range is covered."""
+        return self.within(source, boot, first, last) == [(first, last)]
+
+    def frozen(self) -> dict[str, tuple[Range, ...]]:
+        return {source: tuple(ranges) for source, ranges in sorted(self._ranges.items())}
+
+    @staticmethod
+    def _touching(ranges: list[Range], boot: int, first: int, last: int) -> tuple[int, int]:
+        """The ranges [start, end) of this boot that intersect [first, last]."""
+        start = bisect_left(ranges, (boot, first, first))
+        if start > 0 and ranges[start - 1][0] == boot and ranges[start - 1][2] >= first:
+            start -= 1
+        end = start
+        while end < len(ranges) and ranges[end][0] == boot and ranges[end][1] <= last:
+            end += 1
+        return start, end

@@ -10,20 +10,19 @@ import errno
 import os
 import re
 import shutil
+from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
 
-from scale0.history.segments.names import day_of
+from scale0.history.segments.names import Segment, day_of, parse
 from scale0.history.segments.settings import is_url, redact_url
-from scale0.pipeline.warehouse.errors import WarehouseError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from scale0.pipeline.warehouse import durable_files
+from scale0.pipeline.warehouse.records import Range, WarehouseError
 
 RACY_NS: Final = 2_000_000_000
 """A directory that changed this recently may change again within the same clock tick: it is listed again."""
@@ -35,10 +34,10 @@ GROWING_DAYS: Final = 1
 NOT_LINKED: Final = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a hard link after which a copy is made."""
 
-TELLING: Final = frozenset({"endpoint_override", "region", "scheme"})
+IDENTIFYING: Final = frozenset({"endpoint_override", "region", "scheme"})
 """URL options that identify the store; others may be credentials and are not stored."""
 
-_KEY: Final = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/]*@", re.IGNORECASE | re.ASCII)
+_CREDENTIALS: Final = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/]*@", re.IGNORECASE | re.ASCII)
 
 
 class SegmentSource(Protocol):
@@ -57,20 +56,22 @@ class SegmentSource(Protocol):
         ...
 
 
-def known_as(url: str) -> str:
+def public_name(url: str) -> str:
     """A source's name in manifests: without credentials, with everything that identifies it."""
     if not is_url(url):
         return url
-    options = [(name, value) for name, value in parse_qsl(urlsplit(url).query) if name in TELLING and "@" not in value]
+    options = [
+        (name, value) for name, value in parse_qsl(urlsplit(url).query) if name in IDENTIFYING and "@" not in value
+    ]
     return redact_url(url) + (f"?{urlencode(sorted(options))}" if options else "")
 
 
-def without_key(path: str) -> str:
+def without_credentials(path: str) -> str:
     """Remove credentials before the host."""
-    return _KEY.sub(r"\1", path)
+    return _CREDENTIALS.sub(r"\1", path)
 
 
-def place_of(url: str, now_us: int) -> SegmentSource:
+def open_source(url: str, now_us: int) -> SegmentSource:
     """Open a URL or a plain path. WarehouseError if it is not valid."""
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
@@ -87,7 +88,7 @@ def place_of(url: str, now_us: int) -> SegmentSource:
                 f"cannot open the segments at {parts.scheme}://…@{after.partition('?')[0]}: check the URL;"
                 " in credentials, write / as %2F and + as %2B"
             ) from None
-        raise WarehouseError(f"cannot open the segments at {known_as(url)}: {error}; check the URL") from error
+        raise WarehouseError(f"cannot open the segments at {public_name(url)}: {error}; check the URL") from error
     return RemoteSegmentSource(system, base)
 
 
@@ -132,17 +133,11 @@ class LocalSegmentSource:
         except OSError as error:
             if error.errno not in NOT_LINKED:
                 raise
-            with source.open("rb") as read, target.open("xb") as written:
-                shutil.copyfileobj(read, written, 1 << 20)
-                written.flush()
-                os.fsync(written.fileno())
+            with source.open("rb") as stream:
+                _copy(stream, target)
             return
         if changed_ns > self._now_ns - FRESH_NS:
-            descriptor = os.open(target, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            durable_files.sync(target)
 
 
 class RemoteSegmentSource:
@@ -170,10 +165,91 @@ class RemoteSegmentSource:
         return [each.path for each in found]
 
     def fetch(self, folder: str, name: str, target: Path) -> None:
-        with (
-            self._system.open_input_stream(f"{self._base}/{folder}/{name}", compression=None) as read,
-            target.open("xb") as written,
-        ):
-            shutil.copyfileobj(read, written, 1 << 20)
-            written.flush()
-            os.fsync(written.fileno())
+        with self._system.open_input_stream(f"{self._base}/{folder}/{name}", compression=None) as stream:
+            _copy(stream, target)
+
+
+def _copy(stream: Any, target: Path) -> None:
+    with target.open("xb") as file:
+        shutil.copyfileobj(stream, file, 1 << 20)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+TRUTHS: Final = "truths.json"
+"""Written by `python -m simulator.history` beside its segments."""
+
+
+class ListedSegment(NamedTuple):
+    """A segment that was not ingested yet."""
+
+    location: str
+    """Without credentials."""
+    folder: str
+    name: str
+    segment: Segment
+
+    @property
+    def path(self) -> str:
+        """For messages."""
+        return f"{self.location}/{self.folder}/{self.name}"
+
+    @property
+    def range(self) -> Range:
+        return self.segment.boot, self.segment.first_seq, self.segment.last_seq
+
+
+class SegmentListing(NamedTuple):
+    """The result of listing one segment source."""
+
+    location: str
+    """Its name in manifests."""
+    new: list[ListedSegment]
+    foreign: list[str]
+    """Paths that are not segments."""
+    stamps: dict[str, int]
+    """Change stamps of all `written=` directories."""
+    passed: frozenset[str]
+    """Paths of directories that were skipped because nothing in them can be new."""
+
+
+def list_segments(
+    url: str,
+    location: SegmentSource,
+    settled: Mapping[str, int],
+    seen_in: Callable[[str], set[tuple[str, Range]]],
+    *,
+    rescan: bool = False,
+) -> SegmentListing:
+    """List everything that was not ingested. `settled` holds the completely ingested directories with their stamps.
+
+    A directory is skipped only if its stamp has not changed since everything in it was ingested; `rescan` opens all.
+    `url` may contain credentials; the result does not.
+    """
+    base = redact_url(url).rstrip("/")
+    stamps: dict[str, int] = {}
+    passed: set[str] = set()
+    new: list[ListedSegment] = []
+    foreign: list[str] = []
+    for folder, stamp in sorted(location.folders().items()):
+        if day_of(folder) is None:
+            foreign += [] if _is_private(folder) else [f"{base}/{folder}"]
+            continue
+        stamps[folder] = stamp
+        if stamp and settled.get(folder) == stamp and not rescan:
+            passed.add(f"{base}/{folder}")
+            continue
+        names = location.names(folder)
+        seen = seen_in(folder) if names else set()
+        for name in names:
+            segment = parse(name)
+            if segment is None:
+                foreign += [] if _is_private(name) else [f"{base}/{folder}/{name}"]
+            elif (segment.source, (segment.boot, segment.first_seq, segment.last_seq)) not in seen:
+                new.append(ListedSegment(base, folder, name, segment))
+    return SegmentListing(public_name(url), new, foreign, stamps, frozenset(passed))
+
+
+def _is_private(name: str) -> bool:
+    """True for unfinished files of the exporter, files of the file system, and the truths of synthetic histories."""
+    return name.startswith((".", "_")) or name == TRUTHS

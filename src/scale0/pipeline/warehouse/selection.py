@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scale0.history.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, Type
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, Period, month_of
-from scale0.pipeline.warehouse.entries import joined, kept
-from scale0.pipeline.warehouse.errors import WarehouseError
-from scale0.pipeline.warehouse.records import EVENTS, LEDGER, FileEntry, Manifest, TableInfo
+from scale0.pipeline.warehouse.records import (
+    EVENTS,
+    RESTATEMENTS,
+    FileEntry,
+    Manifest,
+    TableInfo,
+    WarehouseError,
+    merge_entries,
+    restrict_all,
+)
 
 if TYPE_CHECKING:
     from scale0.pipeline.warehouse.warehouse import Warehouse
@@ -86,12 +93,14 @@ def select(
     if table == EVENTS:
         return _select_events(warehouse, manifest, span)
     info = info_of(manifest, table)
-    if table == LEDGER:
+    if table == RESTATEMENTS:
         return Selection(info.columns, _grouped(warehouse, manifest.ledger, carve=False))
     entries: list[FileEntry] = []
-    for slab, about in info.slabs.items():
-        spans = cover.get(slab.removeprefix(f"{table}."), ()) if cover is not None and has_grains(info) else (span,)
-        entries += joined(entry for one in spans for entry in _entries(warehouse, manifest, slab, about.period, one))
+    for data_set, about in info.slabs.items():
+        spans = cover.get(data_set.removeprefix(f"{table}."), ()) if cover is not None and has_grains(info) else (span,)
+        entries += merge_entries(
+            entry for one in spans for entry in _entries(warehouse, manifest, data_set, about.period, one)
+        )
     return Selection(info.columns, _grouped(warehouse, entries, carve=True))
 
 
@@ -108,17 +117,17 @@ def has_grains(info: TableInfo) -> bool:
 
 
 def _entries(
-    warehouse: Warehouse, manifest: Manifest, slab: str, period: Period, span: TimeSpan
+    warehouse: Warehouse, manifest: Manifest, data_set: str, period: Period, span: TimeSpan
 ) -> Iterable[FileEntry]:
     match period:
         case "open":
-            return manifest.open.get(slab, ())
+            return manifest.open.get(data_set, ())
         case "month":
-            groups = [manifest.months.get(slab, ())]
+            groups = [manifest.months.get(data_set, ())]
         case _:
-            groups = [warehouse.slab_files(manifest, day, slab) for day in _days(manifest, span)]
+            groups = [warehouse.data_files(manifest, day, data_set) for day in _days(manifest, span)]
     wanted = span.parts(period)
-    return joined(entry for group in groups for entry in kept(group, wanted.__contains__))
+    return merge_entries(entry for group in groups for entry in restrict_all(group, wanted.__contains__))
 
 
 def _days(manifest: Manifest, span: TimeSpan) -> list[int]:

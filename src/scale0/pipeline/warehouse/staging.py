@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scale0.pipeline.warehouse import durable_files
-from scale0.pipeline.warehouse.errors import WarehouseError
-from scale0.pipeline.warehouse.records import PART, ROW_HASH, FileEntry, Sum
+from scale0.pipeline.warehouse.records import PART, ROW_HASH, FileEntry, Sum, WarehouseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,23 +53,23 @@ class StagingDirectory:
             # What cannot be deleted now is garbage-collected later.
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def place(self, slab: str) -> Path:
+    def directory(self, data_set: str) -> Path:
         """The directory for a data set's files."""
-        folder = self.folder / slab
+        folder = self.folder / data_set
         folder.mkdir(exist_ok=True)
         return folder
 
-    def new_file(self, slab: str, stem: str) -> Path:
+    def new_file(self, data_set: str, stem: str) -> Path:
         """An unused file name in a data set's directory."""
         with self._numbering:
             self._files += 1
-            return self.place(slab) / f"{stem}-{self._files}.parquet"
+            return self.directory(data_set) / f"{stem}-{self._files}.parquet"
 
-    def new_place(self, slab: str, name: str) -> Path:
+    def new_directory(self, data_set: str, name: str) -> Path:
         """A new directory in a data set's directory."""
         with self._numbering:
             self._files += 1
-            folder = self.place(slab) / f"{name}.{self._files}"
+            folder = self.directory(data_set) / f"{name}.{self._files}"
         folder.mkdir()
         return folder
 
@@ -80,13 +79,13 @@ class StagingDirectory:
             raise ValueError(f"{path} is not in the staging directory {self.folder}")
         return path.relative_to(self.warehouse.root).as_posix()
 
-    def register(self, slab: str, files: Iterable[Path | str]) -> list[FileEntry]:
+    def register(self, data_set: str, files: Iterable[Path | str]) -> list[FileEntry]:
         """Return entries for Parquet files written below the directory; empty files have none."""
         paths = sorted({self.folder / path for path in files})
         for path in paths:
             self.relative(path)
         with ThreadPoolExecutor(min(WORKERS, max(1, len(paths)))) as pool:
-            entries = list(pool.map(lambda path: self._entry(slab, path), paths))
+            entries = list(pool.map(lambda path: self._entry(data_set, path), paths))
         self.warehouse.reach("files.registered")
         return [entry for entry in entries if entry.parts]
 
@@ -96,13 +95,13 @@ class StagingDirectory:
         rows = pq.read_metadata(path).num_rows
         return FileEntry(self.relative(path), path.stat().st_size, {self.number: (rows, 0)})
 
-    def _entry(self, slab: str, path: Path) -> FileEntry:
+    def _entry(self, data_set: str, path: Path) -> FileEntry:
         durable_files.sync(path)
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 parts = sums_of(file.read(columns=[PART, ROW_HASH], use_threads=False))
         except (pa.ArrowException, ValueError, KeyError) as error:
-            raise WarehouseError(f"{path} of {slab} has invalid {PART} or {ROW_HASH} columns: {error}") from error
+            raise WarehouseError(f"{path} of {data_set} has invalid {PART} or {ROW_HASH} columns: {error}") from error
         return FileEntry(self.relative(path), path.stat().st_size, parts)
 
     def seal(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scale0.pipeline.warehouse.errors import WarehouseDamaged
+from scale0.pipeline.warehouse.records import WarehouseDamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,24 +33,24 @@ _FIELD_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 class _Kind(NamedTuple):
     """A plain type, or `array`, `map` or `struct` with its element types."""
 
-    word: str
+    name: str
     inner: tuple[tuple[str, _Kind], ...] = ()
     """Names (of a struct's fields) and types."""
 
 
-def arrow_type(word: str) -> pa.DataType:
-    return _arrow(_kind(word))
+def arrow_type(name: str) -> pa.DataType:
+    return _arrow(_kind(name))
 
 
-def duck_type(word: str) -> str:
-    return _duck(_kind(word))
+def duck_type(name: str) -> str:
+    return _duck(_kind(name))
 
 
-def _kind(word: str, depth: int = 0) -> _Kind:
-    word = word.strip()
-    if word in _DUCK:
-        return _Kind(word)
-    outer, _, rest = word.partition("<")
+def _kind(name: str, depth: int = 0) -> _Kind:
+    name = name.strip()
+    if name in _DUCK:
+        return _Kind(name)
+    outer, _, rest = name.partition("<")
     if depth < MAX_DEPTH and rest.endswith(">"):
         inner = _split(rest[:-1])
         match outer, len(inner):
@@ -60,14 +60,14 @@ def _kind(word: str, depth: int = 0) -> _Kind:
                 pairs = [field.partition(":") for field in inner]
                 if all(_FIELD_NAME.fullmatch(name.strip()) for name, _, _ in pairs):
                     return _Kind(outer, tuple((name.strip(), _kind(kind, depth + 1)) for name, _, kind in pairs))
-    raise WarehouseDamaged(f"a manifest uses the type {word!r}, which this version does not know: upgrade scale0")
+    raise WarehouseDamaged(f"a manifest uses the type {name!r}, which this version does not know: upgrade scale0")
 
 
 def _arrow(kind: _Kind) -> pa.DataType:
     import pyarrow as pa  # noqa: PLC0415  # DuckDB's readers need none
 
     inner = [(name, _arrow(one)) for name, one in kind.inner]
-    match kind.word:
+    match kind.name:
         case "array":
             return pa.list_(pa.field("element", inner[0][1]))
         case "map":
@@ -85,12 +85,12 @@ def _arrow(kind: _Kind) -> pa.DataType:
         "timestamp": pa.timestamp("us", tz="UTC"),
         "binary": pa.binary(),
     }
-    return plain[kind.word]
+    return plain[kind.name]
 
 
 def _duck(kind: _Kind) -> str:
     inner = [(name, _duck(one)) for name, one in kind.inner]
-    match kind.word:
+    match kind.name:
         case "array":
             return f"{inner[0][1]}[]"
         case "map":
@@ -98,15 +98,15 @@ def _duck(kind: _Kind) -> str:
         case "struct":
             fields = ", ".join(f'"{name}" {one}' for name, one in inner)
             return f"STRUCT({fields})"
-    return _DUCK[kind.word]
+    return _DUCK[kind.name]
 
 
 def _split(text: str) -> list[str]:
     """Split at commas outside of brackets."""
     pieces, depth, start = [], 0, 0
-    for place, char in enumerate(text):
+    for index, char in enumerate(text):
         depth += (char == "<") - (char == ">")
         if char == "," and depth == 0:
-            pieces.append(text[start:place])
-            start = place + 1
+            pieces.append(text[start:index])
+            start = index + 1
     return [*pieces, text[start:]]

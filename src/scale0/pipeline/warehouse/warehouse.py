@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from scale0.pipeline.warehouse import durable_files, errors, garbage_collection, lock
-from scale0.pipeline.warehouse.errors import WarehouseDamaged
+from scale0.pipeline.warehouse import durable_files
+from scale0.pipeline.warehouse.durable_files import acquire_lock
 from scale0.pipeline.warehouse.records import (
     FORMAT,
+    RESTORE,
     DayManifest,
     DayManifestRef,
     EventsFile,
@@ -30,7 +31,9 @@ from scale0.pipeline.warehouse.records import (
     Ref,
     Sealed,
     SeenSegments,
+    WarehouseDamaged,
 )
+from scale0.pipeline.warehouse.retention import Collected, collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,14 +67,14 @@ _NUMBERED: Final = re.compile(r"([1-9][0-9]{0,17})\.json", re.ASCII)
 Shape = TypeVar("Shape")
 
 
-def pass_by(_: str) -> None:
+def no_failpoint(_: str) -> None:
     pass
 
 
 class Warehouse:
     """A directory with all tables. Reading needs no lock."""
 
-    def __init__(self, root: Path, reach: Callable[[str], None] = pass_by) -> None:
+    def __init__(self, root: Path, reach: Callable[[str], None] = no_failpoint) -> None:
         self.root = root.absolute()
         self.reach = reach
         self.locked = False
@@ -83,7 +86,7 @@ class Warehouse:
     @contextmanager
     def lock(self, purpose: str) -> Iterator[None]:
         """Hold the warehouse's lock. WarehouseBusy if another process has it."""
-        descriptor = lock.take(self.root, purpose)
+        descriptor = acquire_lock(self.root, purpose)
         self.locked = True
         try:
             yield
@@ -116,7 +119,7 @@ class Warehouse:
 
     def latest(self) -> Manifest | None:
         """The newest manifest; None for an empty warehouse."""
-        for last_look in (False, True):
+        for last_try in (False, True):
             numbers = self.numbers()
             if not numbers:
                 return None
@@ -124,7 +127,7 @@ class Warehouse:
                 return self.manifest(numbers[-1])
             except FileNotFoundError:
                 # Only old ones are garbage-collected, but this one may have become old since it was listed.
-                if last_look:
+                if last_try:
                     raise
         return None
 
@@ -136,7 +139,7 @@ class Warehouse:
             body = bytes(sealed.manifest)
             if hashlib.sha256(body).hexdigest() != sealed.sha256:
                 raise msgspec.ValidationError("checksum mismatch")
-            form = msgspec.json.decode(body, type=_Form).format
+            form = msgspec.json.decode(body, type=_FormatOnly).format
             if form > FORMAT:
                 raise WarehouseDamaged(f"{path} has format {form}, this version knows {FORMAT}: upgrade scale0")
             manifest = msgspec.json.decode(body, type=Manifest)
@@ -149,22 +152,22 @@ class Warehouse:
             ) from error
         return manifest
 
-    def chapter(self, manifest: Manifest, day: int) -> DayManifest:
+    def day_manifest(self, manifest: Manifest, day: int) -> DayManifest:
         """The day manifest; an empty one if there is none."""
         ref = manifest.chapters.get(day)
         return DayManifest(day) if ref is None else self.read(ref, DayManifest)
 
-    def slab_files(self, manifest: Manifest, day: int, slab: str) -> tuple[FileEntry, ...]:
+    def data_files(self, manifest: Manifest, day: int, data_set: str) -> tuple[FileEntry, ...]:
         """A day's files of one data set; the rest of the day manifest is not decoded, which would be most of the
         work.
         """
         ref = manifest.chapters.get(day)
-        body = None if ref is None else self.read(ref, _Loose).slabs.get(slab)
+        body = None if ref is None else self.read(ref, _UndecodedDay).slabs.get(data_set)
         return () if body is None else _ENTRIES.decode(body)
 
     def events_files(self, manifest: Manifest, day: int) -> tuple[EventsFile, ...]:
         ref = manifest.chapters.get(day)
-        return () if ref is None else _EVENTS.decode(self.read(ref, _Loose).events)
+        return () if ref is None else _EVENTS.decode(self.read(ref, _UndecodedDay).events)
 
     def seen(self, manifest: Manifest, folder: str) -> SeenSegments:
         """The processed segments of a `written=` directory."""
@@ -179,7 +182,7 @@ class Warehouse:
             return found
         body = self.path(ref.path).read_bytes()
         if hashlib.sha256(body).hexdigest() != ref.sha256:
-            raise WarehouseDamaged(f"{self.root / ref.path} is damaged: {errors.RESTORE}")
+            raise WarehouseDamaged(f"{self.root / ref.path} is damaged: {RESTORE}")
         found = msgspec.json.decode(body, type=shape)
         if len(self._cache) >= MAX_CACHED:
             self._cache.clear()
@@ -193,23 +196,23 @@ class Warehouse:
         numbers = self.numbers()
         number = numbers[-1] + 1 if numbers else 1
         name = f"{number}-{secrets.token_hex(4)}"
-        durable_files.make(self.root / MANIFESTS)
-        durable_files.make(self.root / DATA)
+        durable_files.make_directory(self.root / MANIFESTS)
+        durable_files.make_directory(self.root / DATA)
         folder = self.root / DATA / name
         folder.mkdir()
         self.live.add(name)
         self.reach("attempt.begun")
         return StagingDirectory(self, number, name, folder)
 
-    def collect(self, now_us: int) -> garbage_collection.Collected:
+    def collect(self, now_us: int) -> Collected:
         """Delete what no manifest of the last 24 hours lists. Takes the lock if this object does not have it."""
         if self.locked:
-            return garbage_collection.collect(self, now_us)
+            return collect(self, now_us)
         with self.lock("collect"):
-            return garbage_collection.collect(self, now_us)
+            return collect(self, now_us)
 
 
-class _Loose(msgspec.Struct):
+class _UndecodedDay(msgspec.Struct):
     """A day manifest with undecoded fields."""
 
     events: msgspec.Raw
@@ -220,7 +223,7 @@ _ENTRIES: Final = msgspec.json.Decoder(tuple[FileEntry, ...])
 _EVENTS: Final = msgspec.json.Decoder(tuple[EventsFile, ...])
 
 
-class _Form(msgspec.Struct):
+class _FormatOnly(msgspec.Struct):
     """Decoded before anything else of a manifest."""
 
     format: int

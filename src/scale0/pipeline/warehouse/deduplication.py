@@ -36,36 +36,36 @@ def dataset(paths: Sequence[str]) -> ds.Dataset:
     return ds.dataset(list(paths), format=form, schema=SCHEMA, partitioning=None)
 
 
-def fates(rows: pa.Table, held: pa.Table, covered: Sequence[tuple[int, int]], floor_day: int) -> Any:
+def verdicts_of(rows: pa.Table, known_events: pa.Table, covered: Sequence[tuple[int, int]], floor_day: int) -> Any:
     """The verdict for each row: TAKEN, DUPLICATE or REJECTED. `rows` ascend by seq, `held` are the known events of that
     boot.
     """
     seq = rows["seq"].to_numpy()
-    fate = np.full(len(seq), TAKEN, np.int8)
+    verdict = np.full(len(seq), TAKEN, np.int8)
     for first, last in covered:
-        fate[(seq >= first) & (seq <= last)] = REJECTED
-    again = np.flatnonzero(fate == REJECTED)
-    held = held.sort_by("seq")
-    held_seq = held["seq"].to_numpy()
-    at = np.searchsorted(held_seq, seq[again])
-    known = at < len(held_seq)
-    known[known] = held_seq[at[known]] == seq[again][known]
-    mine = rows.take(pa.array(again[known])).combine_chunks()
-    theirs = held.take(pa.array(at[known])).combine_chunks()
-    fate[again[known][_equal_rows(mine, theirs)]] = DUPLICATE
+        verdict[(seq >= first) & (seq <= last)] = REJECTED
+    again = np.flatnonzero(verdict == REJECTED)
+    known_events = known_events.sort_by("seq")
+    known_seq = known_events["seq"].to_numpy()
+    at = np.searchsorted(known_seq, seq[again])
+    known = at < len(known_seq)
+    known[known] = known_seq[at[known]] == seq[again][known]
+    new_rows = rows.take(pa.array(again[known])).combine_chunks()
+    known_rows = known_events.take(pa.array(at[known])).combine_chunks()
+    verdict[again[known][_equal_rows(new_rows, known_rows)]] = DUPLICATE
     # Rows that retention dropped cannot be compared; they were covered, so they are duplicates.
-    gone = rows["at"].cast(pa.int64()).to_numpy()[again] // DAY_US < floor_day
-    fate[again[gone]] = DUPLICATE
-    return fate
+    dropped = rows["at"].cast(pa.int64()).to_numpy()[again] // DAY_US < floor_day
+    verdict[again[dropped]] = DUPLICATE
+    return verdict
 
 
-def _equal_rows(mine: pa.Table, theirs: pa.Table) -> Any:
+def _equal_rows(new_rows: pa.Table, known_rows: pa.Table) -> Any:
     """Which rows are equal, by bisection: mostly all are, and whole columns are compared at once."""
-    equal = np.zeros(mine.num_rows, np.bool_)
-    open_ends = [(0, mine.num_rows)] if mine.num_rows else []
+    equal = np.zeros(new_rows.num_rows, np.bool_)
+    open_ends = [(0, new_rows.num_rows)] if new_rows.num_rows else []
     while open_ends:
         first, end = open_ends.pop()
-        if mine.slice(first, end - first).equals(theirs.slice(first, end - first)):
+        if new_rows.slice(first, end - first).equals(known_rows.slice(first, end - first)):
             equal[first:end] = True
         elif end - first > 1:
             middle = (first + end) // 2
@@ -73,7 +73,7 @@ def _equal_rows(mine: pa.Table, theirs: pa.Table) -> Any:
     return equal
 
 
-def of_segment(segment: Segment, first: int, last: int) -> pc.Expression:
+def segment_filter(segment: Segment, first: int, last: int) -> pc.Expression:
     """The rows of a segment's boot with these seqs."""
     return (
         (pc.field("source") == segment.source)
