@@ -14,9 +14,10 @@ from scale0.history.events.checks import CheckAnswered
 from scale0.history.events.journal import read
 from scale0.kernel import codes
 from scale0.monitoring.agent.core.session import REPORT_WINDOW
-from scale0.monitoring.helen.core.agent_connection import TALKING
+from scale0.monitoring.helen.core.agent_connection import ACTIVE
 from scale0.monitoring.helen.core.check_state import CheckState, from_row
 from scale0.monitoring.helen.core.notifications import SubmitNotification
+from scale0.monitoring.helen.core.socket_events import RequestError, RequestReply
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.parser import Parser
 from scale0.monitoring.protocol.results import read_result
@@ -214,7 +215,7 @@ class AgentChecks:
         if question.runs > 1 or question.agent != agent:
             raise broken("agent-asked-once", f"{nonce} for {question.agent} ran on {agent}, {question.runs} times")
 
-    def question_ended(self, question: Question, node: HelenNode, frames: list[bytes]) -> None:
+    def question_ended(self, question: Question, node: HelenNode, answer: RequestReply | RequestError) -> None:
         """Whoever asked has an answer."""
         question.ends += 1
         now = self._agenda.now
@@ -222,13 +223,13 @@ class AgentChecks:
             raise broken("agent-asked-ends", f"{question.nonce} ended twice")
         if now > question.due + GRACE_SECONDS and self.slow_until.get(node.name, -1.0) < question.due:
             raise broken("agent-asked-ends", f"{question.nonce} ended {now - question.due:.3f} s late")
-        if frames[0] == b"error":
-            question.code = int(frames[1])
+        if isinstance(answer, RequestError):
+            question.code = answer.code
             if question.code not in CODES or (not self._strain and question.code != codes.NO_ANSWER):
-                raise broken("agent-asked-ends", f"{question.nonce} failed with {frames[1:]}")
+                raise broken("agent-asked-ends", f"{question.nonce} failed with {answer}")
             return
         question.code = codes.OK
-        message = msgspec.json.decode(frames[1])["message"]
+        message = msgspec.json.decode(answer.body)["message"]
         if msgspec.json.decode(message).get("nonce") != question.nonce:
             raise broken("agent-asked-once", f"{question.nonce} was answered with {message}")
         if message not in self._asked_recorded:
@@ -257,13 +258,13 @@ class AgentChecks:
         assert self.network is not None
         state = node.helen.state
         talking: set[str] = set()
-        for line in state.lines.values():
+        for line in state.connections.values():
             since = self.network.revoked_serials.get(line.serial)
             if since is not None and self._agenda.now - since > REVOKED_SECONDS:
                 raise broken("agent-revoked", f"{line.identity} talks to {node.name} with certificate {line.serial}")
-            if line.stage is TALKING:
+            if line.stage is ACTIVE:
                 agent = state.agents.get(line.name)
-                if line.name in talking or agent is None or agent.line is not line:
+                if line.name in talking or agent is None or agent.connection is not line:
                     raise broken("agent-one-connection", f"{line.identity} has two connections to {node.name}")
                 talking.add(line.name)
         if len(talking) != state.agents.connected:
@@ -336,9 +337,9 @@ class AgentChecks:
         notices: Any = node.disk.store.read(ReadNotices("", ROWS))
         waiting = {
             "acknowledgements": len(state.acks),
-            "newcomers": len(state.newcomers),
-            "lines": len(state.lines) - state.agents.connected,
-            "questions": state.open.count,
+            "newcomers": len(state.awaiting_hello),
+            "lines": len(state.connections) - state.agents.connected,
+            "questions": state.requests.count,
             "notices": len(notices),
         }
         left = {name: count for name, count in waiting.items() if count}
@@ -348,7 +349,7 @@ class AgentChecks:
     def _schedule(self, agent: AgentNode, nodes: list[HelenNode]) -> None:
         for node in nodes:
             found = node.helen.state.agents.get(agent.name)
-            if found is None or found.line is None:
+            if found is None or found.connection is None:
                 continue
             if found.labels != agent.labels:
                 raise broken("agent-schedule", f"{node.name} has labels {found.labels} of {agent.name}, not its own")
@@ -360,5 +361,5 @@ class AgentChecks:
 
 def plain(state: CheckState) -> tuple[Any, ...]:
     """What is compared of a stored state."""
-    held = state.held and state.hard and state.state != state.told
-    return state.state, state.hard, state.attempt, state.flapping, state.at, state.told, held
+    held = state.held and state.hard and state.state != state.notified
+    return state.state, state.hard, state.attempt, state.flapping, state.at, state.notified, held

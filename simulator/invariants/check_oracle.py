@@ -62,8 +62,8 @@ class CheckOracle:
         self.at = 0.0
         self.since = 0.0
         self.told = "ok"
-        self.told_at = 0.0
-        self.told_to: list[str] = []
+        self.notified_at = 0.0
+        self.notified_handlers: list[str] = []
         self.held = False
 
     @property
@@ -101,7 +101,11 @@ class CheckOracle:
         made.weighed, made.known = state.weighed, state.known
         made.changes = [bool(state.history >> place & 1) for place in reversed(range(TRANSITIONS))]
         made.at, made.since, made.held = state.at, state.since, state.held
-        made.told, made.told_at, made.told_to = state.told, state.told_at, list(state.told_to)
+        made.told, made.notified_at, made.notified_handlers = (
+            state.notified,
+            state.notified_at,
+            list(state.notified_handlers),
+        )
         return made
 
     def _flaps(self, formula: str) -> bool:
@@ -237,12 +241,16 @@ class Oracle:
         handlers = {} if self.part is None else {each.name: each for each in self.part.handlers}
         recovered = one.state == "ok"
         names = []
-        for name in one.told_to if recovered else given.handlers:
+        for name in one.notified_handlers if recovered else given.handlers:
             wanted = handlers[name].states or (QUIET if handlers[name].type == "task" else WORSE)
             if one.state in wanted:
                 names.append(name)
-        one.told, one.told_at = one.state, self._wall
-        one.told_to = [] if recovered else [*one.told_to, *(name for name in names if name not in one.told_to)]
+        one.told, one.notified_at = one.state, self._wall
+        one.notified_handlers = (
+            []
+            if recovered
+            else [*one.notified_handlers, *(name for name in names if name not in one.notified_handlers)]
+        )
         return [(name, *key, one.state, repr(one.at)) for name in names]
 
     def _drop_unselected(self) -> Iterator[tuple[Any, ...]]:
@@ -297,7 +305,7 @@ class Oracle:
             if isinstance(put, PutNotice) and put.id not in self.notices:
                 self.notices[put.id] = notice = _notice.decode(put.body)
                 if notice.agent not in joined:
-                    found.append((notice.handler, notice.agent, notice.check, notice.state, repr(notice.said["at"])))
+                    found.append((notice.handler, notice.agent, notice.check, notice.state, repr(notice.payload["at"])))
         expected = [one for one in expected if one[1] not in joined]
         # What was held goes out when what held it is over: at a time of Helen's own, but not before.
         for key in dict.fromkeys((one[1], one[2]) for one in found if one not in expected):

@@ -15,8 +15,8 @@ from scale0.config import ClientConfig
 from scale0.history.events.journal import JournalRow
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.core.agent_bundles import OpenedEvaluation
 from scale0.monitoring.helen.core.evaluation import Evaluation, IncomingResult
-from scale0.monitoring.helen.core.evaluation_bundle import OpenedEvaluation
 
 
 class Configured(msgspec.Struct, frozen=True):
@@ -81,39 +81,41 @@ class WatchSpy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.watch, name)
 
-    def configure(self, part: ClientConfig, now: Now, step: Effects) -> None:
+    def configure(self, part: ClientConfig, now: Now, effects: Effects) -> None:
         """Noted."""
         self.notes.append(Configured(part))
-        self.watch.configure(part, now, step)
+        self.watch.configure(part, now, effects)
 
     def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
         """Noted."""
         self.notes.append(Known(agent, labels))
         return self.watch.schedule_for(agent, labels)
 
-    def take(self, agent: str, labels: dict[str, str], answered: IncomingResult, now: Now, step: Effects) -> None:
+    def process_result(
+        self, agent: str, labels: dict[str, str], answered: IncomingResult, now: Now, effects: Effects
+    ) -> None:
         """Noted."""
         self.notes.append(Taken(agent, labels, answered))
-        self.watch.take(agent, labels, answered, now, step)
+        self.watch.process_result(agent, labels, answered, now, effects)
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Noted."""
         self.notes.append(Ticked())
-        self.watch.tick(now, step)
+        self.watch.tick(now, effects)
 
     def selects(self, agent: str, labels: dict[str, str], check: str) -> Any:
         """Noted."""
         self.notes.append(Known(agent, labels))
         return self.watch.selects(agent, labels, check)
 
-    def hand_over(self, agent: str, now: Now, step: Effects) -> Any:
+    def hand_over(self, agent: str, now: Now, effects: Effects) -> Any:
         """Noted."""
         self.notes.append(HandedOver(agent))
-        return self.watch.hand_over(agent, now, step)
+        return self.watch.hand_over(agent, now, effects)
 
     def take_over(
-        self, agent: str, labels: dict[str, str], unpacked: OpenedEvaluation, now: Now, step: Effects
+        self, agent: str, labels: dict[str, str], unpacked: OpenedEvaluation, now: Now, effects: Effects
     ) -> None:
         """Noted."""
         self.notes.append(TakenOver(agent, labels))
-        self.watch.take_over(agent, labels, unpacked, now, step)
+        self.watch.take_over(agent, labels, unpacked, now, effects)

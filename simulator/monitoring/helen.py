@@ -20,9 +20,18 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message, StoreQuery
 from scale0.kernel.machine import Sent
 from scale0.kernel.turn import Turn
-from scale0.monitoring.helen.core.agent_connection import AGENTS, ORDERLY
 from scale0.monitoring.helen.core.helen import Helen
-from scale0.monitoring.helen.core.pending_requests import NETWORK
+from scale0.monitoring.helen.core.socket_events import (
+    AGENTS,
+    NETWORK,
+    AgentEvent,
+    BytesReceived,
+    ConnectionClosed,
+    ConnectionOpened,
+    NetworkEvent,
+    RequestError,
+    RequestReply,
+)
 from scale0.monitoring.helen.edge.composition import compose_helen, read_agents, read_spools
 from scale0.monitoring.helen.edge.process import MAX_CLIENT_BYTES
 from simulator.invariants.evaluation_recorder import Note, StoredTurn, WatchSpy
@@ -31,7 +40,7 @@ from simulator.network.connections import Parcel, Wire
 from simulator.network.disk import Disk
 from simulator.virtual_time import Agenda, Diary
 
-Item = tuple[str, bytes, list[bytes]]
+Item = tuple[str, bytes, AgentEvent | NetworkEvent]
 """What waits at a door: its name, who, and the frames."""
 
 MAX_PIECES: Final = 4
@@ -51,7 +60,7 @@ class Surroundings(Protocol):
 
     def started(self, node: HelenNode) -> None: ...
     def answer(self, node: HelenNode, ask: Any) -> None: ...
-    def reply(self, node: HelenNode, routing_id: bytes, frames: list[bytes]) -> None: ...
+    def reply(self, node: HelenNode, routing_id: bytes, answer: RequestReply | RequestError) -> None: ...
     def revoked(self, name: str, serial: str, issued: float) -> bool: ...
 
 
@@ -112,20 +121,20 @@ class HelenNode:
         self.disk.doom = ""
         self.disk.open(self.disk.store.crash())
         self.started = self._agenda.now
-        now, step = self.now, Effects()
+        now, effects = self.now, Effects()
         opened = self.disk.store.open()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         self._journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
         self.helen: Helen = compose_helen(self.config, self.config.helen_port, self.disk.store)
         self._driver = Turn(self.helen, self, MAX_CLIENT_BYTES)
         self._notes: list[Note] = []
-        spy: Any = WatchSpy(self.helen.state.watch, self._notes)
-        self.helen.state.watch = spy
+        spy: Any = WatchSpy(self.helen.state.evaluation, self._notes)
+        self.helen.state.evaluation = spy
         self._diary.note(f"{self.name} starts, boot {boot:x}")
         self.looker.helen_began(self)
-        self.helen.start(read_agents(self.disk.store), read_spools(self.disk.store), now, step)
-        self.helen.revoke(self.around.revoked, now, step)
-        self._finish(step, now)
+        self.helen.start(read_agents(self.disk.store), read_spools(self.disk.store), now, effects)
+        self.helen.revoke(self.around.revoked, now, effects)
+        self._finish(effects, now)
         self.around.started(self)
 
     def crash(self, silent: bool) -> None:
@@ -167,25 +176,25 @@ class HelenNode:
         self._inbox.extend(inbox)
         self._soon(self._chance.random() * 0.05)
 
-    def accept(self, wire: Wire, frames: list[bytes]) -> None:
+    def accept(self, wire: Wire, opened: ConnectionOpened) -> None:
         """A connection with its certificate."""
         self.wires[wire.routing_id] = wire
-        self._put(AGENTS, wire.routing_id, [b"opened", *frames])
+        self._put(AGENTS, wire.routing_id, opened)
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
         """Bytes of an agent."""
         if parcel:
-            self._put(AGENTS, wire.routing_id, [b"data", *parcel])
+            self._put(AGENTS, wire.routing_id, BytesReceived(parcel[0]))
 
     def hung_up(self, wire: Wire) -> None:
         """A connection is gone."""
         if self.wires.pop(wire.routing_id, None) is not None:
-            self._put(AGENTS, wire.routing_id, [b"gone", b"it broke" if wire.open else ORDERLY])
+            self._put(AGENTS, wire.routing_id, ConnectionClosed("closed", orderly=not wire.open))
 
-    def request(self, routing_id: bytes, frames: list[bytes]) -> None:
+    def request(self, routing_id: bytes, event: NetworkEvent) -> None:
         """Something came from the network."""
         if self.up:
-            self._put(NETWORK, routing_id, frames)
+            self._put(NETWORK, routing_id, event)
 
     def take(self, do: Callable[[Now, Effects], Any]) -> None:
         """A turn for what came by no door."""
@@ -194,12 +203,12 @@ class HelenNode:
         if self.asleep:
             self.on_waking.append(lambda: self.take(do))
             return
-        now, step = self.now, Effects()
-        do(now, step)
-        self._finish(step, now)
+        now, effects = self.now, Effects()
+        do(now, effects)
+        self._finish(effects, now)
 
-    def _put(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:
-        self._inbox.append((door, routing_id, frames))
+    def _put(self, socket: str, routing_id: bytes, event: AgentEvent | NetworkEvent) -> None:
+        self._inbox.append((socket, routing_id, event))
         self._soon(0.0001)
 
     def _soon(self, seconds: float) -> None:
@@ -211,14 +220,14 @@ class HelenNode:
         if life != self.life or self.asleep:
             return
         self._turn_due = False
-        now, step = self.now, Effects()
+        now, effects = self.now, Effects()
         inbox, self._inbox = self._inbox, deque()
-        for door, routing_id, frames in inbox:
-            self.helen.receive(door, routing_id, frames, now, step)
-        self._finish(step, now)
+        for socket, routing_id, event in inbox:
+            self.helen.receive(socket, routing_id, [event], now, effects)
+        self._finish(effects, now)
 
-    def _finish(self, step: Effects, now: Now) -> None:
-        self._driver.finish(step, now)
+    def _finish(self, effects: Effects, now: Now) -> None:
+        self._driver.finish(effects, now)
         self._arm()
 
     # The host of a turn: see kernel.turn.TurnHost.
@@ -250,13 +259,13 @@ class HelenNode:
         release()
         self._soon(0.0001)
 
-    def pack(self, peer: Any, messages: Sequence[Message]) -> list[list[bytes]]:
-        packed: list[list[bytes]] = peer.pack(messages)
+    def pack(self, peer: Any, messages: Sequence[Message]) -> list[list[Any]]:
+        packed: list[list[Any]] = peer.pack(messages)
         return packed
 
-    def send(self, peer: Any, frames: list[bytes]) -> Sent:
+    def send(self, peer: Any, frames: list[Any]) -> Sent:
         if peer.door == NETWORK:
-            self.around.reply(self, peer.routing_id, frames)
+            self.around.reply(self, peer.routing_id, frames[0])
             return "sent"
         wire = self.wires.get(peer.routing_id)
         if wire is None:
@@ -286,15 +295,15 @@ class HelenNode:
 
     def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
         """What the disk answered, in one turn."""
-        now, step = self.now, Effects()
+        now, effects = self.now, Effects()
         for question, value in answers:
-            self.helen.answer(question, value, now, step)
-        self._finish(step, now)
+            self.helen.answer(question, value, now, effects)
+        self._finish(effects, now)
 
     def tell(self, ask: Any, value: Any, life: int) -> None:
         """What the network answered, if she still is who asked."""
         if life == self.life:
-            self.take(lambda now, step: self.helen.answer(ask, value, now, step))
+            self.take(lambda now, effects: self.helen.answer(ask, value, now, effects))
 
     def _arm(self) -> None:
         due = self.helen.deadline()

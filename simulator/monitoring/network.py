@@ -17,6 +17,14 @@ from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
 from scale0.monitoring.helen.core.notifications import NOTIFY_METHOD, RECHECK_METHOD, SubmitNotification
 from scale0.monitoring.helen.core.pending_requests import ForwardRequest
+from scale0.monitoring.helen.core.socket_events import (
+    NetworkEvent,
+    NetworkRequest,
+    NetworkTask,
+    RequestError,
+    RequestReply,
+    read_config,
+)
 from simulator.monitoring.check_findings import Health
 from simulator.monitoring.helen import HelenNode
 from simulator.virtual_time import Agenda, Diary
@@ -26,6 +34,8 @@ HEAL_METHOD: Final = "heal"
 RETRY_SECONDS: Final = 3.0
 MAX_TRIES: Final = 8
 MAX_DELAY: Final = 0.02
+
+Answer = RequestReply | RequestError
 
 
 class Question(msgspec.Struct):
@@ -58,7 +68,7 @@ class Task(msgspec.Struct):
 class Looker(Protocol):
     """Who looks on: see `agent_checks`."""
 
-    def question_ended(self, question: Question, node: HelenNode, frames: list[bytes]) -> None: ...
+    def question_ended(self, question: Question, node: HelenNode, answer: Answer) -> None: ...
     def submitted(self, node: HelenNode, ask: SubmitNotification, known: Task | None) -> None: ...
 
 
@@ -81,7 +91,7 @@ class AgentNetwork:
         self.tasks: dict[str, Task] = {}
         """By key."""
         self._by_id: dict[str, Task] = {}
-        self._waits: dict[bytes, tuple[int, Callable[[list[bytes]], None]]] = {}
+        self._waits: dict[bytes, tuple[int, Callable[[Answer], None]]] = {}
         """Who waits for which request, and in which life of a Helen."""
         self._serial = 0
         self.revoked_serials: dict[str, float] = {}
@@ -99,7 +109,7 @@ class AgentNetwork:
 
     def _tell_revoked(self, node: HelenNode) -> None:
         if node.up:
-            node.take(lambda now, step: node.helen.revoke(self.revoked, now, step))
+            node.take(lambda now, effects: node.helen.revoke(self.revoked, now, effects))
 
     def configure(self, part: bytes) -> None:
         """A new configuration: each Helen hears of it in her own time."""
@@ -113,13 +123,13 @@ class AgentNetwork:
 
     def _deliver(self, node: HelenNode, life: int) -> None:
         if node.life == life:
-            node.request(b"config", [b"config", self.part])
+            node.request(b"config", read_config(self.part))
 
     def introduce_helens(self) -> None:
         """Who else is there; every ten seconds."""
         names = [node.name for node in self.helens if node.up]
         for node in self.helens:
-            node.take(lambda now, step, node=node: node.helen.learn_siblings(names, now, step))  # type: ignore[misc]
+            node.take(lambda now, effects, node=node: node.helen.learn_replicas(names, now, effects))  # type: ignore[misc]
 
     def ask(self, node: HelenNode, agent: str, check: str, timeout: float) -> None:
         """Somebody wants a check run."""
@@ -127,38 +137,38 @@ class AgentNetwork:
         question = Question(nonce, node.name, agent, check, self._agenda.now + timeout)
         self.questions[nonce] = question
         body = msgspec.json.encode({"agent": agent, "check": check, "args": {"nonce": nonce}, "timeout": timeout})
-        frames = [b"request", b"helen.check", b"%.3f" % timeout, body]
-        self._request(node, nonce.encode(), frames, lambda said: self._looker.question_ended(question, node, said))
+        event = NetworkRequest("helen.check", timeout, body)
+        self._request(node, nonce.encode(), event, lambda answer: self._looker.question_ended(question, node, answer))
 
     def reload(self, node: HelenNode, agent: str) -> None:
         """Somebody wants a fresh agent."""
         self._serial += 1
-        frames = [b"request", b"helen.reload", b"5", msgspec.json.encode({"agent": agent})]
-        self._request(node, b"reload-%d" % self._serial, frames, lambda _: None)
+        event = NetworkRequest("helen.reload", 5.0, msgspec.json.encode({"agent": agent}))
+        self._request(node, b"reload-%d" % self._serial, event, lambda _: None)
 
     def ended(self, node: HelenNode) -> None:
         """A Helen died: whoever waited for her is told so by the broker."""
         for routing_id, (life, _) in list(self._waits.items()):
             if routing_id.startswith(node.name.encode() + b"/") and life != node.life:
-                self._end(routing_id, [b"error", b"%d" % codes.BACKEND_DIED, b"Helen died"])
+                self._end(routing_id, RequestError(codes.BACKEND_DIED, "Helen died"))
 
-    def _request(self, node: HelenNode, name: bytes, frames: list[bytes], then: Callable[[list[bytes]], None]) -> None:
+    def _request(self, node: HelenNode, name: bytes, event: NetworkEvent, then: Callable[[Answer], None]) -> None:
         routing_id = node.name.encode() + b"/" + name
         if not node.up:
-            self._agenda.after(self._delay(), then, [b"error", b"404", b"no such service"])
+            self._agenda.after(self._delay(), then, RequestError(codes.NO_SUCH_SERVICE, "no such service"))
             return
         self._waits[routing_id] = (node.life, then)
-        node.request(routing_id, frames)
+        node.request(routing_id, event)
 
-    def reply(self, node: HelenNode, routing_id: bytes, frames: list[bytes]) -> None:
+    def reply(self, node: HelenNode, routing_id: bytes, answer: Answer) -> None:
         """A Helen answers."""
-        self._diary.message(node.name, "network", [routing_id, *frames])
-        self._agenda.after(self._delay(), self._end, routing_id, frames)
+        self._diary.message(node.name, "network", [routing_id, msgspec.json.encode(answer)])
+        self._agenda.after(self._delay(), self._end, routing_id, answer)
 
-    def _end(self, routing_id: bytes, frames: list[bytes]) -> None:
+    def _end(self, routing_id: bytes, answer: Answer) -> None:
         waits = self._waits.pop(routing_id, None)
         if waits is not None:
-            waits[1](frames)
+            waits[1](answer)
 
     def answer(self, node: HelenNode, ask: Any) -> None:
         """What a Helen asks of the network."""
@@ -178,16 +188,15 @@ class AgentNetwork:
                 told.append(True)
                 node.tell(ask, value, life)
 
-        def heard(frames: list[bytes]) -> None:
-            ok = frames[0] == b"reply"
-            tell(frames[1] if ok else Refusal(int(frames[1]), frames[2].decode()))
+        def answered(answer: Answer) -> None:
+            tell(answer.body if isinstance(answer, RequestReply) else Refusal(answer.code, answer.message))
 
         _, name, _ = ask.service.split(".", 2)
         sibling = next(one for one in self.helens if one.name == name)
         self._serial += 1
         # The ref that the other Helen records is the request's id: whoever asked knows it by that.
-        frames = [b"request", ask.service.encode(), b"%.3f" % ask.timeout, bytes(ask.body)]
-        self._request(sibling, b"forward-%d" % self._serial, frames, heard)
+        event = NetworkRequest(ask.service, ask.timeout, bytes(ask.body))
+        self._request(sibling, b"forward-%d" % self._serial, event, answered)
         self._agenda.after(ask.timeout + 1.0, tell, Refusal(codes.NO_ANSWER, "no answer"))
 
     def _submit(self, node: HelenNode, ask: SubmitNotification, life: int) -> None:
@@ -227,15 +236,15 @@ class AgentNetwork:
         task.tries += 1
         node = self._chance.choice(self.helens)
         name = b"%b.%d" % (task.id.encode(), task.tries)
-        frames = [b"task", task.id.encode(), b"%d" % task.tries, RECHECK_METHOD.encode(), task.params]
+        event = NetworkTask(task.id, RECHECK_METHOD, task.params)
 
-        def heard(said: list[bytes]) -> None:
-            if said[0] == b"reply":
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, RequestReply):
                 task.done = True
             else:
                 self._agenda.after(RETRY_SECONDS, self._perform, task)
 
-        self._request(node, name, frames, heard)
+        self._request(node, name, event, answered)
 
     def _delay(self) -> float:
         return self._chance.random() * MAX_DELAY

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from scale0.config import HelenConfig
+from scale0.monitoring.helen.core.socket_events import ConnectionOpened
 from simulator.invariants.agents import BACK_SECONDS, AgentChecks
 from simulator.monitoring.agent import AgentNode, Node, Place
 from simulator.monitoring.check_findings import Health
@@ -122,7 +123,7 @@ class AgentWorld:
             return
         self._serial += 1
         wire = Wire(self.agenda, self.diary, node.route, node, helen, "agents", self._serial)
-        helen.accept(wire, [node.name.encode(), node.serial.encode(), node.address.encode(), b"1"])
+        helen.accept(wire, ConnectionOpened(node.name, node.serial, 1, node.address))
         node.connected(wire)
 
     def configure(self) -> None:

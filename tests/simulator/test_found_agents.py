@@ -18,12 +18,12 @@ PAGER = Reaction(name="pager", type="webhook", url="http://pager.example/")
 def test_two_changes_of_one_moment_are_two_notices():
     # A Helen who slept finds all that came meanwhile in one turn, and dates it alike.
     world = World(checks=(CHECK,), handlers=(PAGER,))
-    step = Effects()
+    effects = Effects()
     states: tuple[State, ...] = ("critical", "warning", "critical")
     for number, state in enumerate(states, start=1):
         answered = IncomingResult("disk", CheckFinding(state), f"s:{number}", world.wall, True)
-        world.watch.take("web-1", {}, answered, world.now, step)
-    world.finish(step)
+        world.watch.process_result("web-1", {}, answered, world.now, effects)
+    world.finish(effects)
     assert [state for _, state in world.told()] == ["critical", "warning", "critical"]
 
 

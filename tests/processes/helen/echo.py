@@ -25,6 +25,7 @@ from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.effects import Effects, Message
+from scale0.monitoring.helen.core.socket_events import BytesReceived, ConnectionClosed, ConnectionOpened
 from scale0.monitoring.helen.edge.process import sweep_often
 from scale0.monitoring.helen.edge.tls import server_context
 from scale0.monitoring.helen.edge.tls_server import TlsServer
@@ -50,54 +51,54 @@ class Echo:
 
     def __init__(self) -> None:
         self.peers: dict[bytes, Peer] = {}
-        self.opened: list[list[bytes]] = []
-        self.gone: list[bytes] = []
+        self.opened: list[ConnectionOpened] = []
+        self.gone: list[ConnectionClosed] = []
         self.lost: list[Any] = []
         self.heard = 0
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, door: str, routing_id: bytes, frames: list[Any], now: Now, effects: Effects) -> None:
         match frames:
-            case [b"opened", *who]:
+            case [ConnectionOpened() as opened]:
                 self.peers[routing_id] = Peer(routing_id)
-                self.opened.append(who)
-            case [b"gone", reason]:
+                self.opened.append(opened)
+            case [ConnectionClosed() as closed]:
                 del self.peers[routing_id]
-                self.gone.append(reason)
-            case [b"data", data]:
+                self.gone.append(closed)
+            case [BytesReceived(data)]:
                 self.heard += len(data)
-                self.hear(self.peers[routing_id], data, step)
+                self.hear(self.peers[routing_id], data, effects)
             case _:
                 raise AssertionError(frames)
 
-    def hear(self, peer: Peer, data: bytes, step: Effects) -> None:
+    def hear(self, peer: Peer, data: bytes, effects: Effects) -> None:
         if data.startswith(b"bye"):
-            step.send(peer, [b"error that will do\n"])
-            step.close(peer)
+            effects.send(peer, [b"error that will do\n"])
+            effects.close(peer)
             del self.peers[peer.routing_id]
         elif data.startswith(b"later"):
-            step.promise(peer, [b"stored\n"])
-            step.close(peer)
+            effects.promise(peer, [b"stored\n"])
+            effects.close(peer)
             del self.peers[peer.routing_id]
         elif data.startswith(b"much "):
-            step.send(peer, [b"x" * int(data[5:])])
+            effects.send(peer, [b"x" * int(data[5:])])
         else:
-            step.send(peer, [data])
+            effects.send(peer, [data])
 
-    def tick(self, now: Now, step: Effects) -> None: ...
+    def tick(self, now: Now, effects: Effects) -> None: ...
 
     def deadline(self) -> float | None:
         return None
 
-    def answer(self, ask: object, value: object, now: Now, step: Effects) -> None: ...
+    def answer(self, ask: object, value: object, now: Now, effects: Effects) -> None: ...
 
-    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, step: Effects) -> None:
+    def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, effects: Effects) -> None:
         self.lost.append(connection)
 
-    def overflow(self, connection: Any, now: Now, step: Effects) -> None: ...
+    def overflow(self, connection: Any, now: Now, effects: Effects) -> None: ...
 
-    def settle(self, now: Now, step: Effects) -> None: ...
+    def settle(self, now: Now, effects: Effects) -> None: ...
 
-    def hear_subscription(self, frames: list[bytes], now: Now, step: Effects) -> None: ...
+    def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None: ...
 
 
 class EchoDoor:

@@ -56,9 +56,9 @@ class Teller(Echo):
         super().__init__()
         self.told = 0
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None:
         self.told += 1
-        step.record(AgentRefused(identity="a", reason="x" * EVENT_BYTES))
+        effects.record(AgentRefused(identity="a", reason="x" * EVENT_BYTES))
 
 
 class EndlessDoor:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from scale0.monitoring.helen.core.socket_events import ConnectionClosed
 from tests.fakes.waiting import PATIENCE_SECONDS, until
 from tests.processes.helen.certificates import Certificates
 from tests.processes.helen.echo import EchoDoor, echo_door, read
@@ -41,18 +42,19 @@ def test_agent_is_told_by_the_name_in_its_certificate(helen: EchoDoor) -> None:
         assert read(agent, 14) == b"hello 2 trial\n"
         assert agent.version() == "TLSv1.3"
         agent.unwrap()
-    [[name, serial, address, issued]] = helen.machine.opened
-    assert (name, address) == (b"web-1", b"127.0.0.1")
-    assert int(serial, 16) > 0
-    assert time.time() - 3 * 3600 < int(issued) < time.time()
-    until(lambda: helen.machine.gone == [b"it closed the connection"])
+    [opened] = helen.machine.opened
+    assert (opened.name, opened.address) == ("web-1", "127.0.0.1")
+    assert int(opened.serial, 16) > 0
+    assert time.time() - 3 * 3600 < opened.issued < time.time()
+    until(lambda: [closed.orderly for closed in helen.machine.gone] == [True])
 
 
 def test_stranger_without_certificate_is_let_in_without_a_name(helen: EchoDoor) -> None:
     with helen.connect(ssl.create_default_context(cafile=helen.certificates.ca)) as agent:
         agent.sendall(b"enrol\n")
         assert read(agent, 6) == b"enrol\n"
-    assert helen.machine.opened[0][:2] == [b"", b""]
+    opened = helen.machine.opened[0]
+    assert (opened.name, opened.serial) == ("", "")
 
 
 def refused(helen: EchoDoor, context: ssl.SSLContext) -> None:
@@ -109,7 +111,9 @@ def test_garbage_after_the_handshake_is_a_loss_with_a_reason(helen: EchoDoor) ->
     with raw:
         raw.sendall(b"this is not a TLS record")
         until(lambda: helen.machine.gone)
-    assert helen.machine.gone == [b"wrong version number"] or b"record" in helen.machine.gone[0]
+    [closed] = helen.machine.gone
+    assert not closed.orderly
+    assert closed.reason == "wrong version number" or "record" in closed.reason
 
 
 def test_last_words_arrive_before_the_end(helen: EchoDoor) -> None:
@@ -199,7 +203,7 @@ def test_more_than_may_wait_is_a_loss(helen: EchoDoor) -> None:
     with helen.connect() as deaf:
         deaf.sendall(b"much 30000000")
         until(lambda: helen.machine.gone)
-    assert helen.machine.gone == [b"it does not read"]
+    assert helen.machine.gone == [ConnectionClosed("the client does not read")]
     until(lambda: len(helen.machine.lost) == 1)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from scale0.monitoring.helen.core.socket_events import ConnectionClosed, ConnectionOpened
 from scale0.monitoring.helen.edge import tls_server as rules
 from scale0.monitoring.helen.edge.listener import PAUSE_SECONDS
 from scale0.monitoring.helen.edge.tls import server_context
@@ -61,13 +62,13 @@ class Bench:
         return wrapped
 
     def opened(self) -> list[bytes]:
-        return [message[0] for message in self.heard if message[1] == b"opened"]
+        return [message[0] for message in self.heard if isinstance(message[1], ConnectionOpened)]
 
     def fill(self, routing_id: bytes) -> int:
         """Send until something has to wait here, however much the system's own buffers take; how much that was."""
         for number in range(1, 1_000):
             assert self.door.send(routing_id, [b"x" * 100_000]) == "sent"
-            if self.door._slow:
+            if self.door._blocked:
                 return number * 100_000
         raise AssertionError("nothing ever waits")
 
@@ -103,16 +104,16 @@ def test_handshake_has_five_seconds(bench: Bench) -> None:
 def test_who_takes_nothing_for_long_is_told_as_gone(bench: Bench) -> None:
     bench.agent()
     [routing_id] = bench.opened()
-    while bench.door.send(routing_id, [b"x" * 100_000]) == "sent" and not bench.door._slow:
+    while bench.door.send(routing_id, [b"x" * 100_000]) == "sent" and not bench.door._blocked:
         pass
     bench.now += rules.STALL_SECONDS - 0.1
     bench.door.sweep()
     assert bench.turn() == []
     bench.now += 0.2
     bench.door.sweep()
-    assert bench.turn() == [[routing_id, b"gone", b"it does not read"]]
+    assert bench.turn() == [[routing_id, ConnectionClosed("the client does not read")]]
     assert bench.door.send(routing_id, [b"more"]) == "gone"
-    assert bench.door._slow_bytes == 0
+    assert bench.door._unsent_bytes == 0
 
 
 def test_who_reads_a_little_stays(bench: Bench) -> None:
@@ -120,7 +121,7 @@ def test_who_reads_a_little_stays(bench: Bench) -> None:
     [routing_id] = bench.opened()
     sent = bench.fill(routing_id)
     taken = 0
-    while bench.door._slow:
+    while bench.door._blocked:
         bench.now += rules.STALL_SECONDS - 1
         with contextlib.suppress(ssl.SSLWantReadError):
             # The other end hears of room only when there is a good deal of it.
@@ -132,7 +133,7 @@ def test_who_reads_a_little_stays(bench: Bench) -> None:
     while taken < sent + 4:
         with contextlib.suppress(ssl.SSLWantReadError):
             taken += len(agent.recv(1 << 20))
-    assert bench.door._slow_bytes == 0
+    assert bench.door._unsent_bytes == 0
 
 
 # Promise: AGENT-14
@@ -143,7 +144,7 @@ def test_all_that_waits_is_bounded_for_all_together(bench: Bench, monkeypatch: p
     for routing_id in (one, two, three):
         assert bench.door.send(routing_id, [b"a"]) == "sent"
     bench.fill(one)
-    monkeypatch.setattr(rules, "MAX_ALL_WAITING_BYTES", bench.door._slow_bytes + 100)
+    monkeypatch.setattr(rules, "MAX_ALL_WAITING_BYTES", bench.door._unsent_bytes + 100)
     assert any(bench.door.send(two, [b"x" * 100_000]) == "gone" for _ in range(1_000))
     assert bench.door.send(three, [b"b"]) == "sent"
 
@@ -177,9 +178,9 @@ class Refusing:
 
 
 def test_without_descriptors_nobody_is_accepted_for_a_moment(bench: Bench) -> None:
-    listener = bench.door._entrance._listener
+    listener = bench.door._listener._socket
     refusing = Refusing(listener)
-    bench.door._entrance._listener = refusing  # type: ignore[assignment]
+    bench.door._listener._socket = refusing  # type: ignore[assignment]
     bench.plain()
 
     def tried() -> int:
@@ -190,7 +191,7 @@ def test_without_descriptors_nobody_is_accepted_for_a_moment(bench: Bench) -> No
     for _ in range(10):
         bench.turn()
     assert refusing.tries == 1
-    bench.door._entrance._listener = listener
+    bench.door._listener._socket = listener
     bench.door.sweep()
     bench.turn()
     assert bench.door.connections == 0

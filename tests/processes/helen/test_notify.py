@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-import msgspec
 import pytest
 
 from scale0.config import ClientConfig, HelenConfig, MailServer, NoticeCommand, Reaction
@@ -31,7 +30,7 @@ def tell(handler: Reaction, notice: dict[str, Any] = NOTICE, **own: Any) -> dict
     """Tell it, as the task does."""
     config = HelenConfig(identity="h", certificate="c", private_key="k", client_ca="a", **own)
     notifier = Notifier(config)
-    notifier.configure(msgspec.json.encode(ClientConfig(handlers=(handler,))))
+    notifier.configure(ClientConfig(handlers=(handler,)))
     params = json.dumps({"handler": handler.name, "notice": notice}).encode()
     try:
         told: dict[str, Any] = json.loads(asyncio.run(notifier.perform(params)))

@@ -35,7 +35,7 @@ def test_a_certificate_that_cannot_be_renewed_is_no_reason_to_end(tmp_path: Path
     config: Any = SimpleNamespace(**files)
 
     async def story() -> None:
-        keeping = asyncio.get_running_loop().create_task(OwnCertificate(config, door, authority).keep_fresh())
+        keeping = asyncio.get_running_loop().create_task(OwnCertificate(config, door, authority).keep_renewed())
         async with asyncio.timeout(10.0):
             while not caplog.records and not keeping.done():  # noqa: ASYNC110  # a log sets no event
                 await asyncio.sleep(0.005)

@@ -26,8 +26,16 @@ from scale0.monitoring.helen.core.evaluation import Evaluation
 from scale0.monitoring.helen.core.helen import Helen
 from scale0.monitoring.helen.core.notifications import SubmitNotification
 from scale0.monitoring.helen.core.pending_requests import ForwardRequest
+from scale0.monitoring.helen.core.socket_events import (
+    BytesReceived,
+    ConfigReceived,
+    ConnectionClosed,
+    ConnectionOpened,
+    NetworkRequest,
+    RequestReply,
+)
 from scale0.monitoring.helen.core.state import HelenSettings
-from scale0.monitoring.helen.edge.composition import read_agents, read_spools, read_watch
+from scale0.monitoring.helen.edge.composition import read_agents, read_checks, read_spools
 from scale0.storage.memory.store import MemoryStore
 
 WALL = 1_900_000_000.0
@@ -93,13 +101,13 @@ class World:
         up = [name for name, node in self.nodes.items() if node.up]
         for name in up:
             known = [other for other in up if not self.is_cut(name, other)]
-            self.nodes[name].do(partial(self.nodes[name].helen.learn_siblings, known))
+            self.nodes[name].do(partial(self.nodes[name].helen.learn_replicas, known))
         self.after(LEARN_SECONDS, self._learn)
 
     def learn_now(self) -> None:
         for node in self.nodes.values():
             if node.up:
-                node.do(partial(node.helen.learn_siblings, list(self.nodes)))
+                node.do(partial(node.helen.learn_replicas, list(self.nodes)))
         self.run(1.0)
 
     def is_cut(self, one: str, other: str) -> bool:
@@ -116,7 +124,7 @@ class World:
         def answer(value: Any) -> None:
             if not done[0] and source.up and source.boot == boot:
                 done[0] = True
-                source.do(lambda now, step: source.helen.answer(ask, value, now, step))
+                source.do(lambda now, effects: source.helen.answer(ask, value, now, effects))
 
         _, name, _service = ask.service.split(".", 2)
         self.requests[ask.service.rpartition(".")[2]] += 1
@@ -182,11 +190,11 @@ class Node:
         self.boot += 1
         self.up, self.asleep = True, False
         self.journal = Journal(self.name, self.boot, self.seq, 0)
-        self.helen = Helen(self.settings, Evaluation(read_watch(self.store)))
-        step = Effects()
-        self.helen.start(list(read_agents(self.store)), list(read_spools(self.store)), self.world.now, step)
-        self.finish(step)
-        self.turn("network", b"", [b"config", msgspec.json.encode(self.world.part)])
+        self.helen = Helen(self.settings, Evaluation(read_checks(self.store)))
+        effects = Effects()
+        self.helen.start(list(read_agents(self.store)), list(read_spools(self.store)), self.world.now, effects)
+        self.finish(effects)
+        self.turn("network", b"", ConfigReceived(self.world.part))
 
     def crash(self) -> None:
         """kill -9."""
@@ -198,9 +206,9 @@ class Node:
 
     def stop(self) -> None:
         """In order."""
-        step = Effects()
-        self.helen.stop(self.world.now, step)
-        self.finish(step)
+        effects = Effects()
+        self.helen.stop(self.world.now, effects)
+        self.finish(effects)
         self.world.run(0.1)
         self.crash()
 
@@ -208,38 +216,38 @@ class Node:
         if self.asleep:
             self.world.after(0.1, lambda: self.do(act))
             return
-        step = Effects()
-        act(self.world.now, step)
-        self.finish(step)
+        effects = Effects()
+        act(self.world.now, effects)
+        self.finish(effects)
 
-    def turn(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:
+    def turn(self, socket: str, routing_id: bytes, event: Any) -> None:
         if self.up:
-            self.do(lambda now, step: self.helen.receive(door, routing_id, frames, now, step))
+            self.do(lambda now, effects: self.helen.receive(socket, routing_id, [event], now, effects))
 
     def request(self, service: str, body: bytes, answer: Callable[[Any], None]) -> None:
         self.numbers += 1
         name = b"r%d.%d" % (self.boot, self.numbers)
         self.askers[name] = answer
-        self.turn("network", name, [b"request", service.encode(), b"30", body])
+        self.turn("network", name, NetworkRequest(service, 30.0, body))
 
-    def finish(self, step: Effects) -> None:
+    def finish(self, effects: Effects) -> None:
         """The end of a turn, as the runner makes it."""
         now = self.world.now
-        self.helen.settle(now, step)
-        row = self.journal.append(step.events, now)
-        questions = [ask for ask in step.asks if isinstance(ask, StoreQuery)]
-        writes = [*step.writes, *([] if row is None else [row])]
-        if writes or step.promises or questions:
+        self.helen.settle(now, effects)
+        row = self.journal.append(effects.events, now)
+        questions = [ask for ask in effects.asks if isinstance(ask, StoreQuery)]
+        writes = [*effects.writes, *([] if row is None else [row])]
+        if writes or effects.promises or questions:
             boot = self.boot
-            self.pending.append((writes, step.promises, questions))
+            self.pending.append((writes, effects.promises, questions))
             self.world.after(self.commit_seconds, lambda: self._commit(boot))
-        self._deliver(step.sends)
-        for ask in step.asks:
+        self._deliver(effects.sends)
+        for ask in effects.asks:
             if isinstance(ask, ForwardRequest):
                 self.world.forward(self, ask)
             elif isinstance(ask, SubmitNotification):
                 self._submit(ask)
-        for peer in step.closes:
+        for peer in effects.closes:
             agent = self.lines.pop(peer.routing_id, None)
             if agent is not None:
                 name = peer.routing_id
@@ -253,7 +261,7 @@ class Node:
 
         def answer() -> None:
             if self.up and self.boot == boot:
-                self.do(lambda now, step: self.helen.answer(ask, f"t-{len(known)}", now, step))
+                self.do(lambda now, effects: self.helen.answer(ask, f"t-{len(known)}", now, effects))
 
         self.world.after(self.world.delay, answer)
 
@@ -282,8 +290,9 @@ class Node:
                 else:
                     answer = self.askers.pop(peer.routing_id, None)
                     if answer is not None:
-                        reply = frames[0] == b"reply"
-                        answer(frames[1] if reply else Refusal(int(frames[1]), frames[2].decode()))
+                        found = frames[0]
+                        is_reply = isinstance(found, RequestReply)
+                        answer(found.body if is_reply else Refusal(found.code, found.message))
 
     def _arm(self) -> None:
         due = self.helen.deadline()
@@ -301,11 +310,11 @@ class Node:
             self.do(self.helen.tick)
 
     def check(self, agent: str, check: str) -> dict[str, Any] | None:
-        page = self.helen.state.watch.checks({"agent": agent, "check": check}, self.world.now)
+        page = self.helen.state.evaluation.checks({"agent": agent, "check": check}, self.world.now)
         return page["items"][0] if page["items"] else None
 
     def incidents(self, **query: Any) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = self.helen.state.watch.incidents(query)["items"]
+        items: list[dict[str, Any]] = self.helen.state.evaluation.incidents(query)["items"]
         return items
 
     def knows(self, agent: str) -> bool:
@@ -313,7 +322,7 @@ class Node:
 
     def holds(self, agent: str) -> bool:
         found = self.helen.state.agents.get(agent)
-        return found is not None and found.line is not None
+        return found is not None and found.connection is not None
 
 
 class SimAgent:
@@ -366,7 +375,7 @@ class SimAgent:
         if connection is None or node is None:
             return
         if node.lines.pop(connection, None) is not None and not half_open:
-            node.turn("agents", connection, [b"gone", b"reset"])
+            node.turn("agents", connection, ConnectionClosed("reset"))
         self.connection_lost(connection)
 
     def data(self, connection: bytes, data: bytes) -> None:
@@ -403,7 +412,7 @@ class SimAgent:
             connection, node = self.connection, self.node
             self.connection = None
             if connection is not None and node is not None and node.lines.pop(connection, None) is not None:
-                node.turn("agents", connection, [b"gone", b"it closed the connection"])
+                node.turn("agents", connection, ConnectionClosed("closed", orderly=True))
         if out.open is not None:
             self.world.after(self.world.delay, partial(self._connect, out.open[0]))
         for data in out.sends:
@@ -421,7 +430,7 @@ class SimAgent:
 
     def _arrive(self, node: Node, connection: bytes, data: bytes) -> None:
         if connection in node.lines and not self.mute:
-            node.turn("agents", connection, [b"data", data])
+            node.turn("agents", connection, BytesReceived(data))
 
     def _connect(self, place: str) -> None:
         node = self.world.nodes[place]
@@ -431,5 +440,5 @@ class SimAgent:
         self.connections += 1
         self.connection, self.node = b"%b-%d" % (self.name.encode(), self.connections), node
         node.lines[self.connection] = self
-        node.turn("agents", self.connection, [b"opened", self.name.encode(), b"a1", b"10.0.0.1:99", b"1800000000"])
+        node.turn("agents", self.connection, ConnectionOpened(self.name, "a1", 1_800_000_000, "10.0.0.1:99"))
         self._step(self.session.opened)

@@ -11,12 +11,22 @@ from typing import Any
 
 import msgspec
 
+from scale0.config.monitoring import CheckDefinition
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.monitoring.helen.core.agent_connection import ORDERLY
+from scale0.monitoring.helen.core.check_rules import CompiledCheck
 from scale0.monitoring.helen.core.evaluation import Evaluation
 from scale0.monitoring.helen.core.helen import Helen
+from scale0.monitoring.helen.core.socket_events import (
+    BytesReceived,
+    ConnectionClosed,
+    ConnectionOpened,
+    NetworkRequest,
+    NetworkTask,
+    RequestReply,
+    read_config,
+)
 from scale0.monitoring.helen.core.state import HelenSettings
 from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.messages import Accepted, Hello, Report, Schedule, ToHelen
@@ -46,11 +56,11 @@ class PlainWatch:
     def configured(self) -> bool:
         return self.configured_at_all
 
-    def configure(self, part: Any, now: Now, step: Effects) -> None:
+    def configure(self, part: Any, now: Now, effects: Effects) -> None:
         self.parts.append(part)
         self.configured_at_all = True
 
-    def take(self, agent: str, labels: dict[str, str], answered: Any, now: Now, step: Effects) -> None:
+    def process_result(self, agent: str, labels: dict[str, str], answered: Any, now: Now, effects: Effects) -> None:
         if answered.check == self.fails_at:
             raise RuntimeError("planted")
         self.taken.append((agent, answered))
@@ -59,31 +69,33 @@ class PlainWatch:
     def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
         return msgspec.json.encode({"version": 1, "checks": self.plans.get(labels.get("role", ""), [])})
 
-    def answer(self, ask: object, value: object, now: Now, step: Effects) -> None:
+    def answer(self, ask: object, value: object, now: Now, effects: Effects) -> None:
         self.answers.append((ask, value))
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         pass
 
     def deadline(self) -> float | None:
         return None
 
-    def settle(self, step: Effects) -> None:
+    def settle(self, effects: Effects) -> None:
         pass
 
     alive_checks = ()
 
-    def selects(self, agent: str, labels: dict[str, str], check: str) -> None:
+    def selects(self, agent: str, labels: dict[str, str], check: str) -> CompiledCheck | None:
+        plans = self.plans.get(labels.get("role", ""), [])
+        found = [msgspec.convert(plan, CheckDefinition) for plan in plans if plan["name"] == check]
+        return CompiledCheck(found[0]) if found else None
+
+    def hand_over(self, agent: str, now: Now, effects: Effects) -> None:
         return None
 
-    def hand_over(self, agent: str, now: Now, step: Effects) -> None:
-        return None
-
-    def take_over(self, agent: str, labels: dict[str, str], unpacked: Any, now: Now, step: Effects) -> None:
+    def take_over(self, agent: str, labels: dict[str, str], unpacked: Any, now: Now, effects: Effects) -> None:
         pass
 
-    def find_incidents(self, query: Any, tell: Any, step: Effects) -> None:
-        tell(self.incidents(query), None, step)
+    def find_incidents(self, query: Any, tell: Any, effects: Effects) -> None:
+        tell(self.incidents(query), None, effects)
 
     def checks(self, query: Any, now: Now) -> Any:
         return {"items": [], "next": None, "query": query}
@@ -91,7 +103,7 @@ class PlainWatch:
     def incidents(self, query: Any) -> Any:
         return {"items": [], "next": None, "query": query}
 
-    def forget(self, agent: str, now: Now, step: Effects) -> None:
+    def forget(self, agent: str, now: Now, effects: Effects) -> None:
         self.forgotten.append(agent)
 
 
@@ -126,9 +138,9 @@ class HelenWorld:
         self._store.commit([PutAgent(row.identity, row.body) for row in agents])
         self._store.commit([PutSpool(row.agent, row.spool, row.seen, row.heard_us) for row in spools])
         self._connections = 0
-        step = Effects()
-        self.helen.start(agents, spools, self.now, step)
-        self.end(step)
+        effects = Effects()
+        self.helen.start(agents, spools, self.now, effects)
+        self.end(effects)
 
     @property
     def now(self) -> Now:
@@ -138,7 +150,7 @@ class HelenWorld:
         """A connection that has said nothing yet."""
         self._connections += 1
         routing_id = b"c%d" % self._connections
-        self.turn(routing_id, [b"opened", name.encode(), serial.encode(), address.encode(), b"1800000000"])
+        self.turn(routing_id, ConnectionOpened(name, serial, 1_800_000_000, address))
         return routing_id
 
     def agent(self, name: str = "web-1", version: int = 2, software: str = "0.1.0", **where: str) -> bytes:
@@ -154,11 +166,11 @@ class HelenWorld:
         return self.data(connection, b"".join(map(encode, words)))
 
     def data(self, connection: bytes, data: bytes) -> list[Any]:
-        self.turn(connection, [b"data", data])
+        self.turn(connection, BytesReceived(data))
         return self.hear(connection)
 
-    def gone(self, connection: bytes, reason: bytes = ORDERLY) -> None:
-        self.turn(connection, [b"gone", reason])
+    def gone(self, connection: bytes, orderly: bool = True) -> None:
+        self.turn(connection, ConnectionClosed("gone", orderly))
 
     def hear(self, connection: bytes) -> list[Any]:
         """The words that this agent was sent since it last listened."""
@@ -169,32 +181,40 @@ class HelenWorld:
         """The same as bytes, for whoever has a parser of its own."""
         return self._bytes.pop(connection, b"")
 
-    def request(self, service: str, body: Any = None, timeout: str = "30", name: bytes = b"r1") -> list[list[bytes]]:
+    def request(self, service: str, body: Any = None, timeout: float = 30.0, name: bytes = b"r1") -> list[list[bytes]]:
         """A request of the network; what is answered at once."""
         raw = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
-        self.turn(name, [b"request", service.encode(), timeout.encode(), raw], door="network")
+        self.turn(name, NetworkRequest(service, timeout, raw), socket="network")
         return self.answers(name)
+
+    def task(self, name: bytes, method: str, params: bytes) -> None:
+        """A task of the network."""
+        self.turn(name, NetworkTask("task-9", method, params), socket="network")
+
+    def configure(self, body: bytes = b"{}") -> None:
+        """Her part of the network configuration, as the network delivers it."""
+        self.turn(b"n", read_config(body), socket="network")
 
     def answers(self, name: bytes = b"r1") -> list[list[bytes]]:
         return self._frames.pop(name, [])
 
-    def turn(self, routing_id: bytes, frames: list[bytes], door: str = "agents") -> None:
-        step = Effects()
+    def turn(self, routing_id: bytes, event: Any, socket: str = "agents") -> None:
+        effects = Effects()
         try:
-            self.helen.receive(door, routing_id, frames, self.now, step)
+            self.helen.receive(socket, routing_id, [event], self.now, effects)
         finally:
-            self.end(step)
+            self.end(effects)
 
     def do(self, act: Callable[[Now, Effects], Any]) -> Any:
         """A turn of something else than a message."""
-        step = Effects()
-        out = act(self.now, step)
-        self.end(step)
+        effects = Effects()
+        out = act(self.now, effects)
+        self.end(effects)
         return out
 
     def tell(self, ask: object, value: object) -> None:
         """What an Ask found."""
-        self.do(lambda now, step: self.helen.answer(ask, value, now, step))
+        self.do(lambda now, effects: self.helen.answer(ask, value, now, effects))
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, with a turn at each deadline, as the runner takes them."""
@@ -209,17 +229,17 @@ class HelenWorld:
         self.wall += end - self.mono
         self.mono = end
 
-    def end(self, step: Effects) -> None:
+    def end(self, effects: Effects) -> None:
         """The end of a turn, as the runner makes it."""
-        self.helen.settle(self.now, step)
-        self.events += step.events
-        row = self._journal.append(step.events, self.now)
-        turn = ([*step.writes, *([] if row is None else [row])], list(step.events), step.promises)
+        self.helen.settle(self.now, effects)
+        self.events += effects.events
+        row = self._journal.append(effects.events, self.now)
+        turn = ([*effects.writes, *([] if row is None else [row])], list(effects.events), effects.promises)
         self._held.append(turn)
-        self.writes += step.writes
-        self.asks += step.asks
-        self._deliver(step.sends)
-        for peer in step.closes:
+        self.writes += effects.writes
+        self.asks += effects.asks
+        self._deliver(effects.sends)
+        for peer in effects.closes:
             self.closed.add(peer.routing_id)
         if not self.holds_commits:
             self.commit()
@@ -241,7 +261,7 @@ class HelenWorld:
                     before = self._bytes.get(peer.routing_id, b"")
                     self._bytes[peer.routing_id] = before + b"".join(frames)
                 else:
-                    self._frames.setdefault(peer.routing_id, []).append(frames)
+                    self._frames.setdefault(peer.routing_id, []).append(answer_frames(frames[0]))
 
     def kinds(self) -> list[str]:
         """The kinds of the events so far, without the minutes' own."""
@@ -256,6 +276,13 @@ class HelenWorld:
         """What the store holds of spools now."""
         rows: Any = self._store.read(ReadSpools("", "", 1_000))
         return list(rows)
+
+
+def answer_frames(answer: Any) -> list[bytes]:
+    """An answer in the short form that tests compare: reply and body, or error, code and message."""
+    if isinstance(answer, RequestReply):
+        return [b"reply", answer.body]
+    return [b"error", b"%d" % answer.code, answer.message.encode()]
 
 
 def report(sequence: int, name: str = "load", spool: str = "s1", n: int | None = None, **fields: Any) -> Report:

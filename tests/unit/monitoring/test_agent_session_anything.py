@@ -1,4 +1,4 @@
-"""Whatever Helen and the network do to an agent's session, its promises are kept at every step."""
+"""Whatever Helen and the network do to an agent's session, its promises are kept at every effects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ VERSION_1 = (messages.Hello, messages.Result)
 
 
 class Promises(Story):
-    """A story in which every promise is looked after at every step."""
+    """A story in which every promise is looked after at every effects."""
 
     def __init__(self, *places: Address, seed: int) -> None:
         self.owed: set[int] = set()

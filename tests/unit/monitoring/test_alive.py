@@ -15,6 +15,7 @@ from scale0.monitoring.helen.core.agent_connection import AgentConnection
 from scale0.monitoring.helen.core.agents import Agent
 from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
 from scale0.monitoring.helen.core.keepalive import GRACE_SECONDS, SETTLE_SECONDS, Keepalive
+from scale0.monitoring.helen.core.socket_events import ConnectionOpened, NetworkTask
 from scale0.monitoring.helen.core.state import HelenSettings, HelenState
 from tests.unit.monitoring.handover_world import TOKEN, World
 from tests.unit.monitoring.helen_world import HelenWorld
@@ -88,7 +89,7 @@ def test_it_obeys_silences_and_other_checks_can_depend_on_it():
     assert found is not None
     assert (found["state"], found["hard"], found["suppressed"]) == ("critical", True, ["silence s"])
     node = world.nodes["h1"]
-    watch = node.helen.state.watch
+    watch = node.helen.state.evaluation
     assert watch.selects("web-1", {}, "disk") is not None
     agent.mute = False
     agent.connection_lost(agent.connection)
@@ -138,11 +139,11 @@ def test_a_helen_who_slept_judges_nobody_by_it():
 def test_a_jump_of_the_wall_clock_is_taken_for_sleep():
     world = HelenWorld(watch=Evaluation(StoredChecks()))
     part = msgspec.json.encode(PART)
-    world.turn(b"", [b"config", part], door="network")
+    world.configure(part)
     connection = world.agent(version=1)
     world.pass_time(GRACE_SECONDS + 1.0)
     world.wall += 3_600.0  # suspended, and the monotonic clock with it
-    world.gone(connection, b"reset")
+    world.gone(connection, orderly=False)
     world.pass_time(GRACE_SECONDS - 1.0)
     assert not [event for event in world.events if event.kind == "check.answered" and event.state == "critical"]
     world.pass_time(62.0)
@@ -190,7 +191,7 @@ def test_who_is_forgotten_or_revoked_is_not_judged():
     world.run(95.0)
     node = world.nodes["h1"]
     assert world.call("h1", "helen.forget", {"agent": "gone-1", "token": TOKEN}) == {"forgotten": "gone-1"}
-    node.do(lambda now, step: node.helen.revoke(lambda name, serial, issued: name == "bad-1", now, step))
+    node.do(lambda now, effects: node.helen.revoke(lambda name, serial, issued: name == "bad-1", now, effects))
     before = len(world.events("check.answered"))
     world.run(600.0)
     assert len(world.events("check.answered")) == before
@@ -205,7 +206,7 @@ def test_who_was_away_when_it_was_revoked_is_not_judged_after_a_restart_either()
     node = world.nodes["h1"]
     node.crash()
     node.start()
-    node.do(lambda now, step: node.helen.revoke(lambda name, serial, issued: serial == "a1", now, step))
+    node.do(lambda now, effects: node.helen.revoke(lambda name, serial, issued: serial == "a1", now, effects))
     world.run(2 * GRACE_SECONDS)
     assert world.notices() == []
 
@@ -219,7 +220,7 @@ def test_a_recheck_is_answered_at_once():
     def recheck() -> Any:
         found: list[Any] = []
         node.askers[b"t1"] = found.append
-        node.turn("network", b"t1", [b"task", b"t-1", b"1", b"helen.recheck", b'{"agent":"web-1","check":"alive"}'])
+        node.turn("network", b"t1", NetworkTask("t-1", "helen.recheck", b'{"agent":"web-1","check":"alive"}'))
         world.until(lambda: found)
         return msgspec.json.decode(found[0])
 
@@ -261,10 +262,10 @@ class Fleet:
             agent = self.state.agents.enter(f"agent-{number:05}")
             assert agent is not None
             self.agents.append(agent)
-            line = AgentConnection(b"%d" % number, agent.identity, "a1", 0, "10.0.0.1:1", self.now)
+            line = AgentConnection(b"%d" % number, ConnectionOpened(agent.identity, "a1", 0, "10.0.0.1:1"), self.now)
             self.state.agents.connect(agent, line, 2, "0.1.0", self.now)
         alive = msgspec.structs.replace(ALIVE, interval=interval)
-        self.state.watch.configure(ClientConfig(checks=(alive,)), self.now, Effects())
+        self.state.evaluation.configure(ClientConfig(checks=(alive,)), self.now, Effects())
         self.alive = Keepalive(self.state)
         self.alive.start(self.now)
         self.turns: list[int] = []
@@ -280,9 +281,9 @@ class Fleet:
                 return looked
             mono = max(due, self.now.mono)
             self.now = Now(mono, self.now.wall + mono - self.now.mono)
-            step = Effects()
-            self.alive.tick(self.now, step)
-            found = [event.agent for event in step.events if event.kind == "check.answered"]
+            effects = Effects()
+            self.alive.tick(self.now, effects)
+            found = [event.agent for event in effects.events if event.kind == "check.answered"]
             for name in found:
                 looked[name] = looked.get(name, 0) + 1
             self.turns.append(len(found))
@@ -323,7 +324,7 @@ def test_agents_that_come_and_go_during_a_round_do_no_harm():
     fleet = Fleet(100)
     fleet.run(20.0)
     for agent in fleet.agents[::2]:
-        agent.line = None
+        agent.connection = None
         fleet.state.agents.forget(agent, Effects())
     fleet.state.agents.enter("new-1")
     looked = fleet.run(120.0)

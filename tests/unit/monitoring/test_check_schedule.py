@@ -304,12 +304,12 @@ INTERVALS = {"a": 1.0, "b": 7.5, "c": 60.0, "d": 3_600.0}
 def test_whatever_happens_a_check_runs_at_most_once_per_interval_and_alone(plan, mono):
     day = Day(mono=mono)
     taken: dict[str, float] = {}
-    for step, value in plan:
-        if step == "pass":
+    for effects, value in plan:
+        if effects == "pass":
             day.passes(value)
-        elif step == "sleep":
+        elif effects == "sleep":
             day.sleeps(value)
-        elif step == "slow":
+        elif effects == "slow":
             day.seconds = value
         else:
             day.rota.replace(schedule(*(check(name, INTERVALS[name]) for name in value)), day.now)

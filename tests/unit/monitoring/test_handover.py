@@ -11,8 +11,9 @@ import pytest
 from scale0.config import CheckDefinition, ClientConfig, Downtime, Reaction
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.helen.core.migrated_agents import KEPT_SECONDS, RETURN_SECONDS, AgentBundle, open_bundle
-from scale0.monitoring.helen.core.migration import HANDOVER_SECONDS
+from scale0.monitoring.helen.core.agent_bundles import AgentBundle, open_bundle
+from scale0.monitoring.helen.core.migrated_agents import KEPT_SECONDS, RETURN_SECONDS
+from scale0.monitoring.helen.core.migration import MIGRATION_SECONDS
 from scale0.monitoring.helen.core.replicas import SILENT_AFTER
 from scale0.monitoring.protocol.messages import Accepted, Hello, Redirect, Report, Schedule
 from tests.fakes.examples import seeds
@@ -186,7 +187,7 @@ def test_what_nobody_confirms_is_ours_again():
     agent.break_off()
     agent.mute = True
     # h2 says that it is there, and then nothing more is heard of either.
-    node.do(lambda now, step: node.helen._handover._let_go("web-1", "h2", now, step))
+    node.do(lambda now, effects: node.helen._migration._release_agent("web-1", "h2", now, effects))
     world.run(1.0)
     assert not node.knows("web-1")
     node.crash()
@@ -203,7 +204,7 @@ def test_what_went_is_kept_for_an_hour_and_taken_back_if_the_other_helen_is_gone
     agent = at_h1(world)
     move(world, agent)
     world.run(30.0)
-    kept = world.nodes["h1"].helen._keeping.moved.get("web-1")
+    kept = world.nodes["h1"].helen._bundles.moved.get("web-1")
     assert kept is not None
     assert kept.confirmed
     world.nodes["h2"].crash()
@@ -219,7 +220,7 @@ def test_what_was_confirmed_is_forgotten_after_an_hour():
     agent = at_h1(world)
     move(world, agent)
     world.run(KEPT_SECONDS + 2 * RETURN_SECONDS)
-    assert len(world.nodes["h1"].helen._keeping.moved) == 0
+    assert len(world.nodes["h1"].helen._bundles.moved) == 0
     assert world.nodes["h2"].holds("web-1")
     world.nodes["h1"].crash()
     world.nodes["h1"].start()
@@ -342,7 +343,7 @@ def test_a_bundle_that_makes_no_sense_counts_for_nothing(change: dict[str, Any])
 
 def joined(*siblings: str) -> HelenWorld:
     world = HelenWorld()
-    world.do(lambda now, step: world.helen.learn_siblings(siblings, now, step))
+    world.do(lambda now, effects: world.helen.learn_replicas(siblings, now, effects))
     world.asks.clear()
     return world
 
@@ -352,7 +353,7 @@ def test_silence_of_the_others_costs_two_seconds_and_then_nothing():
     for number in range(SILENT_AFTER):
         connection = world.connect(f"web-{number}")
         assert world.say(connection, Hello(2, "0.1.0")) == []
-        world.pass_time(HANDOVER_SECONDS - 0.1)
+        world.pass_time(MIGRATION_SECONDS - 0.1)
         assert world.hear(connection) == []
         world.pass_time(0.2)
         assert [type(word) for word in world.hear(connection)] == [Accepted, Schedule]
@@ -380,14 +381,14 @@ def test_an_agent_that_goes_while_it_waits_is_nobody():
     connection = world.connect()
     world.say(connection, Hello(2, "0.1.0"))
     world.gone(connection)
-    world.pass_time(HANDOVER_SECONDS + 1.0)
+    world.pass_time(MIGRATION_SECONDS + 1.0)
     assert world.helen.state.agents.connected == 0
     assert world.kinds() == []
 
 
 def test_no_more_wait_than_there_is_room_for():
     world = HelenWorld(max_agents=1)
-    world.do(lambda now, step: world.helen.learn_siblings(["helen-2"], now, step))
+    world.do(lambda now, effects: world.helen.learn_replicas(["helen-2"], now, effects))
     world.say(world.connect("a"), Hello(2, "0.1.0"))
     (refused,) = world.say(other := world.connect("b"), Hello(2, "0.1.0"))
     assert type(refused).__name__ == "Error"
@@ -407,7 +408,7 @@ def test_one_certificate_at_two_helens_is_noticed():
 
 
 def sibling_with_room(world: HelenWorld, **room: int) -> None:
-    world.do(lambda now, step: world.helen.learn_siblings(room, now, step))
+    world.do(lambda now, effects: world.helen.learn_replicas(room, now, effects))
     for ask in [ask for ask in world.asks if ask.service.endswith(".status")]:
         name = ask.service.split(".")[1]
         said = {"advertise": f"{name}:1", "agents": 0, "max_agents": room[name]}
@@ -420,9 +421,9 @@ def test_a_helen_who_stops_sends_her_agents_to_those_who_have_room():
     lines = [world.agent(f"web-{number}") for number in range(5)]
     old = world.agent("old", version=1)
     sibling_with_room(world, h2=1, h3=3)
-    step = Effects()
-    world.helen.stop(world.now, step)
-    world.end(step)
+    effects = Effects()
+    world.helen.stop(world.now, effects)
+    world.end(effects)
     heard = [world.hear(line) for line in lines]
     assert sorted(str(words[0].place) for words in heard if words) == ["h2:1", "h3:1", "h3:1", "h3:1"]
     assert world.hear(old) == []

@@ -12,6 +12,7 @@ from scale0.kernel.clock import Now
 from scale0.monitoring.agent.core.effects import AgentEffects, Delivered, RunCheck, TakeSchedule, Undelivered
 from scale0.monitoring.agent.core.session import ACCEPTED, AgentSession
 from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
+from scale0.monitoring.helen.core.socket_events import BytesReceived
 from tests.fakes.examples import seeds
 from tests.unit.monitoring.helen_world import HelenWorld
 
@@ -61,7 +62,7 @@ class Machine:
             said = b"".join(out.sends)
             while said:
                 cut = self.chance.randint(1, len(said))
-                self.world.turn(self.connection, [b"data", said[:cut]])
+                self.world.turn(self.connection, BytesReceived(said[:cut]))
                 said = said[cut:]
             heard = self.world.take_bytes(self.connection)
             closed = self.connection in self.world.closed
@@ -96,7 +97,7 @@ class Machine:
     def cut(self) -> None:
         """The network fails."""
         if self.connection is not None:
-            self.world.gone(self.connection, b"reset")
+            self.world.gone(self.connection, orderly=False)
             self.connection = None
         out = AgentEffects()
         self.session.lost("cut", self.now, out)
@@ -119,7 +120,7 @@ class Machine:
 def helen(before: HelenWorld | None = None) -> HelenWorld:
     agents, spools = ([], []) if before is None else (before.agent_rows(), before.spool_rows())
     world = HelenWorld(agents, spools, Evaluation(StoredChecks()))
-    world.turn(b"n", [b"config", PART], door="network")
+    world.configure(PART)
     return world
 
 

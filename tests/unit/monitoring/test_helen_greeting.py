@@ -6,8 +6,13 @@ import msgspec
 import pytest
 
 from scale0.monitoring.helen.core.agents import TAKEOVER_SECONDS, TAKEOVERS, host_of, is_older
-from scale0.monitoring.helen.core.handshake import HELLO_SECONDS, MAX_CROWD, MAX_NEWCOMERS, MAX_STRANGERS
-from scale0.monitoring.helen.core.helen import MAX_GREETING_BYTES
+from scale0.monitoring.helen.core.handshake import (
+    HELLO_SECONDS,
+    MAX_ANONYMOUS,
+    MAX_AWAITING_HELLO,
+    MAX_CONNECTIONS_PER_NAME,
+)
+from scale0.monitoring.helen.core.helen import MAX_HANDSHAKE_BYTES
 from scale0.monitoring.helen.core.pending_requests import ForwardRequest
 from scale0.monitoring.protocol.messages import Accepted, Error, Hello, Redirect, Reload, Schedule
 from tests.unit.monitoring.helen_world import HelenWorld, report
@@ -40,7 +45,7 @@ def test_until_somebody_says_what_to_run_an_agent_keeps_what_it_has():
     world.watch.configured_at_all = False
     connection = world.connect()
     assert world.say(connection, Hello(2, "0.1.0")) == [Accepted(30)]
-    world.turn(b"n", [b"config", b"{}"], door="network")
+    world.configure()
     world.pass_time(1)
     assert [type(word) for word in world.hear(connection)] == [Schedule]
 
@@ -101,7 +106,9 @@ def test_no_more_than_max_agents_come_in():
 def test_whoever_has_no_room_here_is_sent_to_the_helen_who_has_most():
     world = HelenWorld(max_agents=1)
     world.agent("a")
-    world.do(lambda now, step: world.helen.learn_siblings(["helen-1", "helen-2", "helen-3", "not one"], now, step))
+    world.do(
+        lambda now, effects: world.helen.learn_replicas(["helen-1", "helen-2", "helen-3", "not one"], now, effects)
+    )
     asks = [ask for ask in world.asks if isinstance(ask, ForwardRequest)]
     assert [ask.service for ask in asks] == ["helen.helen-2.status", "helen.helen-3.status"]
     for ask, room in zip(asks, (5, 7), strict=True):
@@ -118,7 +125,7 @@ def test_whoever_has_no_room_here_is_sent_to_the_helen_who_has_most():
 )
 def test_what_another_helen_says_is_not_trusted(said: bytes | None):
     world = HelenWorld(max_agents=0)
-    world.do(lambda now, step: world.helen.learn_siblings(["helen-2"], now, step))
+    world.do(lambda now, effects: world.helen.learn_replicas(["helen-2"], now, effects))
     world.tell(world.asks[0], said)
     (error,) = world.say(world.connect("b"), Hello(2, "0.1.0"))
     assert isinstance(error, Error)
@@ -175,7 +182,7 @@ def test_a_connection_that_says_nothing_is_closed_in_time():
 # Promise: AGENT-14
 def test_strangers_are_few():
     world = HelenWorld()
-    first = [world.connect("") for _ in range(MAX_STRANGERS)]
+    first = [world.connect("") for _ in range(MAX_ANONYMOUS)]
     late = world.connect("")
     assert late in world.closed
     assert not world.closed & set(first)
@@ -204,7 +211,10 @@ def test_a_certificate_whose_name_is_no_identity_is_refused():
 def test_a_revoked_certificate_ends_its_connection_at_once_and_opens_no_other():
     world = HelenWorld()
     kept, ended = world.agent("a", serial="01"), world.agent("b", serial="02")
-    assert world.do(lambda now, step: world.helen.revoke(lambda name, serial, issued: serial == "02", now, step)) == 1
+    assert (
+        world.do(lambda now, effects: world.helen.revoke(lambda name, serial, issued: serial == "02", now, effects))
+        == 1
+    )
     assert ended in world.closed
     assert kept not in world.closed
     assert world.kinds()[-2:] == ["agent.refused", "client.left"]
@@ -218,7 +228,7 @@ def test_who_goes_in_order_left_and_who_does_not_was_lost():
     orderly, cut = world.agent("a"), world.agent("b")
     world.pass_time(3)
     world.gone(orderly)
-    world.gone(cut, b"connection reset by peer")
+    world.gone(cut, orderly=False)
     left, lost = world.events[-2:]
     assert (left.kind, left.identity) == ("client.left", "a")
     assert (lost.kind, lost.identity) == ("client.lost", "b")
@@ -251,20 +261,20 @@ def test_an_address_has_a_host(address: str, host: str):
 # Promise: AGENT-14
 def test_one_certificate_does_not_take_the_room_of_others():
     world = HelenWorld()
-    crowd = [world.connect("web-1") for _ in range(MAX_NEWCOMERS)]
-    assert sum(connection not in world.closed for connection in crowd) == MAX_CROWD
+    crowd = [world.connect("web-1") for _ in range(MAX_AWAITING_HELLO)]
+    assert sum(connection not in world.closed for connection in crowd) == MAX_CONNECTIONS_PER_NAME
     assert isinstance(world.say(world.connect("db-1"), Hello(2, "0.1.0"))[0], Accepted)
     world.pass_time(HELLO_SECONDS + 1)
     assert world.helen.view()["connections"] == 1
-    assert world.helen.state.crowds == {"db-1": 1}
+    assert world.helen.state.connections_by_name == {"db-1": 1}
     world.agent("web-1")
 
 
 def test_those_who_are_told_to_reload_are_a_crowd_as_well():
     world = HelenWorld()
-    for number in range(10 * MAX_CROWD):
+    for number in range(10 * MAX_CONNECTIONS_PER_NAME):
         world.say(world.connect("web-1"), Hello(0, f"0.{number}"))
-    assert world.helen.view()["connections"] == MAX_CROWD
+    assert world.helen.view()["connections"] == MAX_CONNECTIONS_PER_NAME
 
 
 @pytest.mark.parametrize("name", ["", "web-1"])
@@ -272,6 +282,6 @@ def test_nobody_makes_helen_hold_a_long_word_before_it_is_taken_in(name: str):
     world = HelenWorld()
     connection = world.connect(name)
     head = b"enrol 1048576\n"
-    assert world.data(connection, head + b"x" * MAX_GREETING_BYTES) == []
+    assert world.data(connection, head + b"x" * MAX_HANDSHAKE_BYTES) == []
     assert isinstance(world.data(connection, b"x")[0], Error)
     assert connection in world.closed

@@ -157,10 +157,10 @@ def test_a_helen_who_stops_lets_nobody_wait():
 def test_a_door_that_says_gone_is_believed():
     world = HelenWorld()
     connection = world.agent()
-    line = world.helen.state.lines[connection]
-    world.do(lambda now, step: world.helen.undelivered(line, (), now, step))
+    line = world.helen.state.connections[connection]
+    world.do(lambda now, effects: world.helen.undelivered(line, (), now, effects))
     assert world.helen.view()["agents"] == 0
-    world.do(lambda now, step: world.helen.undelivered(line, (), now, step))
+    world.do(lambda now, effects: world.helen.undelivered(line, (), now, effects))
     world.gone(connection)
     assert world.kinds() == ["client.joined", "client.lost"]
 
@@ -169,8 +169,8 @@ def test_a_door_that_says_gone_is_believed():
 def test_an_agent_that_does_not_read_is_let_go():
     world = HelenWorld()
     connection = world.agent()
-    line = world.helen.state.lines[connection]
-    world.do(lambda now, step: world.helen.overflow(line, now, step))
+    line = world.helen.state.connections[connection]
+    world.do(lambda now, effects: world.helen.overflow(line, now, effects))
     assert connection in world.closed
     assert world.helen.view()["counts"]["connections_overflowed"] == 1
 
@@ -189,9 +189,9 @@ def test_old_spools_are_forgotten_in_passing():
 def test_a_settled_turn_says_nothing_twice():
     world = HelenWorld()
     world.say(world.agent(), report(1))
-    step = Effects()
-    world.helen.settle(world.now, step)
-    assert [step.writes, step.events, step.promises, step.sends] == [[], [], {}, {}]
+    effects = Effects()
+    world.helen.settle(world.now, effects)
+    assert [effects.writes, effects.events, effects.promises, effects.sends] == [[], [], {}, {}]
 
 
 # Promise: CHECK-10

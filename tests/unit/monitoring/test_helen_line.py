@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scale0.kernel.clock import Now
 from scale0.monitoring.helen.core.agent_connection import MAX_GIVEN_UP, AgentConnection
 from scale0.monitoring.helen.core.pending_requests import PendingRequest, Requester
+from scale0.monitoring.helen.core.socket_events import ConnectionOpened
 from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.messages import MAX_INT, Check, Data, Error, File, Hello, Pong, Result
 from tests.fakes.examples import examples
@@ -63,7 +64,7 @@ def test_version_1_hears_nothing_but_its_own_words():
     world.watch.plans[""] = [{"name": "load", "check": "load", "args": {}, "interval": 60, "timeout": 10}]
     connection = world.connect()
     assert world.say(connection, Hello(1, "typed-by-hand")) == []
-    world.turn(b"n", [b"config", b"{}"], door="network")
+    world.configure()
     world.pass_time(3_600)
     assert world.hear(connection) == []
     world.request("helen.check", {"agent": "web-1", "check": "load", "args": {"a": 1}})
@@ -103,7 +104,7 @@ def test_a_terminal_is_nobodys_yet():
 
 # Promise: AGENT-4
 def test_numbers_run_out_before_they_repeat():
-    line = AgentConnection(b"c", "web-1", "", 0, "", Now(0.0, 0.0))
+    line = AgentConnection(b"c", ConnectionOpened("web-1", "", 0, ""), Now(0.0, 0.0))
     line._next_id = MAX_INT
     assert line.issue() == MAX_INT
     assert line.issue() is None
@@ -113,7 +114,7 @@ def test_numbers_run_out_before_they_repeat():
 def test_a_connection_whose_numbers_ran_out_must_come_again():
     world = HelenWorld()
     connection = world.agent()
-    world.helen.state.lines[connection]._next_id = MAX_INT + 1
+    world.helen.state.connections[connection]._next_id = MAX_INT + 1
     (answer,) = world.request("helen.check", {"agent": "web-1", "check": "load"})
     assert answer[:2] == [b"error", b"503"]
     assert [type(word) for word in world.hear(connection)] == [Error]
@@ -122,7 +123,7 @@ def test_a_connection_whose_numbers_ran_out_must_come_again():
 
 # Promise: AGENT-4
 def test_a_result_is_taken_once():
-    line = AgentConnection(b"c", "web-1", "", 0, "", Now(0.0, 0.0))
+    line = AgentConnection(b"c", ConnectionOpened("web-1", "", 0, ""), Now(0.0, 0.0))
     asked = PendingRequest(Requester(b"r"), "load", "r", False)
     number = line.issue()
     assert number == 1

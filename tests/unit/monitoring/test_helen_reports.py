@@ -53,7 +53,7 @@ def test_a_repeated_report_is_acknowledged_and_not_counted():
     world = HelenWorld()
     connection = world.agent()
     world.say(connection, report(1, n=1), report(2, n=2))
-    world.gone(connection, b"reset")
+    world.gone(connection, orderly=False)
     again = world.agent()
     assert world.say(again, report(1, n=1), report(2, n=2), report(3, n=3)) == [Ack(3)]
     assert [answered.ref for _, answered in world.watch.taken] == ["s1:1", "s1:2", "s1:3"]
@@ -171,14 +171,14 @@ def test_a_new_configuration_reaches_all_agents_over_several_turns():
     many = MAX_PUSHES + 50
     connections = [world.agent(f"a{number}") for number in range(many)]
     world.watch.plans[""] = [PLAN]
-    world.turn(b"n", [b"config", b"{}"], door="network")
+    world.configure()
     assert world.helen.deadline() == 0.0
     world.do(world.helen.tick)
     told = [connection for connection in connections if world.hear(connection)]
     assert len(told) == MAX_PUSHES
     world.do(world.helen.tick)
     assert sum(bool(world.hear(connection)) for connection in connections) == 50
-    world.turn(b"n", [b"config", b"{}"], door="network")
+    world.configure()
     world.pass_time(1)
     assert not any(world.hear(connection) for connection in connections)  # an equal one is not sent again
 
@@ -187,11 +187,11 @@ def test_a_new_configuration_reaches_all_agents_over_several_turns():
 def test_a_configuration_that_cannot_be_read_changes_nothing():
     world = HelenWorld()
     for body in (b"", b"{", b'{"chekcs": []}', b"[" * 100_000):
-        world.turn(b"n", [b"config", body], door="network")
+        world.configure(body)
         assert world.helen.config_error
     assert world.watch.parts == []
     assert world.helen.view()["counts"]["configs_refused"] == 4
-    world.turn(b"n", [b"config", b"{}"], door="network")
+    world.configure()
     assert world.helen.config_error == ""
 
 

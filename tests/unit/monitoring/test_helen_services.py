@@ -9,7 +9,7 @@ import pytest
 
 from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
-from scale0.monitoring.helen.core.agent_connection import MAX_ASKED, MAX_ASKED_BYTES
+from scale0.monitoring.helen.core.agent_connection import MAX_PENDING_BYTES, MAX_PENDING_CHECKS
 from scale0.monitoring.helen.core.migration import WINDOW
 from scale0.monitoring.helen.core.pending_requests import MAX_OPEN, ForwardRequest
 from scale0.monitoring.helen.core.services import service_names
@@ -88,7 +88,7 @@ def test_no_result_in_time_is_504_and_a_late_one_is_recorded_and_dropped():
 def test_a_request_ends_with_the_time_that_it_has():
     world = HelenWorld()
     world.agent()
-    world.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 50}, timeout="2.5")
+    world.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 50}, timeout=2.5)
     world.pass_time(2.6)
     assert world.answers()[0][:2] == [b"error", b"504"]
 
@@ -98,7 +98,7 @@ def test_a_connection_that_ends_answers_whoever_waits():
     world = HelenWorld()
     connection = world.agent()
     world.request("helen.check", {"agent": "web-1", "check": "load"})
-    world.gone(connection, b"reset")
+    world.gone(connection, orderly=False)
     (answer,) = world.answers()
     assert answer[:2] == [b"error", b"502"]
     world.pass_time(60)
@@ -134,13 +134,13 @@ def test_an_unknown_service_is_404():
 def test_checks_that_wait_are_bounded():
     world = HelenWorld()
     world.agent("a")
-    for number in range(MAX_ASKED + 1):
+    for number in range(MAX_PENDING_CHECKS + 1):
         world.request("helen.check", {"agent": "a", "check": "load"}, name=b"a%d" % number)
-    assert world.answers(b"a%d" % MAX_ASKED) == []  # it was heard by `request` already
-    assert world.helen.view()["open_checks"] == MAX_ASKED
+    assert world.answers(b"a%d" % MAX_PENDING_CHECKS) == []  # it was heard by `request` already
+    assert world.helen.view()["open_checks"] == MAX_PENDING_CHECKS
     for name in ("b", "c", "d", "e", "f", "g", "h", "i", "j", "k"):
         world.agent(name)
-        for number in range(MAX_ASKED):
+        for number in range(MAX_PENDING_CHECKS):
             world.request("helen.check", {"agent": name, "check": "load"}, name=b"%b%d" % (name.encode(), number))
     assert world.helen.view()["open_checks"] == MAX_OPEN
     assert world.request("helen.check", {"agent": "k", "check": "load"})[0][:2] == [b"error", b"429"]
@@ -152,7 +152,7 @@ def test_a_recheck_runs_the_definition_and_counts_as_scheduled():
     connection = world.agent()
     params = msgspec.json.encode({"agent": "web-1", "check": "root-disk"})
     for name, given in ((b"t1", params), (b"t2", b"[" + params + b"]")):
-        world.turn(name, [b"task", b"task-9", b"1", b"helen.recheck", given], door="network")
+        world.task(name, "helen.recheck", given)
         (check,) = world.hear(connection)
         assert (check.name, check.args) == ("disk", b'{"path":"/"}')
         world.say(connection, Result(check.message_id, "disk", GOOD))
@@ -164,18 +164,18 @@ def test_a_recheck_runs_the_definition_and_counts_as_scheduled():
 @pytest.mark.parametrize(
     ("method", "params", "code"),
     [
-        (b"helen.recheck", b'{"agent":"web-1","check":"unknown"}', b"404"),
-        (b"helen.recheck", b'{"agent":"nobody","check":"root-disk"}', b"404"),
-        (b"helen.recheck", b"[]", b"400"),
-        (b"helen.recheck", b"7", b"400"),
-        (b"helen.else", b"{}", b"404"),
+        ("helen.recheck", b'{"agent":"web-1","check":"unknown"}', b"404"),
+        ("helen.recheck", b'{"agent":"nobody","check":"root-disk"}', b"404"),
+        ("helen.recheck", b"[]", b"400"),
+        ("helen.recheck", b"7", b"400"),
+        ("helen.else", b"{}", b"404"),
     ],
 )
-def test_a_wrong_task_is_answered_so(method: bytes, params: bytes, code: bytes):
+def test_a_wrong_task_is_answered_so(method: str, params: bytes, code: bytes):
     world = HelenWorld()
     world.watch.plans[""] = [PLAN]
     world.agent()
-    world.turn(b"t", [b"task", b"task-9", b"1", method, params], door="network")
+    world.task(b"t", method, params)
     assert world.answers(b"t")[0][:2] == [b"error", code]
 
 
@@ -186,7 +186,7 @@ def forwards(world: HelenWorld) -> list[ForwardRequest]:
 
 
 def with_siblings(world: HelenWorld, *names: str) -> None:
-    world.do(lambda now, step: world.helen.learn_siblings(names, now, step))
+    world.do(lambda now, effects: world.helen.learn_replicas(names, now, effects))
 
 
 # Promise: AGENT-5
@@ -259,7 +259,7 @@ def test_a_recheck_elsewhere_is_asked_for_as_a_recheck():
     world = HelenWorld()
     with_siblings(world, "helen-2")
     params = b'{"agent":"far-1","check":"root-disk"}'
-    world.turn(b"t", [b"task", b"task-9", b"1", b"helen.recheck", params], door="network")
+    world.task(b"t", "helen.recheck", params)
     (ask,) = forwards(world)
     there = HelenWorld()
     there.watch.plans[""] = [PLAN]
@@ -375,7 +375,7 @@ def test_long_args_wait_with_who_asks_and_not_at_the_agents_door():
     body = {"agent": "web-1", "check": "load", "args": {"x": "y" * 900_000}}
     refused = [answer for number in range(10) for answer in world.request("helen.check", body, name=b"r%d" % number)]
     sent = [word for word in world.hear(connection) if isinstance(word, Check)]
-    assert len(sent) == MAX_ASKED_BYTES // 900_000
+    assert len(sent) == MAX_PENDING_BYTES // 900_000
     assert [answer[:2] for answer in refused] == [[b"error", b"429"]] * (10 - len(sent))
     for word in sent:
         world.say(connection, Result(word.message_id, "load", GOOD))
@@ -388,7 +388,7 @@ def test_somebody_who_names_all_agents_again_and_again_costs_no_memory():
     names = [f"web-{number}" for number in range(200)]
     for name in names:
         world.agent(name)
-    world.do(lambda now, step: world.helen.learn_siblings(["helen-2"], now, step))
+    world.do(lambda now, effects: world.helen.learn_replicas(["helen-2"], now, effects))
     for _ in range(20):
         world.request("helen.helen-1.has", {"agents": names, "from": "helen-2"})
     assert len([ask for ask in world.asks if ask.service == "helen.helen-2.release"]) == WINDOW

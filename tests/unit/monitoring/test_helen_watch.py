@@ -21,7 +21,7 @@ FULL = msgspec.json.encode({"state": "critical", "message": "full"})
 
 def configured() -> HelenWorld:
     world = HelenWorld(watch=Evaluation(StoredChecks()), token="secret")
-    world.turn(b"n", [b"config", msgspec.json.encode(PART)], door="network")
+    world.configure(msgspec.json.encode(PART))
     assert world.helen.config_error == ""
     return world
 
@@ -77,7 +77,7 @@ def test_a_recheck_ends_an_incident_and_a_check_by_hand_does_not():
     world.say(connection, Result(check.message_id, check.name, b'{"state":"ok"}'))
     assert world.kinds()[-1] == "check.answered"
     params = b'{"agent":"web-1","check":"root-disk"}'
-    world.turn(b"t", [b"task", b"task-9", b"1", b"helen.recheck", params], door="network")
+    world.task(b"t", "helen.recheck", params)
     (check,) = world.hear(connection)
     assert (check.name, check.args) == ("disk", b'{"path":"/"}')
     world.say(connection, Result(check.message_id, check.name, b'{"state":"ok"}'))

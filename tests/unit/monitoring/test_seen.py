@@ -120,9 +120,9 @@ def test_damaged_ranges_are_our_own_fault(ends: list[int]):
 
 
 def settle(spools: Spools, now: Now = NOW) -> list[object]:
-    step = Effects()
-    spools.settle(now, step)
-    return step.writes
+    effects = Effects()
+    spools.settle(now, effects)
+    return effects.writes
 
 
 def test_a_turn_writes_each_spool_that_it_changed_once():

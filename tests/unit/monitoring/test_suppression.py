@@ -100,7 +100,7 @@ def test_what_is_at_work_is_known_at_any_time_whichever_way_the_clock_goes(spans
     silences = [Silence(name=f"s{number}", ends=float(end)) for number, end in enumerate(ends)]
     book = CheckRules((), (), downtimes, silences)
     for wall in walls:
-        found = book.at_work(wall)
+        found = book.active_at(wall)
         assert [one for one, _ in found.downtimes] == [one for one in downtimes if one.starts <= wall < one.ends]
         assert [one for one, _ in found.silences] == [one for one in silences if not one.ends or wall < one.ends]
 
@@ -108,5 +108,5 @@ def test_what_is_at_work_is_known_at_any_time_whichever_way_the_clock_goes(spans
 def test_what_is_long_over_costs_nothing():
     downtimes = [Downtime(name=f"d{number}", starts=1.0, ends=2.0 + number) for number in range(100)]
     book = CheckRules((), (), downtimes)
-    assert book.at_work(1_000.0).downtimes == ()
-    assert book.at_work(2_000.0) is book.at_work(1_000_000.0)
+    assert book.active_at(1_000.0).downtimes == ()
+    assert book.active_at(2_000.0) is book.active_at(1_000_000.0)

@@ -15,10 +15,9 @@ from scale0.history.events.columns import EventMetric
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal, StoreError
 from scale0.kernel.limits import Limits
-from scale0.monitoring.helen.core.check_rules import MATCHES
-from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
+from scale0.monitoring.helen.core.check_rules import MAX_MATCHES_PER_TURN
+from scale0.monitoring.helen.core.evaluation import SLICE, Evaluation, StoredChecks
 from scale0.monitoring.helen.core.incidents import RECENT, SWEEP_LIMIT
-from scale0.monitoring.helen.core.reevaluation import SLICE
 from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS
 from scale0.storage.check_rows import CheckStateRow, DropCheckState, PutCheckState, ReadCheckStates, ReadIncidents
 from tests.unit.monitoring.test_state import Oracle
@@ -133,11 +132,11 @@ def test_thresholds_of_the_definition_count_in_the_event_and_in_the_state():
 # Promise: CHECK-10
 def test_rows_are_written_once_in_a_turn():
     world = World(checks=(DISK,))
-    step = Effects()
+    effects = Effects()
     for state in ("ok", "critical", "critical", "critical"):
-        world.take(step, state)
-    world.watch.settle(step)
-    written = [(one.agent, one.check) for one in step.writes if isinstance(one, PutCheckState)]
+        world.take(effects, state)
+    world.watch.settle(effects)
+    written = [(one.agent, one.check) for one in effects.writes if isinstance(one, PutCheckState)]
     assert written == [("web-1", "disk"), ("web-1", "")]
     again = Effects()
     world.watch.settle(again)
@@ -207,10 +206,10 @@ def test_an_agent_that_is_forgotten_leaves_nothing():
     world = World(checks=(DISK,), downtimes=(Downtime(name="d", starts=START - 9, ends=START + 99),))
     for _ in range(2):
         world.result("critical")
-    step = Effects()
-    world.watch.forget("web-1", world.now, step)
-    world.watch.forget("web-2", world.now, step)
-    world.finish(step)
+    effects = Effects()
+    world.watch.forget("web-1", world.now, effects)
+    world.watch.forget("web-2", world.now, effects)
+    world.finish(effects)
     assert [event["data"]["reason"] for event in world.kinds("incident.closed")] == ["removed"]
     assert len(world.kinds("downtime.ended")) == 1
     kept = world.store.read(ReadCheckStates("", "", 99))
@@ -302,9 +301,9 @@ def all_incidents(world: World, **query: Any) -> list[str]:
     found: list[str] = []
     while True:
         page: dict[str, Any] = {}
-        step = Effects()
-        world.watch.find_incidents(query, lambda found, now, out, page=page: page.update(found), step)  # type: ignore[misc]
-        world.finish(step)
+        effects = Effects()
+        world.watch.find_incidents(query, lambda found, now, out, page=page: page.update(found), effects)  # type: ignore[misc]
+        world.finish(effects)
         found += [item["id"] for item in page["items"]]
         if page["next"] is None:
             return found
@@ -366,7 +365,7 @@ def test_a_damaged_row_stops_the_start_and_says_which():
 def test_events_are_what_the_whole_list_of_results_says(results):
     """Whatever comes, with restarts between: changes and incidents are those of an oracle that keeps everything."""
     world = World(checks=(DISK,))
-    rule = world.watch._book.definitions["disk"].flap_rule
+    rule = world.watch._rules.definitions["disk"].flap_rule
     oracle = Oracle(rule)
     for state, restart in results:
         oracle.results.append((state, 2))
@@ -397,11 +396,11 @@ def test_where_there_are_thousands_of_definitions_fewer_agents_are_looked_at_in_
     many = tuple(CheckDefinition(name=f"c{number}", agents=("nobody",)) for number in range(1_000))
     for number in range(200):
         world.result("ok", agent=f"web-{number}")
-    step = Effects()
-    world.watch.configure(ClientConfig(checks=many), world.now, step)
-    assert world.watch.slice == MATCHES // 1_000
-    world.watch.tick(world.now, step)
-    assert sum(isinstance(write, DropCheckState) for write in step.writes) == world.watch.slice
+    effects = Effects()
+    world.watch.configure(ClientConfig(checks=many), world.now, effects)
+    assert world.watch.slice == MAX_MATCHES_PER_TURN // 1_000
+    world.watch.tick(world.now, effects)
+    assert sum(isinstance(write, DropCheckState) for write in effects.writes) == world.watch.slice
 
 
 # Promise: AGENT-14

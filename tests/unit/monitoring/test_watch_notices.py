@@ -9,8 +9,14 @@ import pytest
 
 from scale0.config import CheckDefinition, Downtime, Flapping, Reaction, Silence
 from scale0.kernel.effects import Effects, StoreQuery
-from scale0.monitoring.helen.core.monitored_agent import BOOK_ROW
-from scale0.monitoring.helen.core.notifications import GIVE_UP_SECONDS, MAX_NOTICES, MAX_SUBMITS, Notification, Outbox
+from scale0.monitoring.helen.core.monitored_agent import CONFIG_ROW
+from scale0.monitoring.helen.core.notifications import (
+    GIVE_UP_SECONDS,
+    MAX_NOTIFICATIONS,
+    MAX_SUBMITS,
+    Notification,
+    Outbox,
+)
 from scale0.storage.check_rows import PutCheckState, PutNotice, ReadNotices
 from tests.unit.monitoring.watch_world import START, World
 
@@ -70,12 +76,12 @@ def test_a_handler_hears_only_its_states_and_no_recovery_of_what_it_never_heard(
 # Promise: CHECK-12
 def test_nothing_is_submitted_before_it_is_stored():
     world = World(checks=(DISK,), handlers=(PAGER,))
-    step = Effects()
-    world.take(step, "critical")
-    world.watch.settle(step)
-    assert [type(ask) for ask in step.asks] == [StoreQuery]
-    assert any(isinstance(write, PutNotice) for write in step.writes)
-    world.finish(step)
+    effects = Effects()
+    world.take(effects, "critical")
+    world.watch.settle(effects)
+    assert [type(ask) for ask in effects.asks] == [StoreQuery]
+    assert any(isinstance(write, PutNotice) for write in effects.writes)
+    world.finish(effects)
     assert world.told() == [("pager", "critical")]
 
 
@@ -222,12 +228,12 @@ def test_given_params_are_a_tasks_params_and_checking_again_may_be_off():
 # Promise: CHECK-15
 def test_a_crash_between_the_task_and_its_recheck_loses_neither():
     world = World(checks=(CheckDefinition(name="disk", max_attempts=1, handlers=("heal",)),), handlers=(HEAL,))
-    step = Effects()
-    world.take(step, "critical")
-    world.watch.settle(step)
-    world.store.commit(step.writes)
+    effects = Effects()
+    world.take(effects, "critical")
+    world.watch.settle(effects)
+    world.store.commit(effects.writes)
     later = Effects()
-    step.asks[0].then((), world.now, later)
+    effects.asks[0].then((), world.now, later)
     (submit,) = later.asks
     world.tasks.append(submit)
     last = Effects()
@@ -282,20 +288,20 @@ def test_a_handler_that_is_gone_takes_its_notices_with_it():
 
 
 def notice(number: int) -> Notification:
-    return Notification(id=f"n-{number}", handler="pager", agent="a", check="c", state="critical", made=START)
+    return Notification(id=f"n-{number}", handler="pager", agent="a", check="c", state="critical", created=START)
 
 
 # Promise: CHECK-13
 def test_the_outbox_is_bounded_and_so_is_what_it_asks_at_once():
-    outbox, world, step = Outbox(()), World(), Effects()
+    outbox, world, effects = Outbox(()), World(), Effects()
     outbox.configure({"pager": Reaction(name="pager", type="webhook", url="http://h/", limit=10**9)})
-    for number in range(MAX_NOTICES + 5):
-        outbox.put(notice(number), world.now, step)
-    assert (len(outbox), outbox.dropped) == (MAX_NOTICES, 5)
-    outbox.put(notice(0), world.now, step)
+    for number in range(MAX_NOTIFICATIONS + 5):
+        outbox.put(notice(number), world.now, effects)
+    assert (len(outbox), outbox.dropped) == (MAX_NOTIFICATIONS, 5)
+    outbox.put(notice(0), world.now, effects)
     assert outbox.dropped == 5
-    outbox.settle(step)
-    (question,) = step.asks
+    outbox.settle(effects)
+    (question,) = effects.asks
     later = Effects()
     question.then((), world.now, later)
     assert len(later.asks) == MAX_SUBMITS
@@ -303,7 +309,7 @@ def test_the_outbox_is_bounded_and_so_is_what_it_asks_at_once():
     out = Effects()
     for ask in done:
         ask.then("t-1", world.now, out)
-    assert len(outbox) == MAX_NOTICES - MAX_SUBMITS
+    assert len(outbox) == MAX_NOTIFICATIONS - MAX_SUBMITS
     assert outbox.sent == MAX_SUBMITS
 
 
@@ -313,7 +319,7 @@ def test_notices_wait_while_nobody_says_which_handlers_there_are():
     world.queue_is_up = False
     world.result("critical")
     # Another version wrote the configuration: this one cannot read it, and is told again later.
-    world.store.commit([PutCheckState("", BOOK_ROW, b'{"checks":[{"name":"disk","of_a_later_version":1}]}')])
+    world.store.commit([PutCheckState("", CONFIG_ROW, b'{"checks":[{"name":"disk","of_a_later_version":1}]}')])
     world.queue_is_up = True
     world.restart()
     world.wait(5.0)

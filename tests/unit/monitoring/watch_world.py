@@ -56,19 +56,19 @@ class World:
     ) -> None:
         """A turn in which the configuration comes."""
         part = ClientConfig(checks=checks, handlers=handlers, downtimes=downtimes, silences=silences)
-        step = Effects()
-        self.watch.configure(part, self.now, step)
-        self.finish(step)
+        effects = Effects()
+        self.watch.configure(part, self.now, effects)
+        self.finish(effects)
 
     def result(self, state: str, agent: str = "web-1", check: str = "disk", **more: Any) -> None:
         """A turn with one result."""
-        step = Effects()
-        self.take(step, state, agent, check, **more)
-        self.finish(step)
+        effects = Effects()
+        self.take(effects, state, agent, check, **more)
+        self.finish(effects)
 
     def take(
         self,
-        step: Effects,
+        effects: Effects,
         state: str,
         agent: str = "web-1",
         check: str = "disk",
@@ -82,38 +82,38 @@ class World:
         labels = self.labels.setdefault(agent, {})
         finding = CheckFinding(state, message, metrics, None, seconds)  # type: ignore[arg-type]
         answered = IncomingResult(check, finding, "s:1", self.wall - age, scheduled)
-        self.watch.take(agent, labels, answered, self.now, step)
+        self.watch.process_result(agent, labels, answered, self.now, effects)
 
-    def finish(self, step: Effects) -> None:
+    def finish(self, effects: Effects) -> None:
         """The end of a turn as the runner does it: tick if it is time, settle, commit, and what was asked for."""
         due = self.watch.deadline()
         if due is not None and due <= self.mono:
-            self.watch.tick(self.now, step)
-        self.watch.settle(step)
-        row = self.journal.append(step.events, self.now)
+            self.watch.tick(self.now, effects)
+        self.watch.settle(effects)
+        row = self.journal.append(effects.events, self.now)
         if row is not None:
             self.events += read(row.body)
-        self.store.commit([*step.writes, *([] if row is None else [row])])
+        self.store.commit([*effects.writes, *([] if row is None else [row])])
         later = Effects()
-        for ask in step.asks:
+        for ask in effects.asks:
             self._answer(ask, later)
-        if step.asks:
+        if effects.asks:
             self.finish(later)
 
-    def _answer(self, ask: Any, step: Effects) -> None:
+    def _answer(self, ask: Any, effects: Effects) -> None:
         if isinstance(ask, StoreQuery):
-            ask.then(self.store.read(ask.ask), self.now, step)
+            ask.then(self.store.read(ask.ask), self.now, effects)
             return
         assert isinstance(ask, SubmitNotification)
         self.submits.append(ask)
         if not self.queue_is_up:
-            self.watch.answer(ask, Refusal(503, "not now"), self.now, step)
+            self.watch.answer(ask, Refusal(503, "not now"), self.now, effects)
             return
         keys = [task.options["key"] for task in self.tasks]
         if ask.options["key"] not in keys:
             self.tasks.append(ask)
             keys.append(ask.options["key"])
-        self.watch.answer(ask, f"t-{keys.index(ask.options['key'])}", self.now, step)
+        self.watch.answer(ask, f"t-{keys.index(ask.options['key'])}", self.now, effects)
 
     def wait(self, seconds: float, wall: float | None = None) -> None:
         """Time passes; Watch wakes up whenever it wants to."""

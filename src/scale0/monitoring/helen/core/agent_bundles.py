@@ -1,140 +1,240 @@
-"""What one Helen has of an agent, given away whole and taken in whole.
+"""Agent bundles: what one Helen hands to another when an agent moves, and the messages that carry it.
 
-Lives here: `AgentBundles`: making a bundle of an agent, joining one to what is known, and the bundles that went. Never
-here: asking, or answering, another Helen (`helen_handover`). Invariants: what is given away is kept until somebody says
-that it arrived, and is ours again if nobody does; a bundle counts once, and not at all where what was made of it is
-known.
+A bundle is validated as a whole before it is used: if any part of it is invalid, nothing of it counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from typing import Annotated, Any, Final
 
-from scale0.history.events.checks import AgentMoved
+import msgspec
+
+from scale0.config.monitoring import MAX_WALL
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.monitoring.helen.core.agents import Agent
-from scale0.monitoring.helen.core.migrated_agents import (
-    KEPT_SECONDS,
-    RETURN_SECONDS,
-    AgentBundle,
-    MigratedAgent,
-    MigratedAgents,
-    OpenedBundle,
-    bundle_of,
-    open_bundle,
+from scale0.monitoring.helen.core import check_state as states
+from scale0.monitoring.helen.core import deduplication
+from scale0.monitoring.helen.core import incidents as incident_rows
+from scale0.monitoring.helen.core.agents import (
+    MAX_MERGED,
+    MAX_MERGED_CHARS,
+    Agent,
+    StoredAgent,
+    is_check_name,
+    read_stored_agent,
 )
-from scale0.monitoring.helen.core.schedules import Schedules
-from scale0.monitoring.helen.core.state import HelenState
+from scale0.monitoring.helen.core.check_state import CheckState
+from scale0.monitoring.helen.core.deduplication import MAX_SPOOLS, HandedSpool, SeenReports, is_spool
+from scale0.monitoring.helen.core.incidents import MAX_CLOSED, UP, Closed, Incident, Incidents, Key
+from scale0.monitoring.helen.core.monitored_agent import Covered, MonitoredAgent, read_own
+from scale0.storage.check_rows import DropCheckState
 
-Received = tuple[str, AgentBundle]
-"""From whom, and what."""
+PAGE: Final = 500
+"""Agents in one question whether they are elsewhere."""
+Name = Annotated[str, msgspec.Meta(max_length=255)]
+MAX_STATES: Final = 10_000
+"""Checks of one agent."""
+MAX_DOWNTIMES: Final = 10_000
+"""Downtimes that one agent is in, counted for each check."""
+SHORT_MESSAGE_CHARS: Final = 200
+"""Of a state's message where all of them together are too long to travel."""
+MAX_BUNDLE_BYTES: Final = 2 * 1024 * 1024
+"""Of rows in one bundle: it must fit into a message. A longer one travels without its messages."""
 
 
-class AgentBundles:
-    """Gives away, takes in, and remembers what it gave."""
+class EvaluationBundle(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows, as one Helen keeps them: unread by whoever only passes them on."""
 
-    __slots__ = ("_doubted", "_number", "_schedules", "_state", "moved")
+    own: bytes = b""
+    """The agent's own row: labels, and the downtimes that were recorded as begun."""
+    states: dict[str, bytes] = {}
+    incidents: list[bytes] = []
+    closed: list[Closed] = []
+    """Incidents whose end was recorded: should an older copy be about, it is over there, too."""
 
-    def __init__(self, state: HelenState, schedules: Schedules) -> None:
-        self._state = state
-        self._schedules = schedules
-        self._number = 0
-        self._doubted: dict[str, Agent] = {}
-        """Agents that were pushed out by a connection elsewhere: perhaps they are on two machines."""
-        self.moved = MigratedAgents()
+    @property
+    def size(self) -> int:
+        """Bytes of all rows."""
+        return len(self.own) + sum(map(len, self.states.values())) + sum(map(len, self.incidents))
 
-    def start(self, moved: dict[str, bytes], now: Now) -> None:
-        """What the store remembers of those who went."""
-        for identity in self.moved.load(moved):
-            self._watch_over(identity, now)
+    def shorten(self) -> EvaluationBundle:
+        """The same without long messages: a state without its words is better than none."""
+        short: dict[str, bytes] = {}
+        for check, body in self.states.items():
+            state = states.from_row(body)
+            state.message = state.message[:SHORT_MESSAGE_CHARS]
+            short[check] = states.to_row(state)
+        return EvaluationBundle(own=self.own, states=short, incidents=self.incidents, closed=self.closed)
 
-    def give(self, identity: str, to: str, now: Now, step: Effects) -> AgentBundle | None:
-        """An agent is another Helen's from here on: all that is known of it, or what she was given before."""
-        state = self._state
-        agent = state.agents.get(identity)
-        if agent is None:
-            moved = self.moved.get(identity)
-            return None if moved is None else moved.bundle
-        self.take_all(identity, (), now, step)
-        state.agents.release(agent)
-        watch, spools = state.watch.hand_over(identity, now, step), state.spools.hand_over(identity, now)
-        if not agent.protocol and watch is None and not spools:
-            return None
-        id_ = f"{state.settings.identity}@{round(now.wall * 1_000_000)}.{self._number}"
-        self._number += 1
-        bundle = bundle_of(agent, id_, spools, watch)
-        self.moved.put(identity, MigratedAgent(to, now.wall, bundle), step)
-        self._watch_over(identity, now)
-        state.count("handovers_given")
-        return bundle
 
-    def doubt(self, agent: Agent, to: str, now: Now, step: Effects) -> None:
-        """An agent that is connected here came to another Helen: if that happens again and again, there are two."""
-        if agent.take_over(to, now, step):
-            self._state.count("agents_doubled")
-        self._doubted[agent.identity] = agent
+class OpenedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """The same, read and believed."""
 
-    def take_all(self, identity: str, received: Sequence[Received], now: Now, step: Effects) -> bool:
-        """Take in what others had, and what went from here itself; True: something of it was new."""
-        own = self.moved.pop(identity)
-        if own is not None:
-            received = [*received, (self._state.settings.identity, own.bundle)]
-        opened: list[tuple[str, OpenedBundle]] = []
-        for name, bundle in received:
-            try:
-                opened.append((name, open_bundle(bundle, identity)))
-            except ValueError:
-                self._state.count("handovers_not_understood")
-        # What somebody has gone on from is older than what she made of it; of the rest the newest counts first, so that
-        # an older one can open nothing that is over.
-        passed = {id_ for _, each in opened for id_ in each.kept.merged}
-        opened.sort(key=lambda item: item[1].newest, reverse=True)
-        # A list, not any(): each of them counts.
-        new = [self._take(identity, each, name, now, step) for name, each in opened if each.id not in passed]
-        agent = self._state.agents.get(identity)
-        if agent is not None and (new or own is not None):
-            agent.inherit(self._doubted.pop(identity, None))
-            self._state.agents.change(agent)
-        return any(new) or own is not None
+    downtimes: dict[Covered, float]
+    states: dict[str, CheckState]
+    incidents: dict[str, Incident]
+    closed: list[Closed]
 
-    def _take(self, identity: str, opened: OpenedBundle, name: str, now: Now, step: Effects) -> bool:
-        """Join what a Helen had of an agent to what is known here."""
-        state = self._state
-        agent = state.agents.enter(identity)
-        if agent is None or opened.id in agent.merged:
-            return False
-        labels = agent.labels
-        agent.absorb(opened.kept, opened.id, now)
-        state.spools.take_over(identity, opened.spools, now)
-        state.watch.take_over(identity, agent.labels, opened.watch, now, step)
-        if name != state.settings.identity:
-            state.count("handovers_taken")
-            step.record(AgentMoved(identity, name, len(opened.watch.states), len(opened.watch.incidents)))
-        if agent.line is not None and agent.labels != labels:
-            self._schedules.push(agent.line, now, step)
-        return True
 
-    def _watch_over(self, identity: str, now: Now) -> None:
-        self._state.timers.add((self._look_after, identity), now.mono + RETURN_SECONDS)
+def open_evaluation(carried: EvaluationBundle, agent: str) -> OpenedEvaluation:
+    """What another Helen sent. ValueError or MsgspecError: something of it cannot be true, and so nothing counts."""
+    downtimes = read_own(carried.own).downtimes if carried.own else []
+    if len(carried.states) > MAX_STATES or len(carried.incidents) > MAX_STATES or len(downtimes) > MAX_DOWNTIMES:
+        raise ValueError("an agent has not so many checks")
+    if not all(is_check_name(check) for check in carried.states):
+        raise ValueError("that is no name of a check")
+    if not all(math.isfinite(ends) for _, _, ends in downtimes):
+        raise ValueError("a downtime without an end")
+    if len(carried.closed) > MAX_CLOSED or not all(
+        id_.startswith(f"{agent}/") and 0.0 <= at <= MAX_WALL for id_, at in carried.closed
+    ):
+        raise ValueError("these are no incidents of this agent")
+    found = [incident_rows.read_foreign(body, agent) for body in carried.incidents]
+    return OpenedEvaluation(
+        downtimes={(name, check): ends for name, check, ends in downtimes},
+        states={check: states.read_foreign(body) for check, body in carried.states.items()},
+        incidents={incident.check: incident for incident in found if incident.check in carried.states},
+        closed=carried.closed,
+    )
 
-    def _look_after(self, identity: str, now: Now, step: Effects) -> None:
-        """Did somebody say that it arrived? Then it is forgotten in its time; if not, it is ours."""
-        moved = self.moved.get(identity)
-        age_seconds = 0.0 if moved is None else max(0.0, now.wall - moved.at)
-        if moved is None:
-            self._doubted.pop(identity, None)
-        elif moved.confirmed and age_seconds >= KEPT_SECONDS:
-            self.moved.drop(identity, step)
-            self._doubted.pop(identity, None)
-        elif not moved.confirmed and age_seconds >= RETURN_SECONDS:
-            self._state.count("handovers_returned")
-            self.take_all(identity, (), now, step)
-        else:
-            self._watch_over(identity, now)
 
-    def forget(self, identity: str, step: Effects) -> bool:
-        """An agent is no more; True: something was kept of it."""
-        kept = self.moved.get(identity) is not None
-        self.moved.drop(identity, step)
-        return kept
+def export_evaluation(monitored: MonitoredAgent, incidents: Incidents, now: Now, effects: Effects) -> EvaluationBundle:
+    """Everything of an agent, as rows; the store forgets it with this turn."""
+    carried = EvaluationBundle(
+        own=monitored.put().body,
+        states={check: states.to_row(state) for check, state in monitored.states.items()},
+        incidents=[
+            body
+            for check in monitored.states
+            if (body := incidents.hand_over((monitored.agent, check), now, effects)) is not None
+        ],
+        closed=incidents.closed_of(monitored.agent),
+    )
+    for check in ("", *monitored.states):
+        effects.write(DropCheckState(monitored.agent, check))
+    return carried
+
+
+def import_evaluation(
+    monitored: MonitoredAgent, unpacked: OpenedEvaluation, incidents: Incidents, now: Now, effects: Effects
+) -> list[Key]:
+    """Join it to what is known here; the checks that changed."""
+    for one, ends in unpacked.downtimes.items():
+        monitored.downtimes.setdefault(one, ends)
+    for closed in unpacked.closed:
+        incidents.learn_closed(closed, effects)
+    monitored.closed = list(dict.fromkeys((*monitored.closed, *unpacked.closed)))[-MAX_CLOSED:]
+    for check, theirs in unpacked.states.items():
+        theirs.at, theirs.since = min(theirs.at, now.wall), min(theirs.since, now.wall)
+        ours = monitored.states.get(check)
+        monitored.states[check] = state = theirs if ours is None else states.join_states(ours, theirs)
+        incident = unpacked.incidents.get(check)
+        if incident is not None:
+            incidents.take_over(incident, effects)
+        key = (monitored.agent, check)
+        if state.hard and not state.down:
+            # One of the two saw it come up; where neither has an incident, nothing happens.
+            incidents.close(key, state.since, UP, effects)
+        elif state.down and incidents.find(key) is None:
+            # It came up and went down again while they were apart.
+            at = now.wall if incidents.is_over(key, state.at) else state.at
+            incidents.open(key, state.state, state.message, at, (), effects)
+    return [(monitored.agent, check) for check in unpacked.states]
+
+
+class AgentBundle(msgspec.Struct, frozen=True, kw_only=True, rename={"evaluation": "watch"}):
+    """One agent, as one Helen hands it to another."""
+
+    id: str
+    """Of this handover: it counts once."""
+    agent: bytes
+    """The body of its row."""
+    spools: list[HandedSpool] = []
+    evaluation: EvaluationBundle = EvaluationBundle()
+
+
+class OpenedBundle(msgspec.Struct, frozen=True, kw_only=True):
+    """The same, read and believed."""
+
+    id: str
+    stored: StoredAgent
+    spools: list[tuple[str, SeenReports, int]]
+    evaluation: OpenedEvaluation
+
+    @property
+    def newest(self) -> float:
+        """When its last result was."""
+        return max((state.at for state in self.evaluation.states.values()), default=0.0)
+
+
+def open_bundle(bundle: AgentBundle, identity: str) -> OpenedBundle:
+    """What another Helen sent. ValueError: something of it cannot be true, and so nothing counts."""
+    try:
+        stored = read_stored_agent(bundle.agent)
+        ids = (bundle.id, *stored.merged)
+        if len(ids) > MAX_MERGED + 1 or not all(0 < len(each) <= MAX_MERGED_CHARS for each in ids):
+            raise ValueError("that is no id of a handover")
+        if len(bundle.spools) > MAX_SPOOLS or not all(is_spool(name) for name, _, _ in bundle.spools):
+            raise ValueError("these are no spools")
+        spools = [(name, deduplication.read_foreign(seen), heard_us) for name, seen, heard_us in bundle.spools]
+        return OpenedBundle(
+            id=bundle.id, stored=stored, spools=spools, evaluation=open_evaluation(bundle.evaluation, identity)
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise ValueError(f"this is no agent as we know it: {error}") from None
+
+
+def bundle_of(agent: Agent, id_: str, spools: list[HandedSpool], evaluation: EvaluationBundle | None) -> AgentBundle:
+    """All that belongs to an agent, short enough to travel."""
+    carried = evaluation or EvaluationBundle()
+    if carried.size > MAX_BUNDLE_BYTES:
+        carried = carried.shorten()
+    return AgentBundle(id=id_, agent=agent.row().body, spools=spools, evaluation=carried)
+
+
+class ReleaseBody(msgspec.Struct, frozen=True):
+    """Of `helen.<identity>.release`: let go of an agent, it is here."""
+
+    agent: Name
+    to: Name
+    merged: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_MERGED)] = ()
+    """The last handovers by which it came there: one of ours among them has arrived."""
+
+
+class HasBody(msgspec.Struct, frozen=True, rename={"sender": "from"}):
+    """Of `helen.<identity>.has`: which of these are connected to you?"""
+
+    agents: Annotated[list[Name], msgspec.Meta(max_length=2 * PAGE)]
+    sender: Name = ""
+    """Who has something of theirs to hand over; blank: nobody, it is only a question."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The answer to `has`: these are here."""
+
+    held: list[str] = []
+
+
+class Released(msgspec.Struct, frozen=True):
+    """The answer to `release`: all that is known of the agent; None: nothing is."""
+
+    rows: AgentBundle | None = None
+
+
+to_json: Final = msgspec.json.Encoder().encode
+decode_released: Final = msgspec.json.Decoder(Released).decode
+_decode_held: Final = msgspec.json.Decoder(Held).decode
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading an answer may raise."""
+
+
+def held_of(value: Any) -> list[str]:
+    """Whom she says that she has; nobody, if she did not answer or is not understood."""
+    if not isinstance(value, bytes):
+        return []
+    try:
+        return _decode_held(value).held
+    except UNREADABLE:
+        return []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
+from scale0.monitoring.helen.core.socket_events import AGENTS, ConnectionOpened
 from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.messages import (
     MAX_INT,
@@ -30,27 +31,21 @@ if TYPE_CHECKING:
     from scale0.monitoring.helen.core.agents import Agent
     from scale0.monitoring.helen.core.pending_requests import PendingRequest
 
-AGENTS: Final = "agents"
-"""The door that agents come through."""
-
-ORDERLY: Final = b"it closed the connection"
-"""The reason of `gone` when the other end said that it goes; with any other reason the connection was lost."""
-
-GREETING: Final = "greeting"
+AWAITING_HELLO: Final = "greeting"
 """Nothing was said yet."""
 SIGNING: Final = "signing"
 """It asked for a certificate."""
-HOLDING: Final = "held back"
+JOINING: Final = "held back"
 """Its hello was good, and other Helens are asked what they know of it."""
-TALKING: Final = "talking"
+ACTIVE: Final = "talking"
 """It is an agent that was taken in."""
 RELOADING: Final = "reloading"
 """It is too old, and was told to begin again."""
 ENDED: Final = "ended"
 
-MAX_ASKED: Final = 1_000
+MAX_PENDING_CHECKS: Final = 1_000
 """Checks on one connection without an answer; an agent runs them side by side and in a queue of its own."""
-MAX_ASKED_BYTES: Final = 2 * 1024 * 1024
+MAX_PENDING_BYTES: Final = 2 * 1024 * 1024
 """Of their args: an agent that has not read so much gets no more, or the door would take it for one that never reads.
 """
 MAX_GIVEN_UP: Final = 100
@@ -82,39 +77,46 @@ class AgentConnection:
     """A connection. It is also the peer that the runner sends to."""
 
     __slots__ = (
-        *("_next_id", "address", "agent", "asked", "asked_bytes", "bucket", "doubted", "given_up", "heard"),
+        *(
+            "_next_id",
+            "address",
+            "agent",
+            "pending",
+            "pending_bytes",
+            "bucket",
+            "suspected_at",
+            "given_up",
+            "last_seen",
+        ),
         *("identity", "issued", "parser", "protocol", "reports", "routing_id", "schedule", "sequence", "serial"),
         "stage",
     )
 
     door: Final = AGENTS
 
-    def __init__(
-        self, routing_id: bytes, identity: str | None, serial: str, issued: int, address: str, now: Now
-    ) -> None:
+    def __init__(self, routing_id: bytes, opened: ConnectionOpened, now: Now) -> None:
         self.routing_id = routing_id
-        self.identity = identity
-        """The name in its certificate; None: it showed none."""
-        self.serial = serial
-        self.issued = issued
-        """When its certificate was made, in seconds since the Unix epoch; 0: not known."""
-        self.address = address
+        self.identity = opened.name or None
+        """The name in its certificate; None: the client showed no certificate."""
+        self.serial = opened.serial
+        self.issued = opened.issued
+        self.address = opened.address
         self.parser = Parser(to_helen=True)
-        self.stage = GREETING
+        self.stage = AWAITING_HELLO
         self.protocol = 0
         self.reports = False
         """It is taken in and speaks version 2."""
         self.agent: Agent | None = None
-        self.heard = now.mono
-        self.doubted: float | None = None
+        self.last_seen = now.mono
+        self.suspected_at: float | None = None
         """When it was first found silent for too long: perhaps it was we who slept."""
         self.bucket = 0
         """Of its timer."""
         self.sequence = 0
         """Of its last report."""
-        self.asked: dict[int, PendingRequest] | None = None
+        self.pending: dict[int, PendingRequest] | None = None
         """Checks that it has not answered, those that nobody waits for included."""
-        self.asked_bytes = 0
+        self.pending_bytes = 0
         """Of their args."""
         self.given_up = 0
         """Checks in a row that were not answered in time."""
@@ -131,16 +133,16 @@ class AgentConnection:
         """One piece of bytes for all that a turn says to it."""
         return [[b"".join([part for message in messages for part in message])]]
 
-    def say(self, word: ToAgent, step: Effects) -> None:
+    def send(self, message: ToAgent, effects: Effects) -> None:
         """Send a word at the end of the turn. ValueError: it cannot be written."""
-        step.send(self, [encode(word)])
+        effects.send(self, [encode(message)])
 
-    def refuses(self, word: ToHelen) -> FaultReason:
+    def refuses(self, message: ToHelen) -> FaultReason:
         """Why this word may not come now; blank: it may."""
-        kind, stage = type(word), self.stage
-        if self.identity is None and (kind is not Enrol or stage is not GREETING):
+        kind, stage = type(message), self.stage
+        if self.identity is None and (kind is not Enrol or stage is not AWAITING_HELLO):
             return "without a certificate there is nothing but one enrol"
-        if stage is GREETING:
+        if stage is AWAITING_HELLO:
             return "" if kind is Hello or kind is Enrol else "nothing comes before hello"
         if stage is SIGNING:
             return "nothing follows enrol"
@@ -148,15 +150,15 @@ class AgentConnection:
             return "a second hello"
         if kind is Enrol:
             return "enrol comes in place of hello"
-        if stage is HOLDING:
+        if stage is JOINING:
             return "nothing comes before accepted"
-        if stage is TALKING and self.protocol < VERSION_2 and kind is not Result:
+        if stage is ACTIVE and self.protocol < VERSION_2 and kind is not Result:
             return f"{kind.__name__.lower()} is not of version {VERSION_1}"
         return ""
 
     def accept(self, agent: Agent, protocol: int) -> None:
         """Its hello was good."""
-        self.stage, self.agent = TALKING, agent
+        self.stage, self.agent = ACTIVE, agent
         self.protocol = min(protocol, VERSION_2)
         self.reports = self.protocol >= VERSION_2
 
@@ -174,34 +176,36 @@ class AgentConnection:
 
     def has_room(self, size: int) -> bool:
         """False: so many checks are not answered that it does not get another, with args of so many bytes."""
-        return not self.asked or (len(self.asked) < MAX_ASKED and self.asked_bytes + size <= MAX_ASKED_BYTES)
+        return not self.pending or (
+            len(self.pending) < MAX_PENDING_CHECKS and self.pending_bytes + size <= MAX_PENDING_BYTES
+        )
 
-    def expect(self, number: int, asked: PendingRequest) -> None:
+    def expect(self, number: int, pending: PendingRequest) -> None:
         """A check was sent under this number."""
-        if self.asked is None:
-            self.asked = {}
-        self.asked[number] = asked
-        self.asked_bytes += asked.size
+        if self.pending is None:
+            self.pending = {}
+        self.pending[number] = pending
+        self.pending_bytes += pending.size
 
-    def settle_result(self, word: Result) -> PendingRequest | FaultReason:
+    def settle_result(self, message: Result) -> PendingRequest | FaultReason:
         """What this result answers, once; or why it answers nothing."""
-        asked = None if self.asked is None else self.asked.pop(word.message_id, None)
-        if asked is not None:
+        pending = None if self.pending is None else self.pending.pop(message.message_id, None)
+        if pending is not None:
             self.given_up = 0
-            self.asked_bytes -= asked.size
-            return asked
-        if 0 < word.message_id < self._next_id:
-            return f"message id {word.message_id} is not open: a check is answered once"
-        return f"message id {word.message_id} was never issued here"
+            self.pending_bytes -= pending.size
+            return pending
+        if 0 < message.message_id < self._next_id:
+            return f"message id {message.message_id} is not open: a check is answered once"
+        return f"message id {message.message_id} was never issued here"
 
     def give_up(self) -> FaultReason:
         """Whoever asked waits no more for one of its answers, and gave it time enough."""
         self.given_up += 1
         return f"{self.given_up} checks were not answered in time" if self.given_up >= MAX_GIVEN_UP else ""
 
-    def count_report(self, word: Report) -> FaultReason:
+    def count_report(self, message: Report) -> FaultReason:
         """Take the number of a report: an ack speaks of all up to it, so it must grow."""
-        if word.sequence <= self.sequence:
-            return f"report {word.sequence} comes after {self.sequence}"
-        self.sequence = word.sequence
+        if message.sequence <= self.sequence:
+            return f"report {message.sequence} comes after {self.sequence}"
+        self.sequence = message.sequence
         return ""

@@ -60,12 +60,12 @@ DOUBLED: Final = "doubled"
 """Connected, and its certificate is on another machine as well."""
 
 
-class StoredAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StoredAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"described_at": "told_at"}):
     """The body of an agent's row; keys that a later version adds are ignored."""
 
     labels: dict[str, str] = {}
     checks: tuple[str, ...] = ()
-    told_at: float = 0.0
+    described_at: float = 0.0
     protocol: int = 0
     software: str = ""
     left: float | None = None
@@ -77,7 +77,7 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 _to_json: Final = msgspec.json.Encoder().encode
-read_kept: Final = msgspec.json.Decoder(StoredAgent).decode
+read_stored_agent: Final = msgspec.json.Decoder(StoredAgent).decode
 """The body of an agent's row, read."""
 
 
@@ -85,16 +85,26 @@ class Agent:
     """One identity. `line` is its connection; None: it is away."""
 
     __slots__ = (
-        *("_takeovers", "checks", "doubled_at", "elsewhere_until", "identity", "issued", "labels", "left", "line"),
-        *("merged", "protocol", "reloaded", "revoked", "serial", "since", "software", "told_at"),
+        *(
+            "_takeovers",
+            "checks",
+            "doubled_at",
+            "elsewhere_until",
+            "identity",
+            "issued",
+            "labels",
+            "left",
+            "connection",
+        ),
+        *("merged", "protocol", "reloaded", "revoked", "serial", "since", "software", "described_at"),
     )
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
-        self.line: AgentConnection | None = None
+        self.connection: AgentConnection | None = None
         self.labels: dict[str, str] = {}
         self.checks: tuple[str, ...] = ()
-        self.told_at = 0.0
+        self.described_at = 0.0
         """When it spoke of itself last, by the wall clock."""
         self.protocol = 0
         self.software = ""
@@ -118,24 +128,24 @@ class Agent:
 
     def describe(self, labels: dict[str, str], checks: Iterable[str], at: float, now: Now) -> bool:
         """What it says of itself; False: it says nothing new, or said it before what is known."""
-        if at < self.told_at <= now.wall:  # what was told in the future was told by a clock that has stepped back
+        if at < self.described_at <= now.wall:  # what was told in the future was told by a clock that has stepped back
             return False
-        kept = {
+        stored = {
             sys.intern(name): value
             for name, value in labels.items()
             if 0 < len(name) <= MAX_LABEL_CHARS and len(value) <= MAX_LABEL_CHARS
         }
-        if len(kept) > MAX_LABELS:
-            kept = dict(heapq.nsmallest(MAX_LABELS, kept.items()))
+        if len(stored) > MAX_LABELS:
+            stored = dict(heapq.nsmallest(MAX_LABELS, stored.items()))
         # Thousands of agents have the same names: one text each serves them all.
         names = _some({sys.intern(name) for name in checks if is_check_name(name)})
-        self.told_at = at
-        if kept == self.labels and tuple(names) == self.checks:
+        self.described_at = at
+        if stored == self.labels and tuple(names) == self.checks:
             return False
-        self.labels, self.checks = kept, tuple(names)
+        self.labels, self.checks = stored, tuple(names)
         return True
 
-    def take_over(self, address: str, now: Now, step: Effects) -> bool:
+    def take_over(self, address: str, now: Now, effects: Effects) -> bool:
         """It comes while it is still here; True: so often that two machines must have its certificate."""
         recent = self._takeovers
         if recent is None:
@@ -146,9 +156,9 @@ class Agent:
         if len(recent) <= TAKEOVERS:
             return False
         if not self.is_doubled(now):
-            old = () if self.line is None else (host_of(self.line.address),)
+            old = () if self.connection is None else (host_of(self.connection.address),)
             addresses = tuple(sorted({*(host for _, host in recent), *old}))
-            step.record(AgentDoubled(identity=self.identity, addresses=addresses))
+            effects.record(AgentDoubled(identity=self.identity, addresses=addresses))
             self.doubled_at = now.mono
         return True
 
@@ -161,23 +171,23 @@ class Agent:
         """It was noticed on two machines lately."""
         return self.doubled_at is not None and now.mono - self.doubled_at < TAKEOVER_SECONDS
 
-    def absorb(self, kept: StoredAgent, id_: str, now: Now) -> None:
+    def absorb(self, stored: StoredAgent, id_: str, now: Now) -> None:
         """What another Helen knew of it counts where it is newer."""
-        self.describe(kept.labels, kept.checks, min(kept.told_at, now.wall), now)
+        self.describe(stored.labels, stored.checks, min(stored.described_at, now.wall), now)
         if not self.protocol:
-            self.protocol, self.software = max(0, kept.protocol), kept.software[:MAX_SOFTWARE_CHARS]
-            self.serial, self.issued = kept.serial[:MAX_SERIAL_CHARS], kept.issued
-        if self.line is None and kept.left is not None:
-            self.left = min(max(kept.left, self.left or 0.0), now.wall)
-        known = dict.fromkeys((*kept.merged, *self.merged, id_))
+            self.protocol, self.software = max(0, stored.protocol), stored.software[:MAX_SOFTWARE_CHARS]
+            self.serial, self.issued = stored.serial[:MAX_SERIAL_CHARS], stored.issued
+        if self.connection is None and stored.left is not None:
+            self.left = min(max(stored.left, self.left or 0.0), now.wall)
+        known = dict.fromkeys((*stored.merged, *self.merged, id_))
         self.merged = tuple(known)[-MAX_MERGED:]
 
     def row(self) -> PutAgent:
         """As the store keeps it."""
-        kept = StoredAgent(
+        stored = StoredAgent(
             labels=self.labels,
             checks=self.checks,
-            told_at=self.told_at,
+            described_at=self.described_at,
             protocol=self.protocol,
             software=self.software,
             left=self.left,
@@ -185,18 +195,20 @@ class Agent:
             issued=self.issued,
             merged=self.merged,
         )
-        return PutAgent(self.identity, _to_json(kept))
+        return PutAgent(self.identity, _to_json(stored))
 
     @property
     def chars(self) -> int:
         """How much there is to show of it."""
-        said = sum(map(len, self.checks)) + sum(len(name) + len(value) for name, value in self.labels.items())
-        return ITEM_CHARS + said + len(self.software)
+        described_chars = sum(map(len, self.checks)) + sum(
+            len(name) + len(value) for name, value in self.labels.items()
+        )
+        return ITEM_CHARS + described_chars + len(self.software)
 
     def view(self, now: Now) -> dict[str, Any]:
         """For people and programs that ask who is there."""
-        line = self.line
-        state = AWAY if line is None else DOUBLED if self.is_doubled(now) else CONNECTED
+        connection = self.connection
+        state = AWAY if connection is None else DOUBLED if self.is_doubled(now) else CONNECTED
         out: dict[str, Any] = {
             "agent": self.identity,
             "state": state,
@@ -205,8 +217,12 @@ class Agent:
             "labels": self.labels,
             "checks": self.checks,
         }
-        if line is not None:
-            out |= {"since": self.since, "address": line.address, "silent_seconds": round(now.mono - line.heard, 3)}
+        if connection is not None:
+            out |= {
+                "since": self.since,
+                "address": connection.address,
+                "silent_seconds": round(now.mono - connection.last_seen, 3),
+            }
         elif self.left is not None:
             out["left"] = self.left
         return out
@@ -227,18 +243,18 @@ class Agents:
         moved: dict[str, bytes] = {}
         for row in rows:
             try:
-                kept = read_kept(row.body)
+                stored = read_stored_agent(row.body)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise StoreError(f"the row of agent {row.identity} is damaged: {error}") from error
-            if bytes(kept.moved):
-                moved[row.identity] = bytes(kept.moved)
+            if bytes(stored.moved):
+                moved[row.identity] = bytes(stored.moved)
                 continue
             agent = self.by_identity[row.identity] = Agent(row.identity)
-            agent.labels = {sys.intern(name): value for name, value in kept.labels.items()}
-            agent.checks = tuple(sys.intern(name) for name in kept.checks)
-            agent.told_at, agent.left = kept.told_at, kept.left
-            agent.protocol, agent.software = kept.protocol, kept.software
-            agent.serial, agent.issued, agent.merged = kept.serial, kept.issued, kept.merged
+            agent.labels = {sys.intern(name): value for name, value in stored.labels.items()}
+            agent.checks = tuple(sys.intern(name) for name in stored.checks)
+            agent.described_at, agent.left = stored.described_at, stored.left
+            agent.protocol, agent.software = stored.protocol, stored.software
+            agent.serial, agent.issued, agent.merged = stored.serial, stored.issued, stored.merged
         return moved
 
     def get(self, identity: str) -> Agent | None:
@@ -252,13 +268,13 @@ class Agents:
             agent = self.by_identity[identity] = Agent(identity)
         return agent
 
-    def connect(self, agent: Agent, line: AgentConnection, protocol: int, software: str, now: Now) -> None:
+    def connect(self, agent: Agent, connection: AgentConnection, protocol: int, software: str, now: Now) -> None:
         """It is here, on this connection; whoever had its place has left it already."""
         changed = agent.left is not None or (agent.protocol, agent.software) != (protocol, software)
-        changed = changed or (agent.serial, agent.issued) != (line.serial, line.issued)
+        changed = changed or (agent.serial, agent.issued) != (connection.serial, connection.issued)
         agent.protocol, agent.software = protocol, software
-        agent.serial, agent.issued, agent.revoked = line.serial, line.issued, False
-        agent.line, agent.since, agent.left = line, now.wall, None
+        agent.serial, agent.issued, agent.revoked = connection.serial, connection.issued, False
+        agent.connection, agent.since, agent.left = connection, now.wall, None
         agent.reloaded = None
         self.connected += 1
         if changed:
@@ -266,7 +282,7 @@ class Agents:
 
     def disconnect(self, agent: Agent, now: Now) -> None:
         """It is away."""
-        agent.line, agent.left = None, now.wall
+        agent.connection, agent.left = None, now.wall
         self.connected -= 1
         self._changed[agent] = None
 
@@ -274,22 +290,22 @@ class Agents:
         """Something of it that is kept has changed."""
         self._changed[agent] = None
 
-    def forget(self, agent: Agent, step: Effects) -> None:
+    def forget(self, agent: Agent, effects: Effects) -> None:
         """It is no more."""
         del self.by_identity[agent.identity]
         self._changed.pop(agent, None)
-        step.write(DropAgent(agent.identity))
+        effects.write(DropAgent(agent.identity))
 
     def release(self, agent: Agent) -> None:
         """Another Helen has it; its row is somebody else's business."""
         self.by_identity.pop(agent.identity, None)
         self._changed.pop(agent, None)
 
-    def settle(self, step: Effects) -> None:
+    def settle(self, effects: Effects) -> None:
         """The turn ends: write what it changed."""
         if self._changed:
             for agent in self._changed:
-                step.write(agent.row())
+                effects.write(agent.row())
             self._changed = {}
 
     def page(self, everyone: bool, after: str, limit: int, now: Now) -> dict[str, Any]:
@@ -297,7 +313,7 @@ class Agents:
         wanted = (
             identity
             for identity, agent in self.by_identity.items()
-            if identity > after and (everyone or agent.line is not None)
+            if identity > after and (everyone or agent.connection is not None)
         )
         names = heapq.nsmallest(limit + 1, wanted)
         items: list[dict[str, Any]] = []
@@ -313,14 +329,14 @@ class Agents:
 
 def _some(names: Iterable[str]) -> list[str]:
     """The first of them, as many as an agent may have."""
-    kept: list[str] = []
+    stored: list[str] = []
     left = MAX_ALL_NAMES_CHARS
     for name in sorted(names)[:MAX_CHECKS]:
         left -= len(name)
         if left < 0:
             break
-        kept.append(name)
-    return kept
+        stored.append(name)
+    return stored
 
 
 def is_check_name(name: str) -> bool:

@@ -23,7 +23,7 @@ from scale0.monitoring.checks.thresholds import Range, judge
 from scale0.monitoring.helen.core.flapping import FlapRule, rule_of
 from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, OK, SEVERITY, CheckFinding
 
-MATCHES: Final = 50_000
+MAX_MATCHES_PER_TURN: Final = 50_000
 """Definitions that are held against agents in one turn: others wait for it."""
 MAX_CACHED: Final = 10_000
 """Selections, and their schedules, that are kept ready."""
@@ -101,8 +101,8 @@ class CompiledCheck:
     """A check's definition, made ready."""
 
     __slots__ = (
-        *("alive", "depends_on", "flap_rule", "handlers", "interval", "limits", "max_attempts"),
-        *("name", "reach", "scheduled", "suppress_flapping", "timeout"),
+        *("alive", "depends_on", "flap_rule", "handlers", "interval", "thresholds", "max_attempts"),
+        *("name", "targets", "scheduled", "suppress_flapping", "timeout"),
     )
 
     def __init__(self, given: CheckDefinition) -> None:
@@ -115,8 +115,8 @@ class CompiledCheck:
         self.depends_on = tuple((text, *reference(text)) for text in given.depends_on)
         """Each as it is written, its agent (blank: the same one) and its check."""
         self.handlers = given.handlers
-        self.reach = TargetSelector(given.agents, (), given.labels)
-        self.limits = {
+        self.targets = TargetSelector(given.agents, (), given.labels)
+        self.thresholds = {
             name: MetricThreshold(_range(pair.get("warn")), _range(pair.get("crit")))
             for name, pair in given.thresholds.items()
         }
@@ -124,15 +124,19 @@ class CompiledCheck:
         self.alive = self.scheduled.check == ALIVE
         """Helen runs it, not the agent."""
 
+    def args_json(self) -> bytes:
+        """Its arguments, as the schedule has them."""
+        return _to_json(self.scheduled.args)
+
     def judge(self, finding: CheckFinding) -> tuple[str, str, tuple[EventMetric, ...]]:
         """State, message and metrics of a finding: the worst of what the agent says and what the limits say."""
-        if not self.limits:
+        if not self.thresholds:
             return finding.state, finding.message, finding.metrics
         state: str = finding.state
         why: list[str] = []
         metrics: list[EventMetric] = []
         for metric in finding.metrics:
-            limit = self.limits.get(metric.name)
+            limit = self.thresholds.get(metric.name)
             if limit is None:
                 metrics.append(metric)
                 continue
@@ -175,7 +179,7 @@ class CheckRules:
     """One configuration of monitoring."""
 
     __slots__ = (
-        *("_at_work", "_schedules", "_selections", "_since", "_until", "alive", "definitions", "downtimes", "handlers"),
+        *("_active", "_schedules", "_selections", "_since", "_until", "alive", "definitions", "downtimes", "handlers"),
         "silences",
     )
 
@@ -192,7 +196,7 @@ class CheckRules:
         self.handlers = {handler.name: handler for handler in handlers}
         self.downtimes = tuple((one, TargetSelector(one.agents, one.checks, one.labels)) for one in downtimes)
         self.silences = tuple((one, TargetSelector(one.agents, one.checks, one.labels)) for one in silences)
-        self._at_work = ActiveSuppressions((), ())
+        self._active = ActiveSuppressions((), ())
         self._since = self._until = 0.0
         """Between these wall times it is that."""
         self._schedules: dict[tuple[str, ...], bytes] = {}
@@ -204,24 +208,24 @@ class CheckRules:
         return CheckRules(part.checks, part.handlers, part.downtimes, part.silences)
 
     @property
-    def agents_at_once(self) -> int:
+    def agents_per_turn(self) -> int:
         """How many agents `select` may choose for in one turn: where there are thousands of definitions, fewer."""
-        return max(1, MATCHES // max(1, len(self.definitions) + len(self.downtimes) + len(self.silences)))
+        return max(1, MAX_MATCHES_PER_TURN // max(1, len(self.definitions) + len(self.downtimes) + len(self.silences)))
 
-    def at_work(self, wall: float) -> ActiveSuppressions:
+    def active_at(self, wall: float) -> ActiveSuppressions:
         """What holds at that time; a document may be full of what is long over."""
         if not self._since <= wall < self._until:
             self._since = max((time for time in self._times() if time <= wall), default=-math.inf)
             self._until = self.next_boundary(wall) or math.inf
-            self._at_work = ActiveSuppressions(
+            self._active = ActiveSuppressions(
                 tuple(pair for pair in self.downtimes if pair[0].starts <= wall < pair[0].ends),
                 tuple(pair for pair in self.silences if not pair[0].ends or wall < pair[0].ends),
             )
-        return self._at_work
+        return self._active
 
     def select(self, agent: str, labels: Mapping[str, str]) -> dict[str, CompiledCheck]:
         """The checks that an agent runs, by name, in the order of the document."""
-        found = {name: one for name, one in self.definitions.items() if one.reach.has_agent(agent, labels)}
+        found = {name: one for name, one in self.definitions.items() if one.targets.has_agent(agent, labels)}
         if len(self._selections) >= MAX_CACHED:
             self._selections.clear()
         # Thousands of agents have the same few selections: they share them.

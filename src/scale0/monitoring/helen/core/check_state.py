@@ -42,13 +42,13 @@ class CheckState(msgspec.Struct, array_like=True, gc=False):
     ref: str = ""
     seconds: float | None = None
     message: str = ""
-    told: str = OK
+    notified: str = OK
     """The hard state that handlers were last told."""
-    told_to: tuple[str, ...] = ()
+    notified_handlers: tuple[str, ...] = ()
     """The handlers that were told of a problem and not yet of its end."""
     held: bool = False
     """A notice is due and suppressed."""
-    told_at: float = 0.0
+    notified_at: float = 0.0
     """When `told` last became another, by the wall clock."""
 
     @property
@@ -96,21 +96,21 @@ to_row: Final = msgspec.msgpack.Encoder().encode
 from_row: Final = msgspec.msgpack.Decoder(CheckState).decode
 """The state of a row's bytes."""
 
-MAX_TOLD: Final = 1_000
+MAX_NOTIFIED_HANDLERS: Final = 1_000
 """Handlers in a row that another Helen wrote."""
 
 
 def read_foreign(body: bytes) -> CheckState:
     """The state of a row that another Helen wrote. ValueError or MsgspecError: nothing like it can be true."""
     state = from_row(body)
-    times = (state.at, state.since, state.told_at, 0.0 if state.seconds is None else state.seconds)
+    times = (state.at, state.since, state.notified_at, 0.0 if state.seconds is None else state.seconds)
     if (
         state.state not in SEVERITY
-        or state.told not in SEVERITY
+        or state.notified not in SEVERITY
         or (state.weighed and state.weighed not in SEVERITY)
         or not all(math.isfinite(each) and each >= 0.0 for each in times)
         or not (state.attempt >= 0 and 0 <= state.history <= HISTORY and 0 <= state.known <= STATES)
-        or len(state.told_to) > MAX_TOLD
+        or len(state.notified_handlers) > MAX_NOTIFIED_HANDLERS
     ):
         raise ValueError("no check can be in such a state")
     state.message = state.message[:MAX_MESSAGE_CHARS]
@@ -120,7 +120,9 @@ def read_foreign(body: bytes) -> CheckState:
 def join_states(ours: CheckState, theirs: CheckState) -> CheckState:
     """One state of two that went apart: the newer result's, and of what people were told, the last."""
     state, other = (theirs, ours) if theirs.at > ours.at else (ours, theirs)
-    if other.told_at > state.told_at:
-        state.told, state.told_at = other.told, other.told_at
-    state.told_to = () if state.told == OK else tuple(dict.fromkeys((*state.told_to, *other.told_to)))
+    if other.notified_at > state.notified_at:
+        state.notified, state.notified_at = other.notified, other.notified_at
+    state.notified_handlers = (
+        () if state.notified == OK else tuple(dict.fromkeys((*state.notified_handlers, *other.notified_handlers)))
+    )
     return state

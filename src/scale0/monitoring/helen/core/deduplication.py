@@ -31,10 +31,10 @@ FORGET_SECONDS: Final = 30 * 86_400.0
 MAX_FOREIGN_BYTES: Final = 2 * MAX_RANGES * 9 + 5
 """Of ranges that another Helen wrote: nine for the longest number."""
 
-Handed = tuple[str, bytes, int]
+HandedSpool = tuple[str, bytes, int]
 """A spool on its way to another Helen: its name, what was seen of it, when it was last heard (wall, microseconds)."""
 
-_MICRO: Final = 1_000_000
+_MICROSECONDS: Final = 1_000_000
 _to_bytes: Final = msgspec.msgpack.Encoder().encode
 _from_bytes: Final = msgspec.msgpack.Decoder(list[int]).decode
 
@@ -113,13 +113,13 @@ def _pairs(ends: list[int]) -> Iterable[tuple[int, int]]:
 class _Spool:
     """One spool of one agent."""
 
-    __slots__ = ("heard", "seen", "waits")
+    __slots__ = ("changed", "last_seen", "seen")
 
-    def __init__(self, seen: SeenReports, heard: float) -> None:
+    def __init__(self, seen: SeenReports, last_seen: float) -> None:
         self.seen = seen
-        self.heard = heard
+        self.last_seen = last_seen
         """By the monotonic clock."""
-        self.waits = False
+        self.changed = False
         """It is among those to be written at the end of this turn."""
 
 
@@ -136,7 +136,7 @@ class Spools:
     def load(self, rows: Iterable[SpoolRow], now: Now) -> None:
         """What the store remembers."""
         for row in rows:
-            age_seconds = max(0.0, now.wall - row.heard_us / _MICRO)
+            age_seconds = max(0.0, now.wall - row.heard_us / _MICROSECONDS)
             try:
                 spool = _Spool(SeenReports.decode(row.seen), now.mono - age_seconds)
             except (msgspec.MsgspecError, ValueError) as error:
@@ -149,66 +149,66 @@ class Spools:
         spool = None if spools is None else spools.get(name)
         if spool is None:
             spool = self._begin(agent, name, now)
-        spool.heard = now.mono
+        spool.last_seen = now.mono
         if not spool.seen.add(number):
             return False
-        if not spool.waits:
-            spool.waits = True
+        if not spool.changed:
+            spool.changed = True
             self._to_write.append((agent, name, spool))
         return True
 
     def _begin(self, agent: str, name: str, now: Now) -> _Spool:
         spools = self._by_agent.setdefault(agent, {})
         if len(spools) >= MAX_SPOOLS:
-            oldest = min(spools, key=lambda each: spools[each].heard)
+            oldest = min(spools, key=lambda each: spools[each].last_seen)
             self._drop(agent, oldest)
         spools[name] = spool = _Spool(SeenReports(), now.mono)
         return spool
 
     def _drop(self, agent: str, name: str) -> None:
         spool = self._by_agent[agent].pop(name)
-        if spool.waits:
+        if spool.changed:
             # Its put must not come behind its drop.
             self._to_write = [entry for entry in self._to_write if entry[2] is not spool]
         self._forgotten.append(DropSpool(agent, name))
 
-    def settle(self, now: Now, step: Effects) -> None:
+    def settle(self, now: Now, effects: Effects) -> None:
         """The turn ends: write what it changed. Drops first: a name that was dropped may have come again."""
         if self._forgotten:
             for drop in self._forgotten:
-                step.write(drop)
+                effects.write(drop)
             self._forgotten = []
         if self._to_write:
-            heard_us = round(now.wall * _MICRO)
+            heard_us = round(now.wall * _MICROSECONDS)
             for agent, name, spool in self._to_write:
-                spool.waits = False
-                step.write(PutSpool(agent, name, spool.seen.encode(), heard_us))
+                spool.changed = False
+                effects.write(PutSpool(agent, name, spool.seen.encode(), heard_us))
             self._to_write = []
 
-    def hand_over(self, agent: str, now: Now) -> list[Handed]:
+    def hand_over(self, agent: str, now: Now) -> list[HandedSpool]:
         """All spools of an agent that another Helen has now; they are forgotten here."""
         spools = self._by_agent.get(agent, {})
         rows = [
-            (name, spool.seen.encode(), max(0, round((now.wall - (now.mono - spool.heard)) * _MICRO)))
-            for name, spool in sorted(spools.items(), key=lambda item: item[1].heard)
+            (name, spool.seen.encode(), max(0, round((now.wall - (now.mono - spool.last_seen)) * _MICROSECONDS)))
+            for name, spool in sorted(spools.items(), key=lambda item: item[1].last_seen)
         ]
         self.forget(agent)
         return rows
 
-    def take_over(self, agent: str, handed: Iterable[tuple[str, SeenReports, int]], now: Now) -> None:
+    def take_over(self, agent: str, handed_over: Iterable[tuple[str, SeenReports, int]], now: Now) -> None:
         """What another Helen has seen of an agent is seen."""
-        for name, seen, heard_us in handed:
-            heard = now.mono - max(0.0, now.wall - heard_us / _MICRO)
+        for name, seen, heard_us in handed_over:
+            last_seen = now.mono - max(0.0, now.wall - heard_us / _MICROSECONDS)
             spools = self._by_agent.get(agent, {})
             spool = spools.get(name)
             if spool is None:
-                if len(spools) >= MAX_SPOOLS and heard < min(each.heard for each in spools.values()):
+                if len(spools) >= MAX_SPOOLS and last_seen < min(each.last_seen for each in spools.values()):
                     continue
                 spool = self._begin(agent, name, now)
-                spool.heard = heard
-            spool.heard = max(spool.heard, heard)
-            if spool.seen.merge(seen) and not spool.waits:
-                spool.waits = True
+                spool.last_seen = last_seen
+            spool.last_seen = max(spool.last_seen, last_seen)
+            if spool.seen.merge(seen) and not spool.changed:
+                spool.changed = True
                 self._to_write.append((agent, name, spool))
 
     def prune(self, now: Now) -> int:
@@ -218,7 +218,7 @@ class Spools:
             (agent, name)
             for agent, spools in self._by_agent.items()
             for name, spool in spools.items()
-            if spool.heard < before
+            if spool.last_seen < before
         ]
         for agent, name in old:
             self._drop(agent, name)

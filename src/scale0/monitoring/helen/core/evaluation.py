@@ -8,7 +8,9 @@ one is recorded and moves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,15 +19,19 @@ from scale0.config.schema import ClientConfig
 from scale0.history.events.checks import CheckAnswered, CheckRemoved, CheckStateChanged
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.monitoring.helen.core import downtimes, evaluation_bundle, views
+from scale0.monitoring.helen.core import views
+from scale0.monitoring.helen.core.agent_bundles import (
+    EvaluationBundle,
+    OpenedEvaluation,
+    export_evaluation,
+    import_evaluation,
+)
 from scale0.monitoring.helen.core.check_rules import CheckRules, CompiledCheck
 from scale0.monitoring.helen.core.check_state import CheckState, to_row
-from scale0.monitoring.helen.core.evaluation_bundle import EvaluationBundle, OpenedEvaluation
 from scale0.monitoring.helen.core.incidents import REMOVED, UP, Incidents, Key
-from scale0.monitoring.helen.core.monitored_agent import MonitoredAgent, StoredChecks, put_part, read_states
-from scale0.monitoring.helen.core.notifications import Outbox, notice_of, wants
-from scale0.monitoring.helen.core.reevaluation import SLICE, Reevaluation
-from scale0.monitoring.helen.core.suppression import causes
+from scale0.monitoring.helen.core.monitored_agent import MonitoredAgent, StoredChecks, config_row, read_states
+from scale0.monitoring.helen.core.notifications import Outbox, notification_for, wants
+from scale0.monitoring.helen.core.suppression import causes, end_downtime, update_downtimes
 from scale0.monitoring.protocol.results import OK, CheckFinding
 from scale0.storage.check_rows import DropCheckState, PutCheckState
 
@@ -35,6 +41,13 @@ SWEEP_SECONDS: Final = 300.0
 """How often incidents that are long over are forgotten, some at a time: faster than they can go on being opened."""
 MAX_RUN_SECONDS: Final = 1e9
 """A run that says it took longer says nothing."""
+
+SLICE: Final = 500
+"""Agents, and held notices, that are looked at in one turn after a change: others wait for the turn."""
+LOOK_SECONDS: Final = 30.0
+"""How often the wall clock is compared with planned times: it may jump."""
+STEP_SECONDS: Final = 1.0
+"""A wall clock that goes back by more makes us look at planned times again."""
 
 
 class IncomingResult(msgspec.Struct, frozen=True, gc=False):
@@ -49,45 +62,116 @@ class IncomingResult(msgspec.Struct, frozen=True, gc=False):
     scheduled: bool
 
 
+class Reevaluation:
+    """All that waits for a look."""
+
+    __slots__ = ("_agents", "_boundary", "_held", "_look_at", "_mono", "_wall")
+
+    def __init__(self) -> None:
+        self._agents: deque[MonitoredAgent] = deque()
+        """Their selection or their downtimes may be others."""
+        self._held: deque[Key] = deque()
+        """Checks whose notice is due and suppressed."""
+        self._boundary: float | None = None
+        """The next wall time at which a downtime or silence begins or ends."""
+        self._mono = 0.0
+        self._wall = 0.0
+        """The time of the last look at these."""
+        self._look_at = 0.0
+
+    def begin(self, agents: Iterable[MonitoredAgent], held: Iterable[Key], boundary: float | None, now: Now) -> None:
+        """Look at everything."""
+        for monitored in agents:
+            self.queue(monitored)
+        self._held = deque(held)
+        self._boundary = boundary
+        self._mono, self._wall = now.mono, now.wall
+
+    def queue(self, monitored: MonitoredAgent) -> None:
+        """Look at this agent; twice is once."""
+        if not monitored.queued:
+            monitored.queued = True
+            self._agents.append(monitored)
+
+    def is_due(self, now: Now) -> bool:
+        """True if a planned time has come, or the wall clock was set back."""
+        return now.wall < self._wall - STEP_SECONDS or (self._boundary is not None and now.wall >= self._boundary)
+
+    def note(self, now: Now) -> None:
+        """The clock was compared."""
+        self._mono, self._wall = now.mono, now.wall
+        self._look_at = now.mono + LOOK_SECONDS
+
+    def take_agents(self, most: int) -> Iterator[MonitoredAgent]:
+        """Some of those that wait."""
+        for _ in range(min(most, len(self._agents))):
+            monitored = self._agents.popleft()
+            monitored.queued = False
+            yield monitored
+
+    def take_held(self) -> Iterator[Key]:
+        """Some of the notices, once no agent waits."""
+        if not self._agents:
+            for _ in range(min(SLICE, len(self._held))):
+                yield self._held.popleft()
+
+    def deadline(self, has_times: bool) -> float:
+        """When there is something to do, by the monotonic clock. `has_times`: there are planned times at all."""
+        if self._agents or self._held:
+            return 0.0
+        when = self._look_at if has_times else math.inf
+        return when if self._boundary is None else min(when, self._mono + self._boundary - self._wall)
+
+
 class Evaluation:
     """All checks of one Helen."""
 
     __slots__ = (
-        *("_agents", "_book", "_dirty", "_held", "_incidents", "_looks", "_outbox", "_part", "_part_changed"),
-        *("_started", "_sweep_at", "_touched", "_wall"),
+        *(
+            "_agents",
+            "_rules",
+            "_changed_states",
+            "_held",
+            "_incidents",
+            "_reevaluation",
+            "_outbox",
+            "_config",
+            "_config_changed",
+        ),
+        *("_started", "_sweep_at", "_changed_agents", "_wall"),
     )
 
     def __init__(self, rows: StoredChecks) -> None:
-        self._agents, self._part = read_states(rows.states)
-        self._part_changed = False
-        self._book = CheckRules() if self._part is None else CheckRules.of(self._part)
+        self._agents, self._config = read_states(rows.states)
+        self._config_changed = False
+        self._rules = CheckRules() if self._config is None else CheckRules.of(self._config)
         self._incidents = Incidents(rows.incidents)
         self._outbox = Outbox(rows.notices)
-        self._outbox.configure(self._book.handlers)
-        self._dirty: dict[Key, CheckState] = {}
+        self._outbox.configure(self._rules.handlers)
+        self._changed_states: dict[Key, CheckState] = {}
         """States that this turn changed."""
-        self._touched: dict[str, MonitoredAgent] = {}
+        self._changed_agents: dict[str, MonitoredAgent] = {}
         """Agents whose own row this turn changed."""
         self._held: dict[Key, None] = {}
         """Checks with a notice that is due and suppressed."""
-        self._looks = Reevaluation()
+        self._reevaluation = Reevaluation()
         self._sweep_at = 0.0
         self._wall = 0.0
         self._started = False
-        for watched in self._agents.values():
-            self._incidents.note_ends(watched.closed)
-            for check, state in watched.states.items():
+        for monitored in self._agents.values():
+            self._incidents.note_ends(monitored.closed)
+            for check, state in monitored.states.items():
                 if state.held:
-                    self._held[watched.agent, check] = None
+                    self._held[monitored.agent, check] = None
 
     @property
     def configured(self) -> bool:
         """False until the first configuration ever came: an agent that has a schedule should keep it until then."""
-        return self._part is not None
+        return self._config is not None
 
-    def configure(self, part: ClientConfig, now: Now, step: Effects) -> None:
+    def configure(self, part: ClientConfig, now: Now, effects: Effects) -> None:
         """Her part of the network document; one that says the same changes nothing."""
-        known = self._part
+        known = self._config
         if known is not None and (known.checks, known.handlers, known.downtimes, known.silences) == (
             part.checks,
             part.handlers,
@@ -95,62 +179,64 @@ class Evaluation:
             part.silences,
         ):
             return
-        self._part, self._part_changed = part, True
-        self._book = CheckRules.of(part)
-        self._outbox.configure(self._book.handlers)
-        self._look_at_all(now)
+        self._config, self._config_changed = part, True
+        self._rules = CheckRules.of(part)
+        self._outbox.configure(self._rules.handlers)
+        self._reevaluate_all(now)
 
     @property
     def slice(self) -> int:
         """Agents whose checks may be chosen in one turn."""
-        return min(SLICE, self._book.agents_at_once)
+        return min(SLICE, self._rules.agents_per_turn)
 
-    def _look_at_all(self, now: Now) -> None:
+    def _reevaluate_all(self, now: Now) -> None:
         """Times or settings changed."""
-        self._looks.begin(self._agents.values(), self._held, self._book.next_boundary(now.wall), now)
+        self._reevaluation.begin(self._agents.values(), self._held, self._rules.next_boundary(now.wall), now)
 
-    def _know(self, agent: str, labels: dict[str, str]) -> MonitoredAgent:
+    def _update_agent(self, agent: str, labels: dict[str, str]) -> MonitoredAgent:
         """The agent, with the checks that it runs by its labels and the current book."""
-        watched = self._agents.get(agent)
-        if watched is None:
-            self._agents[agent] = watched = MonitoredAgent(agent)
-            self._touch(watched)
-        elif watched.book is self._book and watched.labels == labels:
+        monitored = self._agents.get(agent)
+        if monitored is None:
+            self._agents[agent] = monitored = MonitoredAgent(agent)
+            self._mark_changed(monitored)
+        elif monitored.rules is self._rules and monitored.labels == labels:
             # Equal, and perhaps another object: the next look is quick again.
-            watched.labels = labels
-            return watched
-        if watched.labels != labels:
-            self._touch(watched)
-        watched.labels = labels
-        self._choose(watched)
-        self._looks.queue(watched)
-        return watched
+            monitored.labels = labels
+            return monitored
+        if monitored.labels != labels:
+            self._mark_changed(monitored)
+        monitored.labels = labels
+        self._select_checks(monitored)
+        self._reevaluation.queue(monitored)
+        return monitored
 
-    def _choose(self, watched: MonitoredAgent) -> None:
-        watched.selected = self._book.select(watched.agent, watched.labels)
-        watched.book = self._book
+    def _select_checks(self, monitored: MonitoredAgent) -> None:
+        monitored.selected = self._rules.select(monitored.agent, monitored.labels)
+        monitored.rules = self._rules
 
-    def _touch(self, watched: MonitoredAgent) -> None:
-        self._touched[watched.agent] = watched
+    def _mark_changed(self, monitored: MonitoredAgent) -> None:
+        self._changed_agents[monitored.agent] = monitored
 
     def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
         """The JSON of what an agent runs by itself. `labels` is kept, and must not be changed in place."""
-        return self._book.schedule(self._know(agent, labels).selected)
+        return self._rules.schedule(self._update_agent(agent, labels).selected)
 
-    def take(self, agent: str, labels: dict[str, str], answered: IncomingResult, now: Now, step: Effects) -> None:
+    def process_result(
+        self, agent: str, labels: dict[str, str], answered: IncomingResult, now: Now, effects: Effects
+    ) -> None:
         """A result. `labels` is kept, and must not be changed in place."""
-        watched = self._agents.get(agent)
-        if watched is None or watched.labels is not labels or watched.book is not self._book:
-            watched = self._know(agent, labels)
+        monitored = self._agents.get(agent)
+        if monitored is None or monitored.labels is not labels or monitored.rules is not self._rules:
+            monitored = self._update_agent(agent, labels)
         name, finding, at, wall = answered.check, answered.finding, answered.at, now.wall
         if not 0.0 <= at <= wall:
             at = wall
         seconds = finding.seconds
         if seconds is not None and not 0.0 <= seconds <= MAX_RUN_SECONDS:
             seconds = None
-        definition = watched.selected.get(name) if answered.scheduled else None
+        definition = monitored.selected.get(name) if answered.scheduled else None
         if definition is None:
-            step.events.append(
+            effects.events.append(
                 CheckAnswered(
                     agent, name, answered.ref, at, finding.state, seconds, finding.metrics, finding.message, False
                 )
@@ -158,41 +244,41 @@ class Evaluation:
             return
         found, message, metrics = definition.judge(finding)
         # fmt: off
-        step.events.append(CheckAnswered(
+        effects.events.append(CheckAnswered(
             agent, name, answered.ref, at, found, seconds, metrics, message,
             True, definition.interval, definition.timeout, definition.max_attempts,
         ))
         # fmt: on
-        state = watched.states.get(name)
+        state = monitored.states.get(name)
         if state is None:
-            watched.states[name] = state = CheckState()
+            monitored.states[name] = state = CheckState()
         elif at < state.at <= wall:
             return
         previous = state.state
         changed = state.advance(found, definition.max_attempts, definition.flap_rule)
         state.at, state.ref, state.seconds, state.message = at, answered.ref, seconds, message
         key = (agent, name)
-        self._dirty[key] = state
+        self._changed_states[key] = state
         if changed:
             state.since = at
-            self._change(watched, definition, state, previous, now, step)
+            self._change(monitored, definition, state, previous, now, effects)
         elif state.held:
-            self._reconsider(key, now, step)
+            self._reevaluate_held(key, now, effects)
 
     def _change(
         self,
-        watched: MonitoredAgent,
+        monitored: MonitoredAgent,
         definition: CompiledCheck,
         state: CheckState,
         previous: str,
         now: Now,
-        step: Effects,
+        effects: Effects,
     ) -> None:
         """State, hardness or flapping is another: record it, and what follows from it."""
-        agent, check = key = (watched.agent, definition.name)
-        suppressed = self._causes(watched, definition, state, now) if state.problem or state.told != OK else ()
+        agent, check = key = (monitored.agent, definition.name)
+        suppressed = self._causes(monitored, definition, state, now) if state.problem or state.notified != OK else ()
         rule = definition.flap_rule
-        step.record(
+        effects.record(
             CheckStateChanged(
                 agent,
                 check,
@@ -210,190 +296,196 @@ class Evaluation:
         )
         incident = self._incidents.find(key)
         if state.down:
-            incident = self._incidents.open(key, state.state, state.message, state.at, suppressed, step)
+            incident = self._incidents.open(key, state.state, state.message, state.at, suppressed, effects)
         elif incident is not None:
-            self._incidents.close(key, state.at, UP, step)
+            self._incidents.close(key, state.at, UP, effects)
         if state.flapping:
-            self._incidents.flaps(key, step)
-        self._decide(watched, definition, state, suppressed, "" if incident is None else incident.id, now, step)
+            self._incidents.flaps(key, effects)
+        self._notify_or_hold(
+            monitored, definition, state, suppressed, "" if incident is None else incident.id, now, effects
+        )
 
     def _causes(
-        self, watched: MonitoredAgent, definition: CompiledCheck, state: CheckState, now: Now
+        self, monitored: MonitoredAgent, definition: CompiledCheck, state: CheckState, now: Now
     ) -> tuple[str, ...]:
-        return causes(self._book, watched.agent, watched.labels, definition, state, self._find, now.wall)
+        return causes(self._rules, monitored.agent, monitored.labels, definition, state, self._find, now.wall)
 
     def _find(self, agent: str, check: str) -> CheckState | None:
-        watched = self._agents.get(agent)
-        return None if watched is None else watched.states.get(check)
+        monitored = self._agents.get(agent)
+        return None if monitored is None else monitored.states.get(check)
 
-    def _decide(
+    def _notify_or_hold(
         self,
-        watched: MonitoredAgent,
+        monitored: MonitoredAgent,
         definition: CompiledCheck,
         state: CheckState,
         suppressed: tuple[str, ...],
         incident: str,
         now: Now,
-        step: Effects,
+        effects: Effects,
     ) -> None:
         """Tell, hold, or leave it: a notice is due when the hard state is not the one that was told last."""
-        key = (watched.agent, definition.name)
-        due = state.hard and state.state != state.told
+        key = (monitored.agent, definition.name)
+        due = state.hard and state.state != state.notified
         state.held = due and bool(suppressed)
-        self._dirty[key] = state
+        self._changed_states[key] = state
         if state.held:
             self._held[key] = None
             return
         self._held.pop(key, None)
         if due:
-            self._tell(watched, definition, state, incident, now, step)
+            self._notify(monitored, definition, state, incident, now, effects)
 
-    def _tell(
+    def _notify(
         self,
-        watched: MonitoredAgent,
+        monitored: MonitoredAgent,
         definition: CompiledCheck,
         state: CheckState,
         incident: str,
         now: Now,
-        step: Effects,
+        effects: Effects,
     ) -> None:
         """Have the handlers told; of a recovery only those that heard of the problem."""
         recovered = state.state == OK
-        told: list[str] = []
-        for name in state.told_to if recovered else definition.handlers:
-            handler = self._book.handlers.get(name)
+        notified: list[str] = []
+        for name in state.notified_handlers if recovered else definition.handlers:
+            handler = self._rules.handlers.get(name)
             if handler is None or not wants(handler, state.state):
                 continue
-            told.append(name)
-            key = (watched.agent, definition.name)
-            self._outbox.put(notice_of(name, key, state, watched.labels, incident, now.wall), now, step)
-        state.told, state.told_at = state.state, now.wall
-        state.told_to = () if recovered else tuple(dict.fromkeys((*state.told_to, *told)))
+            notified.append(name)
+            key = (monitored.agent, definition.name)
+            self._outbox.put(notification_for(name, key, state, monitored.labels, incident, now.wall), now, effects)
+        state.notified, state.notified_at = state.state, now.wall
+        state.notified_handlers = () if recovered else tuple(dict.fromkeys((*state.notified_handlers, *notified)))
 
-    def _reconsider(self, key: Key, now: Now, step: Effects) -> None:
+    def _reevaluate_held(self, key: Key, now: Now, effects: Effects) -> None:
         """A notice was held: is it still due, and still suppressed?"""
-        watched = self._agents.get(key[0])
-        state = None if watched is None else watched.states.get(key[1])
-        definition = None if watched is None else watched.selected.get(key[1])
-        if watched is None or state is None or definition is None:
+        monitored = self._agents.get(key[0])
+        state = None if monitored is None else monitored.states.get(key[1])
+        definition = None if monitored is None else monitored.selected.get(key[1])
+        if monitored is None or state is None or definition is None:
             self._held.pop(key, None)
             return
-        incident, suppressed = self._incidents.find(key), self._causes(watched, definition, state, now)
-        self._decide(watched, definition, state, suppressed, "" if incident is None else incident.id, now, step)
+        incident, suppressed = self._incidents.find(key), self._causes(monitored, definition, state, now)
+        self._notify_or_hold(
+            monitored, definition, state, suppressed, "" if incident is None else incident.id, now, effects
+        )
 
-    def _look_at_agent(self, watched: MonitoredAgent, now: Now, step: Effects) -> None:
+    def _reevaluate_agent(self, monitored: MonitoredAgent, now: Now, effects: Effects) -> None:
         """Forget the states of checks that it no longer runs; record the downtimes that began or ended."""
-        if self._part is None:
+        if self._config is None:
             # Nobody has said yet what there is to watch: nothing is known to be gone.
             return
-        if watched.book is not self._book:
-            self._choose(watched)
-        for check in [name for name in watched.states if name not in watched.selected]:
-            self._drop(watched, check, now, step)
-        if downtimes.look(self._book, watched, now, step):
-            self._touch(watched)
+        if monitored.rules is not self._rules:
+            self._select_checks(monitored)
+        for check in [name for name in monitored.states if name not in monitored.selected]:
+            self._drop(monitored, check, now, effects)
+        if update_downtimes(self._rules, monitored, now, effects):
+            self._mark_changed(monitored)
 
-    def _drop(self, watched: MonitoredAgent, check: str, now: Now, step: Effects) -> None:
-        key = (watched.agent, check)
-        del watched.states[check]
-        self._dirty.pop(key, None)
+    def _drop(self, monitored: MonitoredAgent, check: str, now: Now, effects: Effects) -> None:
+        key = (monitored.agent, check)
+        del monitored.states[check]
+        self._changed_states.pop(key, None)
         self._held.pop(key, None)
-        self._incidents.close(key, now.wall, REMOVED, step)
-        step.record(CheckRemoved(*key))
-        step.write(DropCheckState(*key))
+        self._incidents.close(key, now.wall, REMOVED, effects)
+        effects.record(CheckRemoved(*key))
+        effects.write(DropCheckState(*key))
 
-    def forget(self, agent: str, now: Now, step: Effects) -> None:
+    def forget(self, agent: str, now: Now, effects: Effects) -> None:
         """An agent is gone for good."""
-        watched = self._agents.pop(agent, None)
-        if watched is None:
+        monitored = self._agents.pop(agent, None)
+        if monitored is None:
             return
-        for check in list(watched.states):
-            self._drop(watched, check, now, step)
-        for one in list(watched.downtimes):
-            downtimes.end(watched, one, now, step)
-        self._touched.pop(agent, None)
-        step.write(DropCheckState(agent, ""))
+        for check in list(monitored.states):
+            self._drop(monitored, check, now, effects)
+        for one in list(monitored.downtimes):
+            end_downtime(monitored, one, now, effects)
+        self._changed_agents.pop(agent, None)
+        effects.write(DropCheckState(agent, ""))
 
-    def hand_over(self, agent: str, now: Now, step: Effects) -> EvaluationBundle | None:
+    def hand_over(self, agent: str, now: Now, effects: Effects) -> EvaluationBundle | None:
         """Another Helen watches this agent from here on: what she needs to go on. Nothing is recorded as over."""
-        watched = self._agents.pop(agent, None)
-        if watched is None:
+        monitored = self._agents.pop(agent, None)
+        if monitored is None:
             return None
-        for check in watched.states:
-            self._dirty.pop((agent, check), None)
+        for check in monitored.states:
+            self._changed_states.pop((agent, check), None)
             self._held.pop((agent, check), None)
-        self._touched.pop(agent, None)
-        return evaluation_bundle.hand_over(watched, self._incidents, now, step)
+        self._changed_agents.pop(agent, None)
+        return export_evaluation(monitored, self._incidents, now, effects)
 
     def take_over(
-        self, agent: str, labels: dict[str, str], unpacked: OpenedEvaluation, now: Now, step: Effects
+        self, agent: str, labels: dict[str, str], unpacked: OpenedEvaluation, now: Now, effects: Effects
     ) -> None:
         """Go on from where another Helen was. `labels` is kept, and must not be changed in place."""
-        watched = self._know(agent, labels)
-        for key in evaluation_bundle.take_over(watched, unpacked, self._incidents, now, step):
-            self._dirty[key] = state = watched.states[key[1]]
+        monitored = self._update_agent(agent, labels)
+        for key in import_evaluation(monitored, unpacked, self._incidents, now, effects):
+            self._changed_states[key] = state = monitored.states[key[1]]
             if state.held:
                 self._held[key] = None
-            elif state.hard and state.state != state.told:
+            elif state.hard and state.state != state.notified:
                 # Each of the two knew a part: only together they know that a notice is due.
-                self._reconsider(key, now, step)
-        self._touch(watched)
-        self._looks.queue(watched)
+                self._reevaluate_held(key, now, effects)
+        self._mark_changed(monitored)
+        self._reevaluation.queue(monitored)
 
     @property
     def alive_checks(self) -> tuple[CompiledCheck, ...]:
         """The checks that Helen runs herself; the same object until another configuration comes."""
-        return self._book.alive
+        return self._rules.alive
 
     def selects(self, agent: str, labels: dict[str, str], check: str) -> CompiledCheck | None:
         """The definition of that name, if this agent has it. `labels` is kept, and must not be changed in place."""
-        return self._know(agent, labels).selected.get(check)
+        return self._update_agent(agent, labels).selected.get(check)
 
-    def settle(self, step: Effects) -> None:
+    def settle(self, effects: Effects) -> None:
         """The turn ends: write what it changed, each row once."""
-        if self._dirty:
-            step.writes += [PutCheckState(agent, check, to_row(state)) for (agent, check), state in self._dirty.items()]
-            self._dirty = {}
-        if self._touched:
-            step.writes += [watched.put() for watched in self._touched.values()]
-            self._touched = {}
-        if self._part_changed and self._part is not None:
-            self._part_changed = False
-            step.write(put_part(self._part))
-        self._outbox.settle(step)
+        if self._changed_states:
+            effects.writes += [
+                PutCheckState(agent, check, to_row(state)) for (agent, check), state in self._changed_states.items()
+            ]
+            self._changed_states = {}
+        if self._changed_agents:
+            effects.writes += [monitored.put() for monitored in self._changed_agents.values()]
+            self._changed_agents = {}
+        if self._config_changed and self._config is not None:
+            self._config_changed = False
+            effects.write(config_row(self._config))
+        self._outbox.settle(effects)
 
-    def answer(self, ask: Any, value: Any, now: Now, step: Effects) -> None:
+    def answer(self, ask: Any, value: Any, now: Now, effects: Effects) -> None:
         """What one of our own Asks found."""
-        ask.then(value, now, step)
+        ask.then(value, now, effects)
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Do what its time has come for."""
         self._wall = now.wall
         if not self._started:
             self._started = True
             self._outbox.start(now)
             self._sweep_at = now.mono + SWEEP_SECONDS
-            self._look_at_all(now)
-        if self._looks.is_due(now):
-            self._look_at_all(now)
-        self._looks.note(now)
-        for watched in self._looks.take_agents(self.slice):
-            if self._agents.get(watched.agent) is watched:
-                self._look_at_agent(watched, now, step)
-        for key in self._looks.take_held():
-            self._reconsider(key, now, step)
+            self._reevaluate_all(now)
+        if self._reevaluation.is_due(now):
+            self._reevaluate_all(now)
+        self._reevaluation.note(now)
+        for monitored in self._reevaluation.take_agents(self.slice):
+            if self._agents.get(monitored.agent) is monitored:
+                self._reevaluate_agent(monitored, now, effects)
+        for key in self._reevaluation.take_held():
+            self._reevaluate_held(key, now, effects)
         if self.configured:
             # Until somebody says which handlers there are, none is known to be gone.
-            self._outbox.tick(now, step)
+            self._outbox.tick(now, effects)
         if now.mono >= self._sweep_at:
             self._sweep_at = now.mono + SWEEP_SECONDS
-            self._incidents.sweep(now, step)
+            self._incidents.sweep(now, effects)
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, by the monotonic clock."""
         if not self._started:
             return 0.0
-        when = min(self._sweep_at, self._looks.deadline(self._book.has_times))
+        when = min(self._sweep_at, self._reevaluation.deadline(self._rules.has_times))
         due = self._outbox.deadline() if self.configured else None
         return when if due is None else min(when, due)
 
@@ -402,13 +494,13 @@ class Evaluation:
         wall = self._wall if now is None else now.wall
         return views.checks(query, self._agents, self._suppressed, self._incidents, wall)
 
-    def _suppressed(self, watched: MonitoredAgent, definition: CompiledCheck, state: CheckState) -> tuple[str, ...]:
-        return causes(self._book, watched.agent, watched.labels, definition, state, self._find, self._wall)
+    def _suppressed(self, monitored: MonitoredAgent, definition: CompiledCheck, state: CheckState) -> tuple[str, ...]:
+        return causes(self._rules, monitored.agent, monitored.labels, definition, state, self._find, self._wall)
 
     def incidents(self, query: Mapping[str, Any]) -> dict[str, Any]:
         """A page of those incidents that are at hand, newest first; a query is a `watch_views.IncidentsQuery`."""
         return views.incidents(query, self._incidents)
 
-    def find_incidents(self, query: Mapping[str, Any], tell: views.Tell, step: Effects) -> None:
+    def find_incidents(self, query: Mapping[str, Any], on_page: views.OnPage, effects: Effects) -> None:
         """The same of all that the store keeps: `tell` gets the page, in a later turn where the store must be read."""
-        views.find_incidents(query, self._incidents, tell, step)
+        views.find_incidents(query, self._incidents, on_page, effects)

@@ -20,6 +20,7 @@ from scale0.monitoring.helen.core.agents import MAX_SOFTWARE_CHARS, Agent, is_ol
 from scale0.monitoring.helen.core.migration import Migration
 from scale0.monitoring.helen.core.replicas import Replicas
 from scale0.monitoring.helen.core.schedules import Schedules
+from scale0.monitoring.helen.core.socket_events import ConnectionOpened
 from scale0.monitoring.helen.core.state import AGENT, LEFT, REPLACED, HelenState
 from scale0.monitoring.protocol.encoder import in_one_line
 from scale0.monitoring.protocol.messages import VERSION_1, Accepted, Enrol, Enrolled, Error, Hello, Redirect, Reload
@@ -30,11 +31,11 @@ SIGN_SECONDS: Final = 30.0
 """How long a certificate may take."""
 RELOAD_SECONDS: Final = 60.0
 """How long an agent that is too old may stay after `reload`."""
-MAX_NEWCOMERS: Final = 5_000
+MAX_AWAITING_HELLO: Final = 5_000
 """Connections that have not said hello: all agents may come at once after a restart."""
-MAX_STRANGERS: Final = 256
+MAX_ANONYMOUS: Final = 256
 """Connections without a certificate."""
-MAX_CROWD: Final = 8
+MAX_CONNECTIONS_PER_NAME: Final = 8
 """Connections of one name, in whatever stage: one certificate must not take the room of all others."""
 MAX_SIGNING: Final = 64
 """Certificates in the making."""
@@ -46,162 +47,166 @@ Revoked = Callable[[str, str, float], bool]
 class Handshake:
     """Who comes in."""
 
-    __slots__ = ("_handover", "_schedules", "_siblings", "_signing", "_state", "draining", "revoked")
+    __slots__ = ("_migration", "_replicas", "_schedules", "_signing", "_state", "draining", "revoked")
 
-    def __init__(self, state: HelenState, schedules: Schedules, siblings: Replicas, handover: Migration) -> None:
+    def __init__(self, state: HelenState, schedules: Schedules, replicas: Replicas, migration: Migration) -> None:
         self._state = state
         self._schedules = schedules
-        self._siblings = siblings
-        self._handover = handover
-        handover.admit = self._admit
+        self._replicas = replicas
+        self._migration = migration
+        migration.on_admit = self._admit
         self._signing = 0
         self.draining = False
         """She is about to stop: whoever comes is sent to another Helen."""
         self.revoked: Revoked = lambda *_: False
 
-    def open(
-        self, routing_id: bytes, name: str, serial: str, issued: int, address: str, now: Now, step: Effects
-    ) -> None:
+    def open(self, routing_id: bytes, opened: ConnectionOpened, now: Now, effects: Effects) -> None:
         """A connection is up; `name` is blank where it showed no certificate."""
-        state = self._state
-        old = state.lines.get(routing_id)
+        state, name = self._state, opened.name
+        old = state.connections.get(routing_id)
         if old is not None:
-            state.drop(old, LEFT, now, step, closed=True)
-        line = AgentConnection(routing_id, name or None, serial, issued, address, now)
-        crowd = state.enter(line)
+            state.drop(old, LEFT, now, effects, closed=True)
+        connection = AgentConnection(routing_id, opened, now)
+        crowd = state.enter(connection)
         if name:
-            if crowd > MAX_CROWD:
-                state.refuse(line, "too many connections of one name: come again later", now, step)
+            if crowd > MAX_CONNECTIONS_PER_NAME:
+                state.refuse(connection, "too many connections of one name: come again later", now, effects)
                 return
             if not is_identity(name):
-                state.refuse(line, "the certificate's name is no identity", now, step)
+                state.refuse(connection, "the certificate's name is no identity", now, effects)
                 return
-            if self.revoked(name, serial, issued):
+            if self.revoked(name, opened.serial, opened.issued):
                 state.count("connections_revoked")
-                state.refuse(line, "the certificate is revoked", now, step)
+                state.refuse(connection, "the certificate is revoked", now, effects)
                 return
-        full = len(state.newcomers) >= MAX_NEWCOMERS or (not name and len(state.strangers) >= MAX_STRANGERS)
+        full = len(state.awaiting_hello) >= MAX_AWAITING_HELLO or (not name and len(state.anonymous) >= MAX_ANONYMOUS)
         if full:
-            state.refuse(line, "too many connections at once: come again later", now, step)
+            state.refuse(connection, "too many connections at once: come again later", now, effects)
             return
-        state.newcomers.add(line)
+        state.awaiting_hello.add(connection)
         if not name:
-            state.strangers.add(line)
-        state.arm(line, now.mono + HELLO_SECONDS)
+            state.anonymous.add(connection)
+        state.arm(connection, now.mono + HELLO_SECONDS)
 
-    def hello(self, line: AgentConnection, word: Hello, now: Now, step: Effects) -> None:
+    def hello(self, connection: AgentConnection, message: Hello, now: Now, effects: Effects) -> None:
         """An agent says what it is."""
         state = self._state
-        identity = line.name
-        software = in_one_line(word.software[:MAX_SOFTWARE_CHARS])
+        identity = connection.name
+        software = in_one_line(message.software[:MAX_SOFTWARE_CHARS])
         agent = state.agents.enter(identity)
         if agent is None:
-            state.refuse(line, "too many agents are known here", now, step)
+            state.refuse(connection, "too many agents are known here", now, effects)
             return
-        if self._is_too_old(word.version, software):
-            self._reload(line, agent, word.version, software, now, step)
+        if self._is_too_old(message.version, software):
+            self._reload(connection, agent, message.version, software, now, effects)
             return
-        old = agent.line or self._handover.line_of(identity)
-        taken = state.agents.connected + self._handover.joining
+        old = agent.connection or self._migration.line_of(identity)
+        taken = state.agents.connected + self._migration.joining
         if (old is None and taken >= state.settings.max_agents) or self.draining:
-            self._turn_away(line, word.version, now, step)
+            self._turn_away(connection, message.version, now, effects)
             return
         if old is not None:
-            self._take_over(agent, old, line, now, step)
-        state.newcomers.discard(line)
-        self._handover.join(line, agent, word.version, software, now, step)
+            self._take_over(agent, old, connection, now, effects)
+        state.awaiting_hello.discard(connection)
+        self._migration.join(connection, agent, message.version, software, now, effects)
 
-    def _admit(self, line: AgentConnection, agent: Agent, version: int, software: str, now: Now, step: Effects) -> None:
+    def _admit(
+        self, connection: AgentConnection, agent: Agent, version: int, software: str, now: Now, effects: Effects
+    ) -> None:
         """It is here, and all that is known of it."""
         state = self._state
-        line.accept(agent, version)
-        state.agents.connect(agent, line, line.protocol, software, now)
+        connection.accept(agent, version)
+        state.agents.connect(agent, connection, connection.protocol, software, now)
         state.count("agents_accepted")
-        step.record(ClientJoined(agent.identity, AGENT, agent.checks))
-        if line.reports:
+        effects.record(ClientJoined(agent.identity, AGENT, agent.checks))
+        if connection.reports:
             heartbeat_seconds = state.settings.heartbeat_seconds
-            line.say(Accepted(heartbeat_seconds), step)
-            state.look(line, now, step)
-            self._schedules.push(line, now, step)
+            connection.send(Accepted(heartbeat_seconds), effects)
+            state.on_timer(connection, now, effects)
+            self._schedules.push(connection, now, effects)
         else:
-            state.disarm(line)
+            state.disarm(connection)
 
     def _is_too_old(self, version: int, software: str) -> bool:
         least = self._state.settings.min_equus_version
         return version < VERSION_1 or (bool(least) and is_older(software, least))
 
     def _reload(
-        self, line: AgentConnection, agent: Agent, version: int, software: str, now: Now, step: Effects
+        self, connection: AgentConnection, agent: Agent, version: int, software: str, now: Now, effects: Effects
     ) -> None:
         state = self._state
         if agent.reloaded == (version, software):
-            state.refuse(line, f"version {version} {software} is too old, and came back unchanged", now, step)
+            state.refuse(connection, f"version {version} {software} is too old, and came back unchanged", now, effects)
             return
         agent.reloaded = (version, software)
         state.count("agents_told_to_reload")
-        state.newcomers.discard(line)
-        line.stage = RELOADING
-        line.say(Reload(), step)
-        state.arm(line, now.mono + RELOAD_SECONDS)
+        state.awaiting_hello.discard(connection)
+        connection.stage = RELOADING
+        connection.send(Reload(), effects)
+        state.arm(connection, now.mono + RELOAD_SECONDS)
 
-    def _turn_away(self, line: AgentConnection, version: int, now: Now, step: Effects) -> None:
+    def _turn_away(self, connection: AgentConnection, version: int, now: Now, effects: Effects) -> None:
         """There is no room: to another Helen, if one is known and the agent knows the word."""
         state = self._state
-        place = self._siblings.place() if version > VERSION_1 else None
-        if place is None:
+        endpoint = self._replicas.redirect_endpoint() if version > VERSION_1 else None
+        if endpoint is None:
             full = f"{state.settings.max_agents} agents are connected: there is no room"
-            state.refuse(line, "this Helen is about to stop" if self.draining else full, now, step)
+            state.refuse(connection, "this Helen is about to stop" if self.draining else full, now, effects)
             return
         state.count("agents_redirected")
-        line.say(Redirect(place), step)
-        state.drop(line, LEFT, now, step)
+        connection.send(Redirect(endpoint), effects)
+        state.drop(connection, LEFT, now, effects)
 
     def _take_over(
-        self, agent: Agent, old: AgentConnection, newcomer: AgentConnection, now: Now, step: Effects
+        self, agent: Agent, old: AgentConnection, newcomer: AgentConnection, now: Now, effects: Effects
     ) -> None:
         self._state.count("agents_replaced")
-        if agent.take_over(newcomer.address, now, step):
+        if agent.take_over(newcomer.address, now, effects):
             self._state.count("agents_doubled")
-        old.say(Error(f"{agent.identity} came from another connection"), step)
-        self._state.drop(old, REPLACED, now, step)
+        old.send(Error(f"{agent.identity} came from another connection"), effects)
+        self._state.drop(old, REPLACED, now, effects)
 
-    def enrol(self, line: AgentConnection, word: Enrol, now: Now, step: Effects) -> None:
+    def enrol(self, connection: AgentConnection, message: Enrol, now: Now, effects: Effects) -> None:
         """Somebody wants a certificate: with a token, or with the one that it has."""
         state = self._state
         if self._signing >= MAX_SIGNING:
-            state.refuse(line, "too many certificates are being made: come again later", now, step)
+            state.refuse(connection, "too many certificates are being made: come again later", now, effects)
             return
         self._signing += 1
-        state.newcomers.discard(line)
-        line.stage = SIGNING
-        state.arm(line, now.mono + SIGN_SECONDS)
-        step.ask(SignCertificate(word.body, line.identity, line.serial, partial(self._signed, line)))
+        state.awaiting_hello.discard(connection)
+        connection.stage = SIGNING
+        state.arm(connection, now.mono + SIGN_SECONDS)
+        effects.ask(
+            SignCertificate(message.body, connection.identity, connection.serial, partial(self._signed, connection))
+        )
 
-    def _signed(self, line: AgentConnection, value: Any, now: Now, step: Effects) -> None:
+    def _signed(self, connection: AgentConnection, value: Any, now: Now, effects: Effects) -> None:
         self._signing -= 1
         state = self._state
-        if line.stage is ENDED:
+        if connection.stage is ENDED:
             return
         if isinstance(value, bytes):
             state.count("certificates_signed")
-            line.say(Enrolled(value), step)
-            state.drop(line, LEFT, now, step)
+            connection.send(Enrolled(value), effects)
+            state.drop(connection, LEFT, now, effects)
             return
         state.count("enrolments_refused")
         message = value.message if isinstance(value, Refusal) else "the certificate could not be made"
-        state.refuse(line, message, now, step)
+        state.refuse(connection, message, now, effects)
 
-    def revoke(self, revoked: Revoked, now: Now, step: Effects) -> int:
+    def revoke(self, revoked: Revoked, now: Now, effects: Effects) -> int:
         """From here on these certificates do not count; connections that use one end at once."""
         self.revoked = revoked
         state = self._state
         for agent in state.agents.by_identity.values():
             agent.revoked = bool(agent.serial) and revoked(agent.identity, agent.serial, agent.issued)
         ended = [
-            line for line in state.lines.values() if line.identity and revoked(line.identity, line.serial, line.issued)
+            connection
+            for connection in state.connections.values()
+            if connection.identity and revoked(connection.identity, connection.serial, connection.issued)
         ]
-        for line in ended:
+        for connection in ended:
             state.count("connections_revoked")
             # It is taken out on purpose: from here on it is not missed.
-            state.refuse(line, "the certificate is revoked", now, step, LEFT)
+            state.refuse(connection, "the certificate is revoked", now, effects, LEFT)
         return len(ended)

@@ -42,7 +42,7 @@ MAX_AGENTS: Final = 20_000
 MAX_SUPPRESSED: Final = 1_000
 """Reasons in an incident that another Helen wrote."""
 
-_MICRO: Final = 1_000_000
+_MICROSECONDS: Final = 1_000_000
 
 Closed = tuple[str, float]
 """The id of an incident that is over, and when it ended."""
@@ -68,11 +68,11 @@ class Incident(msgspec.Struct, kw_only=True):
     """Why it was closed."""
 
     @property
-    def place(self) -> tuple[int, str]:
+    def sort_key(self) -> tuple[int, str]:
         """Where it stands in the order of all: by time, then by id."""
-        return _micro(self.opened), self.id
+        return _microseconds(self.opened), self.id
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The incident in plain values."""
         out: dict[str, Any] = msgspec.to_builtins(self)
         return out
@@ -112,28 +112,28 @@ def read_foreign(body: bytes, agent: str) -> Incident:
     return incident
 
 
-def _micro(wall: float) -> int:
-    return round(wall * _MICRO)
+def _microseconds(wall: float) -> int:
+    return round(wall * _MICROSECONDS)
 
 
 def id_of(key: Key, opened: float) -> str:
     """What an incident is called: its check and when it was opened."""
-    return f"{key[0]}/{key[1]}@{_micro(opened)}"
+    return f"{key[0]}/{key[1]}@{_microseconds(opened)}"
 
 
 class Incidents:
     """All incidents of one Helen."""
 
-    __slots__ = ("_open", "_over", "_recent")
+    __slots__ = ("_ends", "_open", "_recent")
 
     def __init__(self, rows: Iterable[IncidentRow]) -> None:
         self._open: dict[Key, Incident] = {}
         self._recent: deque[Incident] = deque(maxlen=RECENT)
-        self._over: dict[str, dict[str, float]] = {}
+        self._ends: dict[str, dict[str, float]] = {}
         """By agent: the last ends that were recorded, here or at another Helen. An older copy that says otherwise is
         wrong."""
         found = {row.id: read_row(row) for row in rows}
-        for incident in sorted(found.values(), key=lambda one: one.place):
+        for incident in sorted(found.values(), key=lambda one: one.sort_key):
             if incident.closed is None:
                 self._open[incident.agent, incident.check] = incident
             elif not incident.moved:
@@ -147,12 +147,12 @@ class Incidents:
         return self._open.get(key)
 
     def open(
-        self, key: Key, state: str, message: str, at: float, suppressed: tuple[str, ...], step: Effects
+        self, key: Key, state: str, message: str, at: float, suppressed: tuple[str, ...], effects: Effects
     ) -> Incident:
         """A check is down; if it was before, its incident goes on."""
         incident = self._open.get(key)
         if incident is not None:
-            self._go_on(incident, state, message, step)
+            self._continue(incident, state, message, effects)
             return incident
         agent, check = key
         incident = Incident(
@@ -166,26 +166,26 @@ class Incidents:
             suppressed=suppressed,
         )
         self._open[key] = incident
-        self._write(incident, step)
-        step.record(IncidentOpened(agent, check, incident.id, at, state, message, suppressed))
+        self._write(incident, effects)
+        effects.record(IncidentOpened(agent, check, incident.id, at, state, message, suppressed))
         return incident
 
-    def _go_on(self, incident: Incident, state: str, message: str, step: Effects) -> None:
+    def _continue(self, incident: Incident, state: str, message: str, effects: Effects) -> None:
         if incident.state == state:
             return
         incident.state, incident.message = state, message
         if SEVERITY[state] > SEVERITY[incident.worst]:
             incident.worst = state
-        self._write(incident, step)
+        self._write(incident, effects)
 
-    def flaps(self, key: Key, step: Effects) -> None:
+    def flaps(self, key: Key, effects: Effects) -> None:
         """A check flaps: its incident, if it has one, did so too."""
         incident = self._open.get(key)
         if incident is not None and not incident.flapping:
             incident.flapping = True
-            self._write(incident, step)
+            self._write(incident, effects)
 
-    def close(self, key: Key, at: float, reason: str, step: Effects) -> None:
+    def close(self, key: Key, at: float, reason: str, effects: Effects) -> None:
         """A check is up, or gone; without an open incident nothing happens."""
         incident = self._open.pop(key, None)
         if incident is None:
@@ -194,9 +194,9 @@ class Incidents:
         incident.closed = max(at, incident.opened)
         incident.reason = reason
         self._remember(incident)
-        self._write(incident, step)
+        self._write(incident, effects)
         seconds = incident.closed - incident.opened
-        step.record(
+        effects.record(
             IncidentClosed(*key, incident.id, incident.closed, incident.worst, seconds, reason, incident.flapping)
         )
 
@@ -206,42 +206,42 @@ class Incidents:
 
     def _note_end(self, id_: str, at: float) -> None:
         agent = id_.partition("/")[0]
-        ends = self._over.get(agent)
+        ends = self._ends.get(agent)
         if ends is None:
-            self._over[agent] = ends = {}
-            if len(self._over) > MAX_AGENTS:
-                del self._over[next(iter(self._over))]
+            self._ends[agent] = ends = {}
+            if len(self._ends) > MAX_AGENTS:
+                del self._ends[next(iter(self._ends))]
         ends[id_] = at
         if len(ends) > MAX_CLOSED:
             del ends[next(iter(ends))]
 
-    def hand_over(self, key: Key, now: Now, step: Effects) -> bytes | None:
+    def hand_over(self, key: Key, now: Now, effects: Effects) -> bytes | None:
         """The open incident of a check that another Helen watches now; here it is as if it had never been."""
         incident = self._open.pop(key, None)
         if incident is None:
             return None
         body = _encode(incident)
         incident.closed, incident.reason = max(now.wall, incident.opened), MOVED
-        self._write(incident, step)
+        self._write(incident, effects)
         return body
 
     def closed_of(self, agent: str) -> list[Closed]:
         """The last incidents of an agent that are over, and when they ended."""
-        return list(self._over.get(agent, {}).items())
+        return list(self._ends.get(agent, {}).items())
 
     def is_over(self, key: Key, at: float) -> bool:
         """True if one that was opened then has ended."""
         return self._has_ended(key[0], id_of(key, at))
 
     def _has_ended(self, agent: str, id_: str) -> bool:
-        return id_ in self._over.get(agent, ())
+        return id_ in self._ends.get(agent, ())
 
     def note_ends(self, ends: Iterable[Closed]) -> None:
         """After a restart: what another Helen had recorded."""
         for id_, at in ends:
             self._note_end(id_, at)
 
-    def learn_closed(self, closed: Closed, step: Effects) -> None:
+    def learn_closed(self, closed: Closed, effects: Effects) -> None:
         """Another Helen has recorded the end of one: if it is open here, from an older copy, it is no more."""
         id_, at = closed
         self._note_end(id_, at)
@@ -251,9 +251,9 @@ class Incidents:
             del self._open[agent, check]
             incident.closed, incident.reason = max(at, incident.opened), UP
             self._remember(incident)
-            self._write(incident, step)
+            self._write(incident, effects)
 
-    def take_over(self, incident: Incident, step: Effects) -> None:
+    def take_over(self, incident: Incident, effects: Effects) -> None:
         """An incident that another Helen opened goes on here; of two, the one that was opened first."""
         key = (incident.agent, incident.check)
         ours = self._open.get(key)
@@ -262,31 +262,33 @@ class Incidents:
         if ours is not None and ours.id == incident.id:
             if SEVERITY[incident.worst] > SEVERITY[ours.worst]:
                 ours.worst = incident.worst
-                self._write(ours, step)
+                self._write(ours, effects)
             return
-        if ours is not None and ours.place <= incident.place:
+        if ours is not None and ours.sort_key <= incident.sort_key:
             self._open[key] = incident
-            self.close(key, incident.opened, MERGED, step)
+            self.close(key, incident.opened, MERGED, effects)
             self._open[key] = ours
             return
         if ours is not None:
-            self.close(key, ours.opened, MERGED, step)
+            self.close(key, ours.opened, MERGED, effects)
         self._open[key] = incident
-        self._write(incident, step)
+        self._write(incident, effects)
 
-    def _write(self, incident: Incident, step: Effects) -> None:
-        closed = None if incident.closed is None else _micro(incident.closed)
+    def _write(self, incident: Incident, effects: Effects) -> None:
+        closed = None if incident.closed is None else _microseconds(incident.closed)
         body = _encode(incident)
-        step.write(PutIncident(incident.id, incident.agent, incident.check, _micro(incident.opened), closed, body))
+        effects.write(
+            PutIncident(incident.id, incident.agent, incident.check, _microseconds(incident.opened), closed, body)
+        )
 
-    def sweep(self, now: Now, step: Effects) -> None:
+    def sweep(self, now: Now, effects: Effects) -> None:
         """Have the store forget what is long over."""
-        step.write(SweepIncidents(max(0, _micro(now.wall - KEPT_SECONDS)), SWEEP_LIMIT))
+        effects.write(SweepIncidents(max(0, _microseconds(now.wall - KEPT_SECONDS)), SWEEP_LIMIT))
 
     def newest_first(self, open_only: bool) -> list[Incident]:
         """All that are at hand."""
         found = list(self._open.values())
         if not open_only:
             found += self._recent
-        found.sort(key=lambda one: one.place, reverse=True)
+        found.sort(key=lambda one: one.sort_key, reverse=True)
         return found

@@ -24,11 +24,11 @@ from scale0.monitoring.protocol.results import CRITICAL, OK, CheckFinding
 GRACE_SECONDS: Final = 2 * MAX_BACKOFF_SECONDS + 30.0
 """So long nobody is missed after Helen started or slept: an agent waits for at most MAX_BACKOFF_SECONDS between two
 attempts, and the first may fail."""
-SLEPT_SECONDS: Final = 5.0
+SLEEP_SECONDS: Final = 5.0
 """A look that comes this much too late, or clocks that went apart this much: Helen slept."""
 SETTLE_SECONDS: Final = 5.0
 """Who is away for less may be on its way to another Helen: it is looked at again after that."""
-STRIDE_SECONDS: Final = 0.1
+BATCH_SECONDS: Final = 0.1
 """Agents whose time comes within it are looked at together."""
 SLICE: Final = 500
 """Agents that are looked at in one turn: others wait for it."""
@@ -37,50 +37,50 @@ SLICE: Final = 500
 class _Round:
     """One definition, and how far its round has come."""
 
-    __slots__ = ("at", "began", "definition", "next_at", "order")
+    __slots__ = ("agents", "definition", "next_at", "position", "started_at")
 
     def __init__(self, definition: CompiledCheck, mono: float) -> None:
         self.definition = definition
-        self.order: list[Agent] = []
+        self.agents: list[Agent] = []
         """Those who were known when the round began; whoever came since has its turn in the next one."""
-        self.at = 0
-        self.began = self.next_at = mono
+        self.position = 0
+        self.started_at = self.next_at = mono
 
     def due(self, mono: float) -> list[Agent]:
         """Whose time has come, some at a time; and when it goes on."""
-        count = len(self.order)
+        count = len(self.agents)
         found: list[Agent] = []
-        if self.at < count:
+        if self.position < count:
             stride = self.definition.interval / count
-            upto = min(count, self.at + SLICE, int((mono - self.began) / stride) + 1)
-            found = self.order[self.at : upto]
-            self.at = max(self.at, upto)
+            upto = min(count, self.position + SLICE, int((mono - self.started_at) / stride) + 1)
+            found = self.agents[self.position : upto]
+            self.position = max(self.position, upto)
         if len(found) == SLICE:
             self.next_at = mono  # it is behind: it goes on in the next turn
         else:
-            part = self.at / count if self.at < count else 1.0
-            self.next_at = max(mono + STRIDE_SECONDS, self.began + part * self.definition.interval)
+            part = self.position / count if self.position < count else 1.0
+            self.next_at = max(mono + BATCH_SECONDS, self.started_at + part * self.definition.interval)
         return found
 
     def shift(self, mono: float) -> None:
         """Time was lost: go on from here, and make up for nothing."""
-        self.began += mono - self.next_at
+        self.started_at += mono - self.next_at
         self.next_at = mono
 
 
 class Keepalive:
     """Goes round."""
 
-    __slots__ = ("_again", "_definitions", "_judges_from", "_lead", "_rounds", "_started", "_state")
+    __slots__ = ("_clock_offset", "_definitions", "_judges_from", "_recheck_later", "_rounds", "_started", "_state")
 
     def __init__(self, state: HelenState) -> None:
         self._state = state
         self._definitions: tuple[CompiledCheck, ...] = ()
         self._rounds: list[_Round] = []
-        self._again: deque[tuple[float, str, str]] = deque()
+        self._recheck_later: deque[tuple[float, str, str]] = deque()
         """When to look again at whom for which check: always the same time later, so in order."""
         self._judges_from = 0.0
-        self._lead: float | None = None
+        self._clock_offset: float | None = None
         """By how much the wall clock is ahead of the other one."""
         self._started = 0.0
 
@@ -89,82 +89,82 @@ class Keepalive:
         self._started = now.wall
         self._judges_from = now.mono + GRACE_SECONDS
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Look at those whose time has come."""
-        if self._state.watch.alive_checks is not self._definitions:
+        if self._state.evaluation.alive_checks is not self._definitions:
             self._configure(now)
         if not self._rounds:
             return
-        self._notice_sleep(now)
+        self._detect_sleep(now)
         for one in self._rounds:
             if now.mono >= one.next_at:
-                self._go_on(one, now, step)
-        while self._again and self._again[0][0] <= now.mono:
-            _, identity, check = self._again.popleft()
+                self._continue(one, now, effects)
+        while self._recheck_later and self._recheck_later[0][0] <= now.mono:
+            _, identity, check = self._recheck_later.popleft()
             agent = self._state.agents.get(identity)
             if agent is not None and any(one.definition.name == check for one in self._rounds):
-                self._look(agent, check, now, step)
+                self._check(agent, check, now, effects)
 
     def deadline(self) -> float | None:
         """When `tick` has something to do."""
-        if self._state.watch.alive_checks is not self._definitions:
+        if self._state.evaluation.alive_checks is not self._definitions:
             return 0.0
         when = min((one.next_at for one in self._rounds), default=None)
-        return when if when is None or not self._again else min(when, self._again[0][0])
+        return when if when is None or not self._recheck_later else min(when, self._recheck_later[0][0])
 
-    def look_at(self, agent: Agent, check: str, ref: str, now: Now, step: Effects) -> CheckFinding | None:
+    def check_now(self, agent: Agent, check: str, ref: str, now: Now, effects: Effects) -> CheckFinding | None:
         """Look at an agent because somebody asks; None: the check is none of these, or there is nothing to say."""
-        definition = self._state.watch.selects(agent.identity, agent.labels, check)
+        definition = self._state.evaluation.selects(agent.identity, agent.labels, check)
         if definition is None or not definition.alive:
             return None
-        finding = self._find(agent, now)
+        finding = self._finding(agent, now)
         if finding is not None:
-            self._take(agent, check, finding, ref, now, step)
+            self._process(agent, check, finding, ref, now, effects)
         return finding
 
     def _configure(self, now: Now) -> None:
         """Other definitions: those that stay as they are go on where they were."""
-        self._definitions = self._state.watch.alive_checks
-        kept = {(one.definition.name, one.definition.interval): one for one in self._rounds}
+        self._definitions = self._state.evaluation.alive_checks
+        stored = {(one.definition.name, one.definition.interval): one for one in self._rounds}
         rounds = []
         for definition in self._definitions:
-            one = kept.get((definition.name, definition.interval)) or _Round(definition, now.mono)
+            one = stored.get((definition.name, definition.interval)) or _Round(definition, now.mono)
             one.definition = definition
             rounds.append(one)
         self._rounds = rounds
 
-    def _notice_sleep(self, now: Now) -> None:
+    def _detect_sleep(self, now: Now) -> None:
         lead = now.wall - now.mono
         late = now.mono - min(one.next_at for one in self._rounds)
-        if late > SLEPT_SECONDS or (self._lead is not None and abs(lead - self._lead) > SLEPT_SECONDS):
+        if late > SLEEP_SECONDS or (self._clock_offset is not None and abs(lead - self._clock_offset) > SLEEP_SECONDS):
             self._judges_from = max(self._judges_from, now.mono + GRACE_SECONDS)
             self._state.count("sleeps_noticed")
-        self._lead = lead
+        self._clock_offset = lead
 
-    def _go_on(self, one: _Round, now: Now, step: Effects) -> None:
-        if now.mono - one.next_at > SLEPT_SECONDS:
+    def _continue(self, one: _Round, now: Now, effects: Effects) -> None:
+        if now.mono - one.next_at > SLEEP_SECONDS:
             one.shift(now.mono)
-        if one.at >= len(one.order):
-            one.order, one.at, one.began = list(self._state.agents.by_identity.values()), 0, now.mono
+        if one.position >= len(one.agents):
+            one.agents, one.position, one.started_at = list(self._state.agents.by_identity.values()), 0, now.mono
         known = self._state.agents.by_identity
         for agent in one.due(now.mono):
             if known.get(agent.identity) is agent:
-                self._look(agent, one.definition.name, now, step)
+                self._check(agent, one.definition.name, now, effects)
 
-    def _look(self, agent: Agent, check: str, now: Now, step: Effects) -> None:
-        if self._state.watch.selects(agent.identity, agent.labels, check) is None:
+    def _check(self, agent: Agent, check: str, now: Now, effects: Effects) -> None:
+        if self._state.evaluation.selects(agent.identity, agent.labels, check) is None:
             return
-        if agent.line is None and agent.left is not None and 0.0 <= now.wall - agent.left < SETTLE_SECONDS:
-            self._again.append((now.mono + SETTLE_SECONDS, agent.identity, check))
+        if agent.connection is None and agent.left is not None and 0.0 <= now.wall - agent.left < SETTLE_SECONDS:
+            self._recheck_later.append((now.mono + SETTLE_SECONDS, agent.identity, check))
             return
-        finding = self._find(agent, now)
+        finding = self._finding(agent, now)
         if finding is not None:
             ref = f"alive:{agent.identity}:{round(now.wall * 1_000)}"
-            self._take(agent, check, finding, ref, now, step)
+            self._process(agent, check, finding, ref, now, effects)
 
-    def _find(self, agent: Agent, now: Now) -> CheckFinding | None:
+    def _finding(self, agent: Agent, now: Now) -> CheckFinding | None:
         """What can be said of it; None: nothing."""
-        if agent.line is not None:
+        if agent.connection is not None:
             return CheckFinding(OK, f"connected since {_utc(agent.since)}")
         never = not agent.protocol
         if never or agent.revoked or now.mono < max(self._judges_from, agent.elsewhere_until):
@@ -172,9 +172,9 @@ class Keepalive:
         since = _utc(agent.left) if agent.left is not None else f"before {_utc(self._started)}"
         return CheckFinding(CRITICAL, f"not connected since {since}")
 
-    def _take(self, agent: Agent, check: str, finding: CheckFinding, ref: str, now: Now, step: Effects) -> None:
+    def _process(self, agent: Agent, check: str, finding: CheckFinding, ref: str, now: Now, effects: Effects) -> None:
         answered = IncomingResult(check, finding, ref, now.wall, True)
-        self._state.watch.take(agent.identity, agent.labels, answered, now, step)
+        self._state.evaluation.process_result(agent.identity, agent.labels, answered, now, effects)
 
 
 def _utc(wall: float) -> str:

@@ -1,22 +1,23 @@
-"""Agents that another Helen has now, and what was handed to her: kept for a while, should it not have arrived.
+"""Agents that moved: what was handed to another Helen, and what another Helen handed over.
 
-Lives here: `AgentBundle`, all that belongs to one agent; `MigratedAgent`, one that went; `MigratedAgents`, all of them
-with their rows. Never here: when an agent goes or comes (`helen_handover`). Invariants: a bundle is answered until it
-is confirmed, and always with the same id, so that it counts once; what nobody confirmed is taken back, never dropped.
+A bundle that went is kept until the other Helen confirms it, and is taken back if she does not. A bundle counts once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from scale0.history.events.checks import AgentMoved
+from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
-from scale0.monitoring.helen.core.agents import MAX_MERGED, MAX_MERGED_CHARS, Agent, StoredAgent, read_kept
-from scale0.monitoring.helen.core.deduplication import MAX_SPOOLS, Handed, SeenReports, is_spool, read_foreign
-from scale0.monitoring.helen.core.evaluation_bundle import EvaluationBundle, OpenedEvaluation, unpack
+from scale0.monitoring.helen.core.agent_bundles import AgentBundle, OpenedBundle, bundle_of, open_bundle
+from scale0.monitoring.helen.core.agents import Agent
+from scale0.monitoring.helen.core.schedules import Schedules
+from scale0.monitoring.helen.core.state import HelenState
 from scale0.storage.check_rows import DropAgent, PutAgent
 
 RETURN_SECONDS: Final = 120.0
@@ -25,48 +26,9 @@ KEPT_SECONDS: Final = 3_600.0
 """How long a bundle is kept after it was handed over: should the other Helen be gone, it is better than nothing."""
 MAX_MOVED: Final = 20_000
 """Bundles that are kept; more, and those that were confirmed first go."""
-MAX_BUNDLE_BYTES: Final = 2 * 1024 * 1024
-"""Of rows in one bundle: it must fit into a message. A longer one travels without its messages."""
 
-
-class AgentBundle(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent, as one Helen hands it to another."""
-
-    id: str
-    """Of this handover: it counts once."""
-    agent: bytes
-    """The body of its row."""
-    spools: list[Handed] = []
-    watch: EvaluationBundle = EvaluationBundle()
-
-
-class OpenedBundle(msgspec.Struct, frozen=True, kw_only=True):
-    """The same, read and believed."""
-
-    id: str
-    kept: StoredAgent
-    spools: list[tuple[str, SeenReports, int]]
-    watch: OpenedEvaluation
-
-    @property
-    def newest(self) -> float:
-        """When its last result was."""
-        return max((state.at for state in self.watch.states.values()), default=0.0)
-
-
-def open_bundle(bundle: AgentBundle, identity: str) -> OpenedBundle:
-    """What another Helen sent. ValueError: something of it cannot be true, and so nothing counts."""
-    try:
-        kept = read_kept(bundle.agent)
-        ids = (bundle.id, *kept.merged)
-        if len(ids) > MAX_MERGED + 1 or not all(0 < len(each) <= MAX_MERGED_CHARS for each in ids):
-            raise ValueError("that is no id of a handover")
-        if len(bundle.spools) > MAX_SPOOLS or not all(is_spool(name) for name, _, _ in bundle.spools):
-            raise ValueError("these are no spools")
-        spools = [(name, read_foreign(seen), heard_us) for name, seen, heard_us in bundle.spools]
-        return OpenedBundle(id=bundle.id, kept=kept, spools=spools, watch=unpack(bundle.watch, identity))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise ValueError(f"this is no agent as we know it: {error}") from None
+Received = tuple[str, AgentBundle]
+"""From whom, and what."""
 
 
 class MigratedAgent(msgspec.Struct):
@@ -119,40 +81,141 @@ class MigratedAgents:
         """Who went, and nobody has said that they arrived."""
         return [identity for identity, moved in self._all.items() if not moved.confirmed]
 
-    def put(self, identity: str, moved: MigratedAgent, step: Effects) -> None:
+    def put(self, identity: str, moved: MigratedAgent, effects: Effects) -> None:
         """It goes; its row is this from here on."""
         self._confirmed.pop(identity, None)
         self._all[identity] = moved
-        self._write(identity, moved, step)
+        self._write(identity, moved, effects)
 
-    def confirm(self, identity: str, step: Effects) -> None:
+    def confirm(self, identity: str, effects: Effects) -> None:
         """It has arrived."""
         moved = self._all[identity]
         if moved.confirmed:
             return
         moved.confirmed = True
         self._confirmed[identity] = None
-        self._write(identity, moved, step)
+        self._write(identity, moved, effects)
         if len(self._all) > MAX_MOVED:
-            self.drop(next(iter(self._confirmed)), step)
+            self.drop(next(iter(self._confirmed)), effects)
 
     def pop(self, identity: str) -> MigratedAgent | None:
         """It is here again: whoever takes it writes its row."""
         self._confirmed.pop(identity, None)
         return self._all.pop(identity, None)
 
-    def drop(self, identity: str, step: Effects) -> None:
+    def drop(self, identity: str, effects: Effects) -> None:
         """Nobody needs it any more."""
         if self.pop(identity) is not None:
-            step.write(DropAgent(identity))
+            effects.write(DropAgent(identity))
 
-    def _write(self, identity: str, moved: MigratedAgent, step: Effects) -> None:
-        step.write(PutAgent(identity, _to_json(_Row(moved))))
+    def _write(self, identity: str, moved: MigratedAgent, effects: Effects) -> None:
+        effects.write(PutAgent(identity, _to_json(_Row(moved))))
 
 
-def bundle_of(agent: Agent, id_: str, spools: list[Handed], watch: EvaluationBundle | None) -> AgentBundle:
-    """All that belongs to an agent, short enough to travel."""
-    carried = watch or EvaluationBundle()
-    if carried.size > MAX_BUNDLE_BYTES:
-        carried = carried.shorten()
-    return AgentBundle(id=id_, agent=agent.row().body, spools=spools, watch=carried)
+class AgentBundles:
+    """Gives away, takes in, and remembers what it gave."""
+
+    __slots__ = ("_number", "_schedules", "_state", "_suspected_duplicates", "moved")
+
+    def __init__(self, state: HelenState, schedules: Schedules) -> None:
+        self._state = state
+        self._schedules = schedules
+        self._number = 0
+        self._suspected_duplicates: dict[str, Agent] = {}
+        """Agents that were pushed out by a connection elsewhere: perhaps they are on two machines."""
+        self.moved = MigratedAgents()
+
+    def start(self, moved: dict[str, bytes], now: Now) -> None:
+        """What the store remembers of those who went."""
+        for identity in self.moved.load(moved):
+            self._arm_confirmation(identity, now)
+
+    def export(self, identity: str, to: str, now: Now, effects: Effects) -> AgentBundle | None:
+        """An agent is another Helen's from here on: all that is known of it, or what she was given before."""
+        state = self._state
+        agent = state.agents.get(identity)
+        if agent is None:
+            moved = self.moved.get(identity)
+            return None if moved is None else moved.bundle
+        self.import_all(identity, (), now, effects)
+        state.agents.release(agent)
+        evaluation, spools = state.evaluation.hand_over(identity, now, effects), state.spools.hand_over(identity, now)
+        if not agent.protocol and evaluation is None and not spools:
+            return None
+        id_ = f"{state.settings.identity}@{round(now.wall * 1_000_000)}.{self._number}"
+        self._number += 1
+        bundle = bundle_of(agent, id_, spools, evaluation)
+        self.moved.put(identity, MigratedAgent(to, now.wall, bundle), effects)
+        self._arm_confirmation(identity, now)
+        state.count("handovers_given")
+        return bundle
+
+    def note_possible_duplicate(self, agent: Agent, to: str, now: Now, effects: Effects) -> None:
+        """An agent that is connected here came to another Helen: if that happens again and again, there are two."""
+        if agent.take_over(to, now, effects):
+            self._state.count("agents_doubled")
+        self._suspected_duplicates[agent.identity] = agent
+
+    def import_all(self, identity: str, received: Sequence[Received], now: Now, effects: Effects) -> bool:
+        """Take in what others had, and what went from here itself; True: something of it was new."""
+        own = self.moved.pop(identity)
+        if own is not None:
+            received = [*received, (self._state.settings.identity, own.bundle)]
+        opened: list[tuple[str, OpenedBundle]] = []
+        for name, bundle in received:
+            try:
+                opened.append((name, open_bundle(bundle, identity)))
+            except ValueError:
+                self._state.count("handovers_not_understood")
+        # What somebody has gone on from is older than what she made of it; of the rest the newest counts first, so that
+        # an older one can open nothing that is over.
+        passed = {id_ for _, each in opened for id_ in each.stored.merged}
+        opened.sort(key=lambda item: item[1].newest, reverse=True)
+        # A list, not any(): each of them counts.
+        new = [self._take(identity, each, name, now, effects) for name, each in opened if each.id not in passed]
+        agent = self._state.agents.get(identity)
+        if agent is not None and (new or own is not None):
+            agent.inherit(self._suspected_duplicates.pop(identity, None))
+            self._state.agents.change(agent)
+        return any(new) or own is not None
+
+    def _take(self, identity: str, opened: OpenedBundle, name: str, now: Now, effects: Effects) -> bool:
+        """Join what a Helen had of an agent to what is known here."""
+        state = self._state
+        agent = state.agents.enter(identity)
+        if agent is None or opened.id in agent.merged:
+            return False
+        labels = agent.labels
+        agent.absorb(opened.stored, opened.id, now)
+        state.spools.take_over(identity, opened.spools, now)
+        state.evaluation.take_over(identity, agent.labels, opened.evaluation, now, effects)
+        if name != state.settings.identity:
+            state.count("handovers_taken")
+            effects.record(AgentMoved(identity, name, len(opened.evaluation.states), len(opened.evaluation.incidents)))
+        if agent.connection is not None and agent.labels != labels:
+            self._schedules.push(agent.connection, now, effects)
+        return True
+
+    def _arm_confirmation(self, identity: str, now: Now) -> None:
+        self._state.timers.add((self._check_confirmation, identity), now.mono + RETURN_SECONDS)
+
+    def _check_confirmation(self, identity: str, now: Now, effects: Effects) -> None:
+        """Did somebody say that it arrived? Then it is forgotten in its time; if not, it is ours."""
+        moved = self.moved.get(identity)
+        age_seconds = 0.0 if moved is None else max(0.0, now.wall - moved.at)
+        if moved is None:
+            self._suspected_duplicates.pop(identity, None)
+        elif moved.confirmed and age_seconds >= KEPT_SECONDS:
+            self.moved.drop(identity, effects)
+            self._suspected_duplicates.pop(identity, None)
+        elif not moved.confirmed and age_seconds >= RETURN_SECONDS:
+            self._state.count("handovers_returned")
+            self.import_all(identity, (), now, effects)
+        else:
+            self._arm_confirmation(identity, now)
+
+    def forget(self, identity: str, effects: Effects) -> bool:
+        """An agent is no more; True: something was kept of it."""
+        stored = self.moved.get(identity) is not None
+        self.moved.drop(identity, effects)
+        return stored

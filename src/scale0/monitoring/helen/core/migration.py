@@ -18,13 +18,10 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity
-from scale0.monitoring.helen.core.agent_bundles import AgentBundles, Received
-from scale0.monitoring.helen.core.agent_connection import ENDED, HOLDING, AgentConnection
-from scale0.monitoring.helen.core.agents import Agent
-from scale0.monitoring.helen.core.migrated_agents import AgentBundle
-from scale0.monitoring.helen.core.migration_messages import (
+from scale0.monitoring.helen.core.agent_bundles import (
     PAGE,
     UNREADABLE,
+    AgentBundle,
     HasBody,
     Held,
     ReleaseBody,
@@ -33,15 +30,18 @@ from scale0.monitoring.helen.core.migration_messages import (
     held_of,
     to_json,
 )
+from scale0.monitoring.helen.core.agent_connection import ENDED, JOINING, AgentConnection
+from scale0.monitoring.helen.core.agents import Agent
+from scale0.monitoring.helen.core.migrated_agents import AgentBundles, Received
 from scale0.monitoring.helen.core.pending_requests import ForwardRequest, Requester
 from scale0.monitoring.helen.core.replicas import Replicas
 from scale0.monitoring.helen.core.state import LEFT, HelenState
 from scale0.monitoring.protocol.messages import VERSION_1, Error
 from scale0.storage.check_rows import ReadAgents
 
-HANDOVER_SECONDS: Final = 2.0
+MIGRATION_SECONDS: Final = 2.0
 """How long an agent waits for what other Helens know of it."""
-EARLY_SECONDS: Final = 5.0
+REPLICAS_EXPECTED_SECONDS: Final = 5.0
 """How long after her start a Helen waits to hear who else is there."""
 VERIFY_SECONDS: Final = 1.0
 """How long a Helen who wants an agent may take to say that it is there."""
@@ -50,7 +50,7 @@ ELSEWHERE_SECONDS: Final = 60.0
 """How long it is believed that another Helen has an agent: several times as long as it takes to ask again."""
 WINDOW: Final = 100
 """Agents that one other Helen is asked for at once; the rest wait for her answers."""
-MAX_VERIFIED: Final = 1_000
+MAX_VERIFYING: Final = 1_000
 """Requests of other Helens that wait for such an answer."""
 MAX_PAGES: Final = 20
 """Of these questions at once; the rest come next time."""
@@ -61,10 +61,10 @@ Admit = Callable[[AgentConnection, Agent, int, str, Now, Effects], None]
 class _Joining:
     """An agent whose hello was good and who is not accepted yet."""
 
-    __slots__ = ("agent", "line", "received", "software", "version", "waiting")
+    __slots__ = ("agent", "connection", "received", "software", "version", "waiting")
 
-    def __init__(self, line: AgentConnection, agent: Agent, version: int, software: str) -> None:
-        self.line = line
+    def __init__(self, connection: AgentConnection, agent: Agent, version: int, software: str) -> None:
+        self.connection = connection
         self.agent = agent
         self.version = version
         self.software = software
@@ -77,10 +77,10 @@ class _Joining:
 class _Window:
     """What one other Helen is asked for."""
 
-    __slots__ = ("busy", "idle", "waiting")
+    __slots__ = ("idle", "in_flight", "waiting")
 
     def __init__(self) -> None:
-        self.busy: set[str] = set()
+        self.in_flight: set[str] = set()
         self.waiting: deque[tuple[str, _Joining | None]] = deque()
         self.idle: set[str] = set()
         """Of those who wait, the ones for whom nobody is held back: once each, however often somebody names them."""
@@ -90,23 +90,33 @@ class Migration:
     """Agents on their way."""
 
     __slots__ = (
-        *("_cursor", "_drained", "_early", "_early_until", "_joining", "_keeping", "_siblings", "_state", "_verified"),
-        *("_windows", "admit"),
+        *(
+            "_cursor",
+            "_drained",
+            "_waiting_for_replicas",
+            "_replicas_expected_until",
+            "_joining",
+            "_bundles",
+            "_replicas",
+            "_state",
+            "_verifying",
+        ),
+        *("_windows", "on_admit"),
     )
 
-    def __init__(self, state: HelenState, siblings: Replicas, keeping: AgentBundles) -> None:
+    def __init__(self, state: HelenState, replicas: Replicas, bundles: AgentBundles) -> None:
         self._state = state
-        self._siblings = siblings
-        self._keeping = keeping
+        self._replicas = replicas
+        self._bundles = bundles
         self._joining: dict[str, _Joining] = {}
-        self._early: list[_Joining] = []
+        self._waiting_for_replicas: list[_Joining] = []
         """Agents that came before it was known who else is a Helen here."""
-        self._early_until = -math.inf
+        self._replicas_expected_until = -math.inf
         self._windows: dict[str, _Window] = {}
-        self._verified = 0
+        self._verifying = 0
         self._cursor = 0
         self._drained: set[str] | None = None
-        self.admit: Admit = lambda *_: None
+        self.on_admit: Admit = lambda *_: None
         """Takes in an agent for good."""
 
     @property
@@ -117,125 +127,134 @@ class Migration:
     def line_of(self, identity: str) -> AgentConnection | None:
         """The connection on which this agent waits to be accepted."""
         joining = self._joining.get(identity)
-        return None if joining is None or joining.line.stage is ENDED else joining.line
+        return None if joining is None or joining.connection.stage is ENDED else joining.connection
 
     # A hello.
 
-    def join(self, line: AgentConnection, agent: Agent, version: int, software: str, now: Now, step: Effects) -> None:
+    def join(
+        self, connection: AgentConnection, agent: Agent, version: int, software: str, now: Now, effects: Effects
+    ) -> None:
         """An agent comes: ask who else knows it, then take it in."""
-        joining = _Joining(line, agent, version, software)
+        joining = _Joining(connection, agent, version, software)
         before = self._joining.get(agent.identity)
         if before is not None:
             joining.received = before.received
         self._joining[agent.identity] = joining
-        line.stage = HOLDING
-        self._state.disarm(line)
-        if version > VERSION_1 and now.mono < self._early_until:
+        connection.stage = JOINING
+        self._state.disarm(connection)
+        if version > VERSION_1 and now.mono < self._replicas_expected_until:
             joining.waiting = 1
-            self._early.append(joining)
-            self._state.timers.add((self._overdue, joining), now.mono + HANDOVER_SECONDS)
+            self._waiting_for_replicas.append(joining)
+            self._state.timers.add((self._timed_out, joining), now.mono + MIGRATION_SECONDS)
             return
-        names = self._siblings.live
+        names = self._replicas.live
         if version <= VERSION_1 or not names:
             # Version 1 reports nothing: it need not wait.
-            self._finish(joining, now, step)
+            self._finish(joining, now, effects)
         else:
-            self._state.timers.add((self._overdue, joining), now.mono + HANDOVER_SECONDS)
-        self._ask_all(joining, names, step)
+            self._state.timers.add((self._timed_out, joining), now.mono + MIGRATION_SECONDS)
+        self._ask_all(joining, names, effects)
 
-    def _ask_all(self, joining: _Joining, names: Sequence[str], step: Effects) -> None:
+    def _ask_all(self, joining: _Joining, names: Sequence[str], effects: Effects) -> None:
         if joining.version > VERSION_1:
             joining.waiting = len(names)
         for name in names:
-            self._want(name, joining.agent.identity, joining if joining.waiting else None, step)
+            self._request_agent(name, joining.agent.identity, joining if joining.waiting else None, effects)
 
     def expect(self, now: Now) -> None:
         """She has just started, and will soon be told who else is there: who comes before waits for that."""
-        self._early_until = now.mono + EARLY_SECONDS
+        self._replicas_expected_until = now.mono + REPLICAS_EXPECTED_SECONDS
 
-    def learnt(self, now: Now, step: Effects) -> None:
+    def replicas_known(self, now: Now, effects: Effects) -> None:
         """It is known who else is there."""
-        self._early_until = -math.inf
-        early, self._early = self._early, []
+        self._replicas_expected_until = -math.inf
+        early, self._waiting_for_replicas = self._waiting_for_replicas, []
         for joining in early:
             if joining.waiting and self._joining.get(joining.agent.identity) is joining:
-                names = self._siblings.live
-                self._ask_all(joining, names, step)
+                names = self._replicas.live
+                self._ask_all(joining, names, effects)
                 if not names:
-                    self._finish(joining, now, step)
+                    self._finish(joining, now, effects)
 
-    def _overdue(self, joining: _Joining, now: Now, step: Effects) -> None:
+    def _timed_out(self, joining: _Joining, now: Now, effects: Effects) -> None:
         if joining.waiting > 0 and self._joining.get(joining.agent.identity) is joining:
             self._state.count("handovers_overdue")
             joining.waiting = 0
-            self._finish(joining, now, step)
+            self._finish(joining, now, effects)
 
-    def _finish(self, joining: _Joining, now: Now, step: Effects) -> None:
+    def _finish(self, joining: _Joining, now: Now, effects: Effects) -> None:
         """Whoever would answer has. What went from here itself and is nowhere else comes back, too."""
-        if joining.line.stage is ENDED and not joining.received:
+        if joining.connection.stage is ENDED and not joining.received:
             # It did not stay, and nobody let it go to us: what went from here is still elsewhere.
-            self._let_in(joining, now, step)
-        elif self._keeping.take_all(joining.agent.identity, joining.received, now, step):
+            self._admit(joining, now, effects)
+        elif self._bundles.import_all(joining.agent.identity, joining.received, now, effects):
             # The answer comes behind this turn's writes: then they are on disk, and only then reports may come.
-            step.ask(StoreQuery(ReadAgents("", 1), lambda _rows, later, out: self._let_in(joining, later, out)))
+            effects.ask(StoreQuery(ReadAgents("", 1), lambda _rows, later, out: self._admit(joining, later, out)))
         else:
-            self._let_in(joining, now, step)
+            self._admit(joining, now, effects)
 
-    def _let_in(self, joining: _Joining, now: Now, step: Effects) -> None:
+    def _admit(self, joining: _Joining, now: Now, effects: Effects) -> None:
         if self._joining.get(joining.agent.identity) is joining:
             del self._joining[joining.agent.identity]
         agents = self._state.agents
         agent = agents.enter(joining.agent.identity)
-        if joining.line.stage is not HOLDING:
+        if joining.connection.stage is not JOINING:
             if agent is not None and not agent.protocol and agent.identity not in self._joining:
                 agents.release(agent)  # it went before anything was known of it
         elif agent is None:
-            self._state.refuse(joining.line, "too many agents are known here", now, step)
+            self._state.refuse(joining.connection, "too many agents are known here", now, effects)
         else:
-            self.admit(joining.line, agent, joining.version, joining.software, now, step)
+            self.on_admit(joining.connection, agent, joining.version, joining.software, now, effects)
 
     # What others know.
 
-    def _want(self, name: str, identity: str, joining: _Joining | None, step: Effects) -> None:
+    def _request_agent(self, name: str, identity: str, joining: _Joining | None, effects: Effects) -> None:
         """Ask another Helen for an agent."""
         window = self._windows.setdefault(name, _Window())
-        if joining is None and (identity in window.busy or identity in window.idle):
+        if joining is None and (identity in window.in_flight or identity in window.idle):
             return
-        if len(window.busy) >= WINDOW or identity in window.busy:
+        if len(window.in_flight) >= WINDOW or identity in window.in_flight:
             window.waiting.append((identity, joining))
             if joining is None:
                 window.idle.add(identity)
         else:
-            self._ask(name, window, identity, joining, step)
+            self._ask(name, window, identity, joining, effects)
 
-    def _ask(self, name: str, window: _Window, identity: str, joining: _Joining | None, step: Effects) -> None:
-        window.busy.add(identity)
+    def _ask(self, name: str, window: _Window, identity: str, joining: _Joining | None, effects: Effects) -> None:
+        window.in_flight.add(identity)
         agent = self._state.agents.get(identity)
         body = ReleaseBody(identity, self._state.settings.identity, () if agent is None else agent.merged)
 
         def then(value: Any, now: Now, out: Effects) -> None:
-            self._hear_released(name, window, identity, joining, value, now, out)
+            self._on_released(name, window, identity, joining, value, now, out)
 
         self._state.count("handovers_asked")
-        step.ask(ForwardRequest(f"helen.{name}.release", to_json(body), HANDOVER_SECONDS, then))
+        effects.ask(ForwardRequest(f"helen.{name}.release", to_json(body), MIGRATION_SECONDS, then))
 
-    def _hear_released(
-        self, name: str, window: _Window, identity: str, joining: _Joining | None, value: Any, now: Now, step: Effects
+    def _on_released(
+        self,
+        name: str,
+        window: _Window,
+        identity: str,
+        joining: _Joining | None,
+        value: Any,
+        now: Now,
+        effects: Effects,
     ) -> None:
-        window.busy.discard(identity)
-        self._siblings.hear_of(name, not isinstance(value, Refusal) or value.code != codes.NO_ANSWER)
+        window.in_flight.discard(identity)
+        self._replicas.note_answer(name, not isinstance(value, Refusal) or value.code != codes.NO_ANSWER)
         rows = self._read_released(value)
-        waits = joining is not None and joining.waiting > 0 and self._joining.get(identity) is joining
-        if rows is not None and not waits:
+        still_waiting = joining is not None and joining.waiting > 0 and self._joining.get(identity) is joining
+        if rows is not None and not still_waiting:
             # It comes late: what was counted twice until now stays so, and from here on nothing is.
-            self._keeping.take_all(identity, [(name, rows)], now, step)
-        if joining is not None and waits:
+            self._bundles.import_all(identity, [(name, rows)], now, effects)
+        if joining is not None and still_waiting:
             if rows is not None:
                 joining.received.append((name, rows))
             joining.waiting -= 1
             if not joining.waiting:
-                self._finish(joining, now, step)
-        self._go_on(name, window, step)
+                self._finish(joining, now, effects)
+        self._continue(name, window, effects)
 
     def _read_released(self, value: Any) -> AgentBundle | None:
         if not isinstance(value, bytes):
@@ -246,98 +265,100 @@ class Migration:
             self._state.count("handovers_not_understood")
             return None
 
-    def _go_on(self, name: str, window: _Window, step: Effects) -> None:
+    def _continue(self, name: str, window: _Window, effects: Effects) -> None:
         """Ask for those who wait for her answers."""
-        while window.waiting and len(window.busy) < WINDOW:
+        while window.waiting and len(window.in_flight) < WINDOW:
             identity, joining = window.waiting.popleft()
             if joining is None:
                 window.idle.discard(identity)
-            if identity not in window.busy:
-                self._ask(name, window, identity, joining, step)
+            if identity not in window.in_flight:
+                self._ask(name, window, identity, joining, effects)
             elif joining is not None:
                 window.waiting.append((identity, joining))
                 break
-        if not window.busy and not window.waiting:
+        if not window.in_flight and not window.waiting:
             self._windows.pop(name, None)
 
     # What others want.
 
-    def has(self, asker: Requester, body: HasBody, step: Effects) -> None:
+    def has(self, requester: Requester, body: HasBody, effects: Effects) -> None:
         """Which of these are here; whoever has something of theirs is asked for it."""
         held = [name for name in body.agents if self._is_here(name)]
-        asker.reply(to_json(Held(held)), step)
-        if body.sender in self._siblings.live:
+        requester.reply(to_json(Held(held)), effects)
+        if body.sender in self._replicas.live:
             for name in held:
                 if name not in self._joining:
-                    self._want(body.sender, name, None, step)
+                    self._request_agent(body.sender, name, None, effects)
 
     def _is_here(self, identity: str) -> bool:
         agent = self._state.agents.get(identity)
-        return (agent is not None and agent.line is not None) or self.line_of(identity) is not None
+        return (agent is not None and agent.connection is not None) or self.line_of(identity) is not None
 
-    def release(self, asker: Requester, body: ReleaseBody, step: Effects) -> None:
+    def release(self, requester: Requester, body: ReleaseBody, effects: Effects) -> None:
         """Another Helen says that an agent is with her now."""
         if not is_identity(body.to) or body.to == self._state.settings.identity:
             raise Refusal(codes.MALFORMED, "to is the identity of another Helen")
-        kept = self._keeping.moved
-        moved = kept.get(body.agent)
+        stored = self._bundles.moved
+        moved = stored.get(body.agent)
         if moved is not None and moved.bundle.id in body.merged:
-            kept.confirm(body.agent, step)
+            stored.confirm(body.agent, effects)
             moved = None
         if moved is None and not self._knows(body.agent):
-            asker.reply(to_json(Released()), step)
+            requester.reply(to_json(Released()), effects)
             return
-        if self._verified >= MAX_VERIFIED:
+        if self._verifying >= MAX_VERIFYING:
             raise Refusal(codes.TOO_MANY, "too many agents go at once")
         # Anybody on the network can send this request, and name anybody: so the one who is named is asked.
-        self._verified += 1
+        self._verifying += 1
 
         def then(value: Any, now: Now, out: Effects) -> None:
-            self._verified -= 1
-            self._hear_verified(asker, body, value, now, out)
+            self._verifying -= 1
+            self._on_verified(requester, body, value, now, out)
 
         question = to_json(HasBody([body.agent]))
-        step.ask(ForwardRequest(f"helen.{body.to}.has", question, VERIFY_SECONDS, then))
+        effects.ask(ForwardRequest(f"helen.{body.to}.has", question, VERIFY_SECONDS, then))
 
     def _knows(self, identity: str) -> bool:
         agent = self._state.agents.get(identity)
         return (agent is not None and agent.protocol > 0) or identity in self._joining
 
-    def _hear_verified(self, asker: Requester, body: ReleaseBody, value: Any, now: Now, step: Effects) -> None:
+    def _on_verified(self, requester: Requester, body: ReleaseBody, value: Any, now: Now, effects: Effects) -> None:
         if body.agent not in held_of(value):
             self._state.count("handovers_refused")
-            asker.refuse(codes.NOT_ALLOWED, f"{body.to} does not say that {body.agent} is there", step)
+            requester.refuse(codes.NOT_ALLOWED, f"{body.to} does not say that {body.agent} is there", effects)
             return
-        asker.promise(to_json(Released(self._let_go(body.agent, body.to, now, step))), step)
+        requester.promise(to_json(Released(self._release_agent(body.agent, body.to, now, effects))), effects)
 
-    def _let_go(self, identity: str, to: str, now: Now, step: Effects) -> AgentBundle | None:
+    def _release_agent(self, identity: str, to: str, now: Now, effects: Effects) -> AgentBundle | None:
         """It is another Helen's from here on; the answer is all that is known of it."""
         state = self._state
         joining = self._joining.pop(identity, None)
         if joining is not None:
-            self._end(joining.line, identity, to, now, step)
-            self._keeping.take_all(identity, joining.received, now, step)
+            self._end(joining.connection, identity, to, now, effects)
+            self._bundles.import_all(identity, joining.received, now, effects)
         agent = state.agents.get(identity)
-        if agent is not None and agent.line is not None:
-            self._keeping.doubt(agent, to, now, step)
-            self._end(agent.line, identity, to, now, step)
+        if agent is not None and agent.connection is not None:
+            self._bundles.note_possible_duplicate(agent, to, now, effects)
+            self._end(agent.connection, identity, to, now, effects)
         if self._drained is not None:
             self._drained.discard(identity)
-        return self._keeping.give(identity, to, now, step)
+        return self._bundles.export(identity, to, now, effects)
 
-    def _end(self, line: AgentConnection, identity: str, to: str, now: Now, step: Effects) -> None:
-        if line.stage is not ENDED:
-            line.say(Error(f"{identity} is with {to} now"), step)
-            self._state.drop(line, LEFT, now, step)
+    def _end(self, connection: AgentConnection, identity: str, to: str, now: Now, effects: Effects) -> None:
+        if connection.stage is not ENDED:
+            connection.send(Error(f"{identity} is with {to} now"), effects)
+            self._state.drop(connection, LEFT, now, effects)
 
     # Those who went unnoticed.
 
-    def look_around(self, step: Effects) -> None:
+    def find_migrated(self, effects: Effects) -> None:
         """Ask the others for those who are away, and for what nobody has confirmed."""
         state = self._state
-        names = self._siblings.live
-        away = [agent.identity for agent in state.agents.by_identity.values() if agent.line is None and agent.protocol]
-        away += self._keeping.moved.offered()
+        names = self._replicas.live
+        away = [
+            agent.identity for agent in state.agents.by_identity.values() if agent.connection is None and agent.protocol
+        ]
+        away += self._bundles.moved.offered()
         if not names or not away:
             return
         start = self._cursor if self._cursor < len(away) else 0
@@ -345,19 +366,19 @@ class Migration:
         self._cursor = start + len(pages) * PAGE
         for page in pages:
             body = to_json(HasBody(page, state.settings.identity))
-            asked = frozenset(page)
+            pending = frozenset(page)
 
-            def then(value: Any, now: Now, _step: Effects, asked: frozenset[str] = asked) -> None:
-                self._hear_held(asked, value, now)
+            def then(value: Any, now: Now, _step: Effects, pending: frozenset[str] = pending) -> None:
+                self._on_held(pending, value, now)
 
             for name in names:
-                step.ask(ForwardRequest(f"helen.{name}.has", body, HAS_SECONDS, then))
+                effects.ask(ForwardRequest(f"helen.{name}.has", body, HAS_SECONDS, then))
 
-    def _hear_held(self, asked: frozenset[str], value: Any, now: Now) -> None:
+    def _on_held(self, pending: frozenset[str], value: Any, now: Now) -> None:
         """She will ask for these; until then they are not missed."""
         for identity in held_of(value):
-            agent = self._state.agents.get(identity) if identity in asked else None
-            if agent is not None and agent.line is None:
+            agent = self._state.agents.get(identity) if identity in pending else None
+            if agent is not None and agent.connection is None:
                 agent.elsewhere_until = now.mono + ELSEWHERE_SECONDS
 
     # The end.

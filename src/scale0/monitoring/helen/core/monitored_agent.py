@@ -16,11 +16,13 @@ from scale0.config.schema import ClientConfig
 from scale0.kernel.errors import StoreError
 from scale0.monitoring.helen.core.check_rules import CompiledCheck
 from scale0.monitoring.helen.core.check_state import CheckState, from_row
-from scale0.monitoring.helen.core.suppression import Covered
 from scale0.storage.check_rows import CheckStateRow, IncidentRow, NoticeRow, PutCheckState
 
-BOOK_ROW: Final = "book"
+CONFIG_ROW: Final = "book"
 """The `check` of the row with the configuration; its agent is blank."""
+
+Covered = tuple[str, str]
+"""A downtime's name, and the check that it covers; blank: all checks of the agent."""
 
 
 class StoredChecks(msgspec.Struct, frozen=True):
@@ -44,19 +46,19 @@ class StoredDowntimes(msgspec.Struct, array_like=True):
 _encode: Final = msgspec.msgpack.Encoder().encode
 read_own: Final = msgspec.msgpack.Decoder(StoredDowntimes).decode
 """An agent's own row, read."""
-_encode_part: Final = msgspec.json.Encoder().encode
-_decode_part: Final = msgspec.json.Decoder(ClientConfig).decode
+_encode_config: Final = msgspec.json.Encoder().encode
+_decode_config: Final = msgspec.json.Decoder(ClientConfig).decode
 
 
 class MonitoredAgent:
     """What is known of one agent."""
 
-    __slots__ = ("agent", "book", "closed", "downtimes", "labels", "queued", "selected", "states")
+    __slots__ = ("agent", "closed", "downtimes", "labels", "queued", "rules", "selected", "states")
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
         self.labels: dict[str, str] = {}
-        self.book: object = None
+        self.rules: object = None
         """The book that `selected` was chosen from."""
         self.selected: dict[str, CompiledCheck] = {}
         self.states: dict[str, CheckState] = {}
@@ -73,9 +75,9 @@ class MonitoredAgent:
         return PutCheckState(self.agent, "", _encode(StoredDowntimes(self.labels, downtimes, self.closed)))
 
 
-def put_part(part: ClientConfig) -> PutCheckState:
+def config_row(part: ClientConfig) -> PutCheckState:
     """The row of a configuration: after a restart she watches at once, whoever else is down."""
-    return PutCheckState("", BOOK_ROW, _encode_part(part))
+    return PutCheckState("", CONFIG_ROW, _encode_config(part))
 
 
 def read_states(rows: Iterable[CheckStateRow]) -> tuple[dict[str, MonitoredAgent], ClientConfig | None]:
@@ -85,26 +87,26 @@ def read_states(rows: Iterable[CheckStateRow]) -> tuple[dict[str, MonitoredAgent
     for row in rows:
         try:
             if not row.agent:
-                part = _read_part(row)
+                part = _read_config(row)
                 continue
-            watched = agents.get(row.agent)
-            if watched is None:
-                agents[row.agent] = watched = MonitoredAgent(row.agent)
+            monitored = agents.get(row.agent)
+            if monitored is None:
+                agents[row.agent] = monitored = MonitoredAgent(row.agent)
             if row.check:
-                watched.states[row.check] = from_row(row.body)
+                monitored.states[row.check] = from_row(row.body)
             else:
-                kept = read_own(row.body)
-                watched.labels = kept.labels
-                watched.closed = kept.closed
-                watched.downtimes = {(name, check): ends for name, check, ends in kept.downtimes}
+                stored = read_own(row.body)
+                monitored.labels = stored.labels
+                monitored.closed = stored.closed
+                monitored.downtimes = {(name, check): ends for name, check, ends in stored.downtimes}
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise StoreError(f"the state of {row.agent}/{row.check} is damaged: {error}") from error
     return agents, part
 
 
-def _read_part(row: CheckStateRow) -> ClientConfig | None:
+def _read_config(row: CheckStateRow) -> ClientConfig | None:
     try:
-        return _decode_part(row.body)
+        return _decode_config(row.body)
     except msgspec.ValidationError:
         # Another version wrote it: the network will tell again what it is.
         return None

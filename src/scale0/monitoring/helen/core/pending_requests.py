@@ -15,12 +15,10 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
 from scale0.kernel.errors import Refusal
 from scale0.kernel.timers import TimerWheel
+from scale0.monitoring.helen.core.socket_events import NETWORK, RequestError, RequestReply
 
 if TYPE_CHECKING:
     from scale0.monitoring.helen.core.agent_connection import AgentConnection
-
-NETWORK: Final = "network"
-"""The door that requests of the Scale0 network come through."""
 
 MAX_OPEN: Final = 10_000
 """Questions that wait, over all agents."""
@@ -50,44 +48,56 @@ class Requester:
     def __init__(self, routing_id: bytes) -> None:
         self.routing_id = routing_id
 
-    def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
+    def pack(self, messages: Sequence[Message]) -> list[list[Any]]:
         """As they are: this door takes frames."""
         return [list(message) for message in messages]
 
-    def refuse(self, code: int, message: str, step: Effects) -> None:
+    def refuse(self, code: int, message: str, effects: Effects) -> None:
         """It cannot be done; that speaks of nothing on disk."""
-        step.send(self, [b"error", b"%d" % code, message.encode()])
+        effects.send(self, (RequestError(code, message),))
 
-    def reply(self, body: bytes, step: Effects) -> None:
+    def reply(self, body: bytes, effects: Effects) -> None:
         """An answer that speaks of nothing on disk."""
-        step.send(self, [b"reply", body])
+        effects.send(self, (RequestReply(body),))
 
-    def promise(self, body: bytes, step: Effects) -> None:
+    def promise(self, body: bytes, effects: Effects) -> None:
         """An answer that is said once this turn is on disk."""
-        step.promise(self, [b"reply", body])
+        effects.promise(self, (RequestReply(body),))
 
 
 class PendingRequest:
     """One question that waits: for an agent's result (`line`), or for other Helens (`elsewhere`)."""
 
     __slots__ = (
-        *("asker", "bucket", "check", "elsewhere", "ended", "fair", "line", "ref", "refusal", "scheduled", "size"),
+        *(
+            "requester",
+            "bucket",
+            "check",
+            "elsewhere",
+            "ended",
+            "enough_time",
+            "connection",
+            "ref",
+            "refusal",
+            "scheduled",
+            "size",
+        ),
     )
 
-    def __init__(self, asker: Requester, check: str, ref: str, scheduled: bool) -> None:
-        self.asker = asker
+    def __init__(self, requester: Requester, check: str, ref: str, scheduled: bool) -> None:
+        self.requester = requester
         self.check = check
         """The name that its result is recorded under."""
         self.ref = ref
         self.scheduled = scheduled
         """It runs a definition as the schedule does, and so counts for its state."""
-        self.line: AgentConnection | None = None
+        self.connection: AgentConnection | None = None
         self.elsewhere = 0
         """Other Helens that have not answered."""
         self.refusal: Refusal | None = None
         """What they answered so far."""
         self.ended = False
-        self.fair = False
+        self.enough_time = False
         """It gave the agent time enough: no answer speaks against the agent."""
         self.size = 0
         """Bytes of its args."""
@@ -115,52 +125,52 @@ class PendingRequests:
         """No more can be taken."""
         return len(self._all) >= MAX_OPEN
 
-    def add(self, asked: PendingRequest, deadline: float) -> None:
+    def add(self, pending: PendingRequest, deadline: float) -> None:
         """Wait for its answer until then."""
-        asked.bucket = self._wheel.add(asked, deadline)
-        self._all[asked] = None
+        pending.bucket = self._wheel.add(pending, deadline)
+        self._all[pending] = None
 
-    def close(self, asked: PendingRequest) -> None:
+    def close(self, pending: PendingRequest) -> None:
         """It is answered."""
-        if not asked.ended:
-            asked.ended = True
-            self._wheel.remove(asked, asked.bucket)
-            self._all.pop(asked, None)
+        if not pending.ended:
+            pending.ended = True
+            self._wheel.remove(pending, pending.bucket)
+            self._all.pop(pending, None)
 
-    def fail(self, asked: PendingRequest, code: int, message: str, step: Effects) -> None:
+    def fail(self, pending: PendingRequest, code: int, message: str, effects: Effects) -> None:
         """Answer with an error."""
-        if not asked.ended:
-            self.close(asked)
-            asked.asker.refuse(code, message, step)
+        if not pending.ended:
+            self.close(pending)
+            pending.requester.refuse(code, message, effects)
 
-    def fail_all(self, code: int, message: str, step: Effects) -> None:
+    def fail_all(self, code: int, message: str, effects: Effects) -> None:
         """Answer everybody with an error."""
-        for asked in list(self._all):
-            self.fail(asked, code, message, step)
+        for pending in list(self._all):
+            self.fail(pending, code, message, effects)
 
-    def hear_elsewhere(self, asked: PendingRequest, value: Any, step: Effects) -> None:
+    def on_replica_answer(self, pending: PendingRequest, value: Any, effects: Effects) -> None:
         """Another Helen answered: the first who has the agent counts, and the last who has not."""
-        if asked.ended:
+        if pending.ended:
             return
-        asked.elsewhere -= 1
+        pending.elsewhere -= 1
         if isinstance(value, bytes):
-            self.close(asked)
-            asked.asker.reply(value, step)
+            self.close(pending)
+            pending.requester.reply(value, effects)
             return
-        said = value if isinstance(value, Refusal) else Refusal(codes.BACKEND_DIED, "another Helen failed")
-        if asked.refusal is None or asked.refusal.code == codes.NO_SUCH_SERVICE:
-            asked.refusal = said
-        if said.code not in PATIENT_CODES:
-            self.fail(asked, said.code, said.message, step)
-        elif asked.elsewhere <= 0:
-            self.fail(asked, asked.refusal.code, asked.refusal.message, step)
+        refusal = value if isinstance(value, Refusal) else Refusal(codes.BACKEND_DIED, "another Helen failed")
+        if pending.refusal is None or pending.refusal.code == codes.NO_SUCH_SERVICE:
+            pending.refusal = refusal
+        if refusal.code not in PATIENT_CODES:
+            self.fail(pending, refusal.code, refusal.message, effects)
+        elif pending.elsewhere <= 0:
+            self.fail(pending, pending.refusal.code, pending.refusal.message, effects)
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Those whose time is over."""
-        for asked in self._wheel.expire(now.mono):
-            if not asked.ended:
-                self.fail(asked, codes.NO_ANSWER, "no result in time", step)
-                self.on_given_up(asked, now, step)
+        for pending in self._wheel.expire(now.mono):
+            if not pending.ended:
+                self.fail(pending, codes.NO_ANSWER, "no result in time", effects)
+                self.on_given_up(pending, now, effects)
 
     def deadline(self) -> float | None:
         """When the next one's time is over."""

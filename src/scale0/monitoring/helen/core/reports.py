@@ -40,20 +40,20 @@ class Reports:
         for name in ("reports", "reports_repeated", "results", "results_late"):
             self._counts[name] = 0
 
-    def take(self, line: AgentConnection, word: Report, now: Now, step: Effects) -> None:
+    def report(self, connection: AgentConnection, message: Report, now: Now, effects: Effects) -> None:
         """A report of an agent that was taken in and speaks version 2."""
-        state, agent, name = self._state, line.agent, word.name
+        state, agent, name = self._state, connection.agent, message.name
         if agent is None:
             return
-        if reason := line.count_report(word):
-            state.refuse(line, reason, now, step)
+        if reason := connection.count_report(message):
+            state.refuse(connection, reason, now, effects)
             return
         if not is_check_name(name):
-            state.refuse(line, "a check's name is too long or cannot be printed", now, step)
+            state.refuse(connection, "a check's name is too long or cannot be printed", now, effects)
             return
         # Should anything below fail by our own mistake, this report is not offered again and again: it counts as seen.
-        state.acks[line] = None
-        reported = read_result(word.body)
+        state.acks[connection] = None
+        reported = read_result(message.body)
         ref = ""
         if reported.n and is_spool(reported.spool):
             if not state.spools.add(agent.identity, reported.spool, reported.n, now):
@@ -63,18 +63,18 @@ class Reports:
         self._counts["reports"] += 1
         at = happened_at(reported, now)
         if name == AGENT_REPORT:
-            if line in self._described:
+            if connection in self._described:
                 # Other labels are other checks, and to choose these takes time: once now, and once at the end.
-                self._described[line] = (reported, at)
+                self._described[connection] = (reported, at)
             else:
-                self._described[line] = None
-                self._describe(agent, line, reported, at, now, step)
+                self._described[connection] = None
+                self._describe(agent, connection, reported, at, now, effects)
             return
         answered = IncomingResult(name, reported.finding, ref, at, True)
-        state.watch.take(agent.identity, agent.labels, answered, now, step)
+        state.evaluation.process_result(agent.identity, agent.labels, answered, now, effects)
 
     def _describe(
-        self, agent: Agent, line: AgentConnection, reported: ReportedResult, at: float, now: Now, step: Effects
+        self, agent: Agent, connection: AgentConnection, reported: ReportedResult, at: float, now: Now, effects: Effects
     ) -> None:
         """An agent says what it is labelled and which checks it can run."""
         if reported.labels is None:
@@ -83,44 +83,44 @@ class Reports:
         if agent.describe(reported.labels, reported.checks, at, now):
             self._state.agents.change(agent)
             if agent.checks != checks:
-                step.record(ClientChanged(agent.identity, AGENT, agent.checks))
-            self._schedules.push(line, now, step)
+                effects.record(ClientChanged(agent.identity, AGENT, agent.checks))
+            self._schedules.push(connection, now, effects)
 
-    def answer(self, line: AgentConnection, word: Result, now: Now, step: Effects) -> None:
+    def answer(self, connection: AgentConnection, message: Result, now: Now, effects: Effects) -> None:
         """The result of a check that Helen asked for."""
-        state, agent = self._state, line.agent
+        state, agent = self._state, connection.agent
         if agent is None:
             return
-        asked = line.settle_result(word)
-        if isinstance(asked, str):
+        pending = connection.settle_result(message)
+        if isinstance(pending, str):
             state.count("results_unknown")
-            state.refuse(line, asked, now, step)
+            state.refuse(connection, pending, now, effects)
             return
-        if asked.ended:
+        if pending.ended:
             self._counts["results_late"] += 1
-            step.record(AgentLate(identity=agent.identity, check=asked.check, ref=asked.ref))
+            effects.record(AgentLate(identity=agent.identity, check=pending.check, ref=pending.ref))
             return
         self._counts["results"] += 1
-        state.open.close(asked)
-        finding = read_result(word.body).finding
-        answered = IncomingResult(asked.check, finding, asked.ref, now.wall, asked.scheduled)
-        state.watch.take(agent.identity, agent.labels, answered, now, step)
-        asked.asker.promise(write_result(finding), step)
+        state.requests.close(pending)
+        finding = read_result(message.body).finding
+        answered = IncomingResult(pending.check, finding, pending.ref, now.wall, pending.scheduled)
+        state.evaluation.process_result(agent.identity, agent.labels, answered, now, effects)
+        pending.requester.promise(write_result(finding), effects)
 
-    def settle_descriptions(self, now: Now, step: Effects) -> None:
+    def settle_descriptions(self, now: Now, effects: Effects) -> None:
         """The turn ends: what agents said of themselves last counts."""
         if self._described:
             described, self._described = self._described, {}
-            for line, last in described.items():
-                if last is not None and line.agent is not None:
-                    self._describe(line.agent, line, *last, now, step)
+            for connection, last in described.items():
+                if last is not None and connection.agent is not None:
+                    self._describe(connection.agent, connection, *last, now, effects)
 
-    def settle(self, step: Effects) -> None:
+    def settle(self, effects: Effects) -> None:
         """The turn ends: acknowledge what it stored, once for each connection."""
         acks = self._state.acks
         if acks:
-            for line in acks:
-                step.promise(line, [b"ack %d\n" % line.sequence])
+            for connection in acks:
+                effects.promise(connection, [b"ack %d\n" % connection.sequence])
             acks.clear()
 
 

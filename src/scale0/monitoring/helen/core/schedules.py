@@ -29,36 +29,36 @@ class Schedules:
         self._state = state
         self._waiting: deque[AgentConnection] = deque()
 
-    def push(self, line: AgentConnection, now: Now, step: Effects) -> None:
+    def push(self, connection: AgentConnection, now: Now, effects: Effects) -> None:
         """Send this agent its schedule, unless it has it."""
-        agent, state = line.agent, self._state
-        if agent is None or not line.reports or not state.watch.configured:
+        agent, state = connection.agent, self._state
+        if agent is None or not connection.reports or not state.evaluation.configured:
             # Until somebody says what there is to run, an agent goes on with what it knows.
             return
-        body = state.watch.schedule_for(agent.identity, agent.labels)
-        if body == line.schedule:
+        body = state.evaluation.schedule_for(agent.identity, agent.labels)
+        if body == connection.schedule:
             return
         if len(body) > MAX_BLOB_BYTES:
             state.count("schedules_too_long")
             return
-        number = line.issue()
+        number = connection.issue()
         if number is None:
-            state.refuse(line, "this connection has used up its message ids", now, step)
+            state.refuse(connection, "this connection has used up its message ids", now, effects)
             return
-        line.schedule = body
+        connection.schedule = body
         state.count("schedules_sent")
-        line.say(Schedule(number, body), step)
+        connection.send(Schedule(number, body), effects)
 
     def change_all(self) -> None:
         """The configuration changed: look at every agent, some in each turn."""
-        self._waiting = deque(line for line in self._state.lines.values() if line.reports)
+        self._waiting = deque(connection for connection in self._state.connections.values() if connection.reports)
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Some of those who wait."""
-        for _ in range(min(MAX_PUSHES, self._state.watch.slice, len(self._waiting))):
-            self.push(self._waiting.popleft(), now, step)
+        for _ in range(min(MAX_PUSHES, self._state.evaluation.slice, len(self._waiting))):
+            self.push(self._waiting.popleft(), now, effects)
 
     @property
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         """There are some left for the next turn."""
         return bool(self._waiting)

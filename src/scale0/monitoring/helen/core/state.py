@@ -55,28 +55,39 @@ class HelenState:
     """One Helen's shared state."""
 
     __slots__ = (
-        *("_refused_in", "_refused_now", "acks", "agents", "counts", "crowds", "lines", "look", "newcomers", "open"),
-        *("settings", "spools", "strangers", "timers", "watch"),
+        *(
+            "_refused_in",
+            "_refused_now",
+            "acks",
+            "agents",
+            "counts",
+            "connections_by_name",
+            "connections",
+            "on_timer",
+            "awaiting_hello",
+            "requests",
+        ),
+        *("settings", "spools", "anonymous", "timers", "evaluation"),
     )
 
-    def __init__(self, settings: HelenSettings, watch: Evaluation) -> None:
+    def __init__(self, settings: HelenSettings, evaluation: Evaluation) -> None:
         self.settings = settings
-        self.watch = watch
+        self.evaluation = evaluation
         self.agents = Agents()
         self.spools = Spools()
-        self.open = PendingRequests()
-        self.open.on_given_up = self._given_up
-        self.lines: dict[bytes, AgentConnection] = {}
-        self.crowds: dict[str, int] = {}
+        self.requests = PendingRequests()
+        self.requests.on_given_up = self._given_up
+        self.connections: dict[bytes, AgentConnection] = {}
+        self.connections_by_name: dict[str, int] = {}
         """How many connections each certificate's name has, in whatever stage."""
-        self.newcomers: set[AgentConnection] = set()
+        self.awaiting_hello: set[AgentConnection] = set()
         """Connections that have not said hello."""
-        self.strangers: set[AgentConnection] = set()
+        self.anonymous: set[AgentConnection] = set()
         """Connections without a certificate."""
         self.acks: dict[AgentConnection, None] = {}
         """Who reported in this turn."""
         self.timers: TimerWheel[Alarm] = TimerWheel()
-        self.look: Callable[[AgentConnection, Now, Effects], None] = lambda *_: None
+        self.on_timer: Callable[[AgentConnection, Now, Effects], None] = lambda *_: None
         """Looks at a connection when its timer rings."""
         self.counts: dict[str, int] = {}
         self._refused_in = 0
@@ -86,78 +97,83 @@ class HelenState:
         """Something happened that is not worth an event of its own."""
         self.counts[name] = self.counts.get(name, 0) + number
 
-    def enter(self, line: AgentConnection) -> int:
+    def enter(self, connection: AgentConnection) -> int:
         """A connection is there; how many there are of its name. `drop` takes it out again."""
-        self.lines[line.routing_id] = line
-        self.crowds[line.name] = count = self.crowds.get(line.name, 0) + 1
+        self.connections[connection.routing_id] = connection
+        self.connections_by_name[connection.name] = count = self.connections_by_name.get(connection.name, 0) + 1
         return count
 
-    def arm(self, line: AgentConnection, when: float) -> None:
+    def arm(self, connection: AgentConnection, when: float) -> None:
         """Look at a connection at that time, and at no other."""
-        self.timers.remove((self.look, line), line.bucket)
-        line.bucket = self.timers.add((self.look, line), when)
+        self.timers.remove((self.on_timer, connection), connection.bucket)
+        connection.bucket = self.timers.add((self.on_timer, connection), when)
 
-    def disarm(self, line: AgentConnection) -> None:
+    def disarm(self, connection: AgentConnection) -> None:
         """Never look at it: only its socket says when it is gone."""
-        self.timers.remove((self.look, line), line.bucket)
-        line.bucket = 0
+        self.timers.remove((self.on_timer, connection), connection.bucket)
+        connection.bucket = 0
 
-    def refuse(self, line: AgentConnection, reason: str, now: Now, step: Effects, how: str = LOST) -> None:
+    def refuse(self, connection: AgentConnection, reason: str, now: Now, effects: Effects, how: str = LOST) -> None:
         """They are wrong: `error`, and the connection ends."""
-        if line.stage is ENDED:
+        if connection.stage is ENDED:
             return
         self.count("connections_refused")
-        self._record_refusal(line, reason, now, step)
-        line.say(Error(in_one_line(reason)), step)
-        self.drop(line, how, now, step)
+        self._record_refusal(connection, reason, now, effects)
+        connection.send(Error(in_one_line(reason)), effects)
+        self.drop(connection, how, now, effects)
 
-    def drop(self, line: AgentConnection, how: str, now: Now, step: Effects, closed: bool = False) -> None:
+    def drop(self, connection: AgentConnection, how: str, now: Now, effects: Effects, closed: bool = False) -> None:
         """A connection ends. `closed`: the door has said so itself."""
-        if line.stage is ENDED:
+        if connection.stage is ENDED:
             return
-        agent, line.agent = line.agent, None
-        line.end()
-        self.disarm(line)
-        if self.lines.pop(line.routing_id, None) is not None:
-            self._leave_crowd(line.name)
-        self.newcomers.discard(line)
-        self.strangers.discard(line)
-        self.acks.pop(line, None)
+        agent, connection.agent = connection.agent, None
+        connection.end()
+        self.disarm(connection)
+        if self.connections.pop(connection.routing_id, None) is not None:
+            self._leave_crowd(connection.name)
+        self.awaiting_hello.discard(connection)
+        self.anonymous.discard(connection)
+        self.acks.pop(connection, None)
         if agent is not None:
             self.agents.disconnect(agent, now)
             if how is LEFT:
-                step.record(ClientLeft(agent.identity, AGENT, agent.checks))
+                effects.record(ClientLeft(agent.identity, AGENT, agent.checks))
             elif how is REPLACED:
-                step.record(ClientReplaced(agent.identity, AGENT, agent.checks))
+                effects.record(ClientReplaced(agent.identity, AGENT, agent.checks))
             else:
-                silent_seconds = now.mono - line.heard
-                step.record(ClientLost(agent.identity, now.wall - silent_seconds, AGENT, agent.checks))
-        if line.asked is not None:
-            for asked in line.asked.values():
-                self.open.fail(asked, codes.BACKEND_DIED, "the agent's connection ended", step)
-            line.asked = None
+                silent_seconds = now.mono - connection.last_seen
+                effects.record(ClientLost(agent.identity, now.wall - silent_seconds, AGENT, agent.checks))
+        if connection.pending is not None:
+            for pending in connection.pending.values():
+                self.requests.fail(pending, codes.BACKEND_DIED, "the agent's connection ended", effects)
+            connection.pending = None
         if not closed:
-            step.close(line)
+            effects.close(connection)
 
     def _leave_crowd(self, name: str) -> None:
-        if self.crowds[name] > 1:
-            self.crowds[name] -= 1
+        if self.connections_by_name[name] > 1:
+            self.connections_by_name[name] -= 1
         else:
-            del self.crowds[name]
+            del self.connections_by_name[name]
 
-    def _record_refusal(self, line: AgentConnection, reason: str, now: Now, step: Effects) -> None:
+    def _record_refusal(self, connection: AgentConnection, reason: str, now: Now, effects: Effects) -> None:
         second = int(now.mono)
         if second != self._refused_in:
             self._refused_in, self._refused_now = second, 0
         self._refused_now += 1
         if self._refused_now <= MAX_REFUSED_EVENTS:
-            step.record(AgentRefused(identity=line.name, reason=in_one_line(reason)))
+            effects.record(AgentRefused(identity=connection.name, reason=in_one_line(reason)))
         else:
             self.count("refusals_not_recorded")
 
-    def _given_up(self, asked: Any, now: Now, step: Effects) -> None:
+    def _given_up(self, pending: Any, now: Now, effects: Effects) -> None:
         """Nobody waits for this result any more; an agent that answers nothing at all is let go."""
         self.count("checks_given_up")
-        line = asked.line
-        if line is not None and line.stage is not ENDED and asked.fair and (reason := line.give_up()):
-            self.refuse(line, reason, now, step)
+        connection = pending.connection
+        if (
+            connection is not None
+            and connection.stage is not ENDED
+            and pending.enough_time
+            and (reason := connection.give_up())
+        ):
+            self.refuse(connection, reason, now, effects)

@@ -1,22 +1,26 @@
-"""What keeps a notice from being sent: planned downtimes, silences, a dependency that is down, flapping.
+"""What suppresses a notification: planned downtimes, silences, a dependency that is down, and flapping.
 
-Lives here: `causes`, and which downtimes cover an agent. Never here: notices, or events. Invariant: nothing here stops
-a check or changes a state; whatever suppresses is named, so that people see why they heard nothing.
+Suppression never stops a check and never changes a state. Each recorded start of a downtime gets one recorded end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from scale0.config.monitoring import Downtime
+from scale0.history.events.checks import DowntimeEnded, DowntimeStarted
+from scale0.kernel.clock import Now
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core.check_rules import CheckRules, CompiledCheck
 from scale0.monitoring.helen.core.check_state import CheckState
+from scale0.monitoring.helen.core.monitored_agent import Covered, MonitoredAgent
+
+ON_TIME_SECONDS: Final = 5.0
+"""A downtime that is noticed this soon after its start or end began or ended when it was planned to."""
 
 Find = Callable[[str, str], CheckState | None]
 """The state of a check of an agent, if it is known here."""
-
-Covered = tuple[str, str]
-"""A downtime's name, and the check that it covers; blank: all checks of the agent."""
 
 
 def dependencies_down(agent: str, definition: CompiledCheck, find: Find) -> list[str]:
@@ -32,7 +36,7 @@ def dependencies_down(agent: str, definition: CompiledCheck, find: Find) -> list
 
 
 def causes(
-    book: CheckRules,
+    rules: CheckRules,
     agent: str,
     labels: Mapping[str, str],
     definition: CompiledCheck,
@@ -43,12 +47,12 @@ def causes(
     """Everything that suppresses a notice of this check now, each in two words; nothing: it may be sent."""
     name = definition.name
     out = [f"depends_on {text}" for text in dependencies_down(agent, definition, find)]
-    downtimes, silences = book.at_work(wall)
-    for downtime, reach in downtimes:
-        if reach.has_agent(agent, labels) and reach.has_check(name):
+    downtimes, silences = rules.active_at(wall)
+    for downtime, targets in downtimes:
+        if targets.has_agent(agent, labels) and targets.has_check(name):
             out.append(f"downtime {downtime.name}")
-    for silence, reach in silences:
-        if reach.has_agent(agent, labels) and reach.has_check(name):
+    for silence, targets in silences:
+        if targets.has_agent(agent, labels) and targets.has_check(name):
             out.append(f"silence {silence.name}")
     if definition.suppress_flapping and state.flapping:
         out.append("flapping")
@@ -56,15 +60,50 @@ def causes(
 
 
 def covered(
-    book: CheckRules, agent: str, labels: Mapping[str, str], checks: Iterable[str], wall: float
+    rules: CheckRules, agent: str, labels: Mapping[str, str], checks: Iterable[str], wall: float
 ) -> dict[Covered, Downtime]:
     """The downtimes that cover an agent, or single checks of it, now."""
     out: dict[Covered, Downtime] = {}
-    for downtime, reach in book.at_work(wall).downtimes:
-        if not reach.has_agent(agent, labels):
+    for downtime, targets in rules.active_at(wall).downtimes:
+        if not targets.has_agent(agent, labels):
             continue
-        if reach.all_checks:
+        if targets.all_checks:
             out[downtime.name, ""] = downtime
         else:
-            out.update({(downtime.name, check): downtime for check in checks if reach.has_check(check)})
+            out.update({(downtime.name, check): downtime for check in checks if targets.has_check(check)})
     return out
+
+
+def update_downtimes(rules: CheckRules, monitored: MonitoredAgent, now: Now, effects: Effects) -> bool:
+    """Record what began and what ended; True: the agent's own row is another."""
+    changed = False
+    wanted = covered(rules, monitored.agent, monitored.labels, monitored.selected, now.wall)
+    for one in [one for one in monitored.downtimes if one not in wanted]:
+        end_downtime(monitored, one, now, effects)
+        changed = True
+    for one, downtime in wanted.items():
+        ends = monitored.downtimes.get(one)
+        if ends == downtime.ends:
+            continue
+        if ends is not None:
+            end_downtime(monitored, one, now, effects)
+        _start_downtime(monitored, one, downtime, ends is None, now, effects)
+        changed = True
+    return changed
+
+
+def _start_downtime(
+    monitored: MonitoredAgent, one: Covered, downtime: Downtime, is_new: bool, now: Now, effects: Effects
+) -> None:
+    name, check = one
+    monitored.downtimes[one] = downtime.ends
+    on_time = is_new and now.wall - downtime.starts <= ON_TIME_SECONDS
+    at = downtime.starts if on_time else None
+    effects.record(DowntimeStarted(name, monitored.agent, check, downtime.ends, downtime.reason, downtime.author, at))
+
+
+def end_downtime(monitored: MonitoredAgent, one: Covered, now: Now, effects: Effects) -> None:
+    """It is over."""
+    ends = monitored.downtimes.pop(one)
+    on_time = 0.0 <= now.wall - ends <= ON_TIME_SECONDS
+    effects.record(DowntimeEnded(one[0], monitored.agent, one[1], ends, ends if on_time else None))

@@ -29,7 +29,7 @@ MAX_PAGE_CHARS: Final = 1_000_000
 """Of one page: a character has up to six bytes as JSON, and a message that is too long cuts Helen off the network."""
 ITEM_CHARS: Final = 800
 """Of an item beside its message and what suppresses it."""
-MAX_LOOKED_AT: Final = 20_000
+MAX_EXAMINED: Final = 20_000
 """Checks that one page looks at, whether they fit the query or not: others wait for the turn."""
 
 MAX_READS: Final = 20
@@ -40,10 +40,10 @@ MAX_DIGITS: Final = 20
 """Of microseconds since 1970 in an incident's id."""
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT)]
-Word = Annotated[str, msgspec.Meta(max_length=400)]
-Why = Callable[[MonitoredAgent, CompiledCheck, CheckState], tuple[str, ...]]
+QueryText = Annotated[str, msgspec.Meta(max_length=400)]
+SuppressedBy = Callable[[MonitoredAgent, CompiledCheck, CheckState], tuple[str, ...]]
 Page = dict[str, Any]
-Tell = Callable[[Page | Refusal, Now | None, Effects], None]
+OnPage = Callable[[Page | Refusal, Now | None, Effects], None]
 """Gets a page that took its time, or why there is none."""
 T = TypeVar("T")
 
@@ -51,11 +51,11 @@ T = TypeVar("T")
 class ChecksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which checks: `agent` and `check` are globs; `state` may also be `problem`, any state but ok."""
 
-    agent: Word = ""
-    check: Word = ""
-    state: Word = ""
+    agent: QueryText = ""
+    check: QueryText = ""
+    state: QueryText = ""
     limit: Limit = DEFAULT_LIMIT
-    after: Word = ""
+    after: QueryText = ""
     """`agent/check`."""
 
 
@@ -64,10 +64,10 @@ class IncidentsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     open: bool = False
     """Only those that are not over."""
-    agent: Word = ""
-    check: Word = ""
+    agent: QueryText = ""
+    check: QueryText = ""
     limit: Limit = DEFAULT_LIMIT
-    after: Word = ""
+    after: QueryText = ""
 
 
 def _read(query: Mapping[str, Any], schema: type[T]) -> T:
@@ -82,7 +82,11 @@ def _fits(glob: str) -> Callable[[str], object]:
 
 
 def checks(
-    query: Mapping[str, Any], agents: Mapping[str, MonitoredAgent], why: Why, known: Incidents, wall: float
+    query: Mapping[str, Any],
+    agents: Mapping[str, MonitoredAgent],
+    suppressed_by: SuppressedBy,
+    known: Incidents,
+    wall: float,
 ) -> Page:
     """A page of checks, by agent and check, as it is at that wall time."""
     wanted = _read(query, ChecksQuery)
@@ -90,21 +94,21 @@ def checks(
     after_agent, _, after_check = wanted.after.partition("/")
     names = sorted(agents)
     items: list[dict[str, Any]] = []
-    looked_at = chars = 0
+    examined = chars = 0
     for agent in names[bisect.bisect_left(names, after_agent) :]:
-        looked_at += 1
+        examined += 1
         if not agent_fits(agent):
             continue
-        watched = agents[agent]
-        for check in sorted(watched.states):
+        monitored = agents[agent]
+        for check in sorted(monitored.states):
             if agent == after_agent and check <= after_check:
                 continue
-            looked_at += 1
-            state, definition = watched.states[check], watched.selected.get(check)
+            examined += 1
+            state, definition = monitored.states[check], monitored.selected.get(check)
             if definition is not None and check_fits(check) and _has_state(state, wanted.state):
-                items.append(_check(watched, definition, state, why, known, wall))
+                items.append(_check(monitored, definition, state, suppressed_by, known, wall))
                 chars += _chars(items[-1])
-            if len(items) == wanted.limit or looked_at >= MAX_LOOKED_AT or chars >= MAX_PAGE_CHARS:
+            if len(items) == wanted.limit or examined >= MAX_EXAMINED or chars >= MAX_PAGE_CHARS:
                 return {"items": items, "next": f"{agent}/{check}"}
     return {"items": items, "next": None}
 
@@ -118,13 +122,18 @@ def _has_state(state: CheckState, wanted: str) -> bool:
 
 
 def _check(
-    watched: MonitoredAgent, definition: CompiledCheck, state: CheckState, why: Why, known: Incidents, wall: float
+    monitored: MonitoredAgent,
+    definition: CompiledCheck,
+    state: CheckState,
+    suppressed_by: SuppressedBy,
+    known: Incidents,
+    wall: float,
 ) -> dict[str, Any]:
     rule = definition.flap_rule
     fresh_until = state.at + definition.interval + definition.timeout
-    incident = known.find((watched.agent, definition.name))
+    incident = known.find((monitored.agent, definition.name))
     return {
-        "agent": watched.agent,
+        "agent": monitored.agent,
         "check": definition.name,
         "state": state.state,
         "hard": state.hard,
@@ -139,93 +148,95 @@ def _check(
         "fresh_until": fresh_until,
         "stale": wall > fresh_until + STALE_SECONDS,
         "incident": "" if incident is None else incident.id,
-        "suppressed": list(why(watched, definition, state)) if state.state != "ok" else [],
+        "suppressed": list(suppressed_by(monitored, definition, state)) if state.state != "ok" else [],
     }
 
 
 def incidents(query: Mapping[str, Any], known: Incidents) -> Page:
     """A page of the incidents at hand, newest first."""
-    return _Search(_read(query, IncidentsQuery), known).page_at_hand()
+    return _Search(_read(query, IncidentsQuery), known).page_in_memory()
 
 
-def find_incidents(query: Mapping[str, Any], known: Incidents, tell: Tell, step: Effects) -> None:
+def find_incidents(query: Mapping[str, Any], known: Incidents, on_page: OnPage, effects: Effects) -> None:
     """A page of all incidents, newest first: open ones are all at hand, of the others the store knows more."""
     search = _Search(_read(query, IncidentsQuery), known)
     if search.wanted.open:
-        tell(search.page_at_hand(), None, step)
+        on_page(search.page_in_memory(), None, effects)
     else:
-        search.tell = tell
-        search.go_on(step)
+        search.on_page = on_page
+        search.read_next(effects)
 
 
 class _Search:
     """One page of incidents on its way."""
 
-    __slots__ = ("_agent_fits", "_check_fits", "_items", "_known", "_place", "_reads", "_rows", "tell", "wanted")
+    __slots__ = ("_after", "_agent_fits", "_check_fits", "_items", "_known", "_reads", "_rows", "on_page", "wanted")
 
     def __init__(self, wanted: IncidentsQuery, known: Incidents) -> None:
         self.wanted = wanted
-        self.tell: Tell = lambda *_: None
+        self.on_page: OnPage = lambda *_: None
         self._known = known
         self._agent_fits, self._check_fits = _fits(wanted.agent), _fits(wanted.check)
-        self._place = _place(wanted.after) if wanted.after else None
+        self._after = _after(wanted.after) if wanted.after else None
         self._items: list[Incident] = []
         self._reads = 0
         self._rows = MAX_LIMIT if wanted.agent or wanted.check else wanted.limit + 1
 
-    def page_at_hand(self) -> Page:
+    def page_in_memory(self) -> Page:
         """Of what is in memory."""
-        self._look_at(self._known.newest_first(self.wanted.open))
+        self._add_matching(self._known.newest_first(self.wanted.open))
         return self._page(None)
 
-    def go_on(self, step: Effects) -> None:
+    def read_next(self, effects: Effects) -> None:
         """Read what comes next."""
-        before_us, before_id = (None, "") if self._place is None else self._place
-        step.ask(StoreQuery(ReadIncidents(False, before_us, before_id, self._rows), self._hear, aside=True))
+        before_us, before_id = (None, "") if self._after is None else self._after
+        effects.ask(StoreQuery(ReadIncidents(False, before_us, before_id, self._rows), self._on_rows, aside=True))
 
-    def _hear(self, rows: Any, now: Now, step: Effects) -> None:
+    def _on_rows(self, rows: Any, now: Now, effects: Effects) -> None:
         if isinstance(rows, Refusal):
-            self.tell(rows, now, step)
+            self.on_page(rows, now, effects)
             return
         self._reads += 1
         floor = (rows[-1].opened_us, rows[-1].id) if len(rows) == self._rows else None
         found = {row.id: read_row(row) for row in rows}
         # What is at hand is newer than its row: that may still be on its way.
         for incident in self._known.newest_first(False):
-            if (self._place is None or incident.place < self._place) and (floor is None or incident.place >= floor):
+            if (self._after is None or incident.sort_key < self._after) and (
+                floor is None or incident.sort_key >= floor
+            ):
                 found[incident.id] = incident
-        self._look_at(sorted(found.values(), key=lambda one: one.place, reverse=True))
+        self._add_matching(sorted(found.values(), key=lambda one: one.sort_key, reverse=True))
         if floor is None or len(self._items) > self.wanted.limit:
-            self.tell(self._page(None), now, step)
+            self.on_page(self._page(None), now, effects)
         elif self._reads >= MAX_READS:
-            self.tell(self._page(floor[1]), now, step)
+            self.on_page(self._page(floor[1]), now, effects)
         else:
-            self._place = floor
-            self.go_on(step)
+            self._after = floor
+            self.read_next(effects)
 
-    def _look_at(self, found: Iterable[Incident]) -> None:
+    def _add_matching(self, found: Iterable[Incident]) -> None:
         for incident in found:
-            if self._place is not None and incident.place >= self._place:
+            if self._after is not None and incident.sort_key >= self._after:
                 continue
             if not incident.moved and self._agent_fits(incident.agent) and self._check_fits(incident.check):
                 self._items.append(incident)
                 if len(self._items) > self.wanted.limit:
                     return
 
-    def _page(self, looked_at: str | None) -> Page:
+    def _page(self, examined: str | None) -> Page:
         """What was found; `looked_at`: the last of those that did not fit, if there may be more."""
         items: list[dict[str, Any]] = []
         chars = 0
         for incident in self._items[: self.wanted.limit]:
-            items.append(incident.plain())
+            items.append(incident.to_dict())
             chars += _chars(items[-1])
             if chars >= MAX_PAGE_CHARS:
                 break
-        more = items[-1]["id"] if len(self._items) > len(items) else looked_at
+        more = items[-1]["id"] if len(self._items) > len(items) else examined
         return {"items": items, "next": more}
 
 
-def _place(id_: str) -> tuple[int, str]:
+def _after(id_: str) -> tuple[int, str]:
     """The place of an incident in the order of all, which its id tells."""
     opened = id_.rpartition("@")[2]
     if not (opened.isascii() and opened.isdigit() and len(opened) < MAX_DIGITS):

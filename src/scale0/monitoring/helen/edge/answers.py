@@ -1,24 +1,22 @@
-"""What Helen's Asks find: rows of her store, signatures, and what the network says.
+"""Answers the asks of Helen's machine: reads of the store, signatures, requests and tasks for the network.
 
-Lives here: slow or outside things that her machine may ask for, each off the loop. Never here: what she makes of it.
-Invariant: every Ask is answered, if only with a Refusal.
+Each ask gets an answer; if it fails, the answer is a Refusal. Slow work runs in threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from scale0.config import ClientConfig, parse
+from scale0.config import ClientConfig
 from scale0.kernel import codes
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.effects import StoreQuery
-from scale0.kernel.errors import ConfigError, Refusal
+from scale0.kernel.errors import Refusal
 from scale0.kernel.log_context import about
 from scale0.monitoring.helen.core.agent_connection import SignCertificate
 from scale0.monitoring.helen.core.notifications import SubmitNotification
@@ -28,31 +26,32 @@ from scale0.monitoring.pki.authority import CertificateAuthority
 
 log = logging.getLogger("scale0.helen")
 
-ASKS_SUFFIX: Final = ".asks"
-"""Behind her identity: what she is called where she asks, in place of being asked."""
-NO_NETWORK: Final = Refusal(codes.NOT_SERVING, "Helen is not on the network")
-SIBLING: Final = re.compile(r"helen\.([A-Za-z0-9._:-]{1,128})\.check", re.ASCII)
+CLIENT_SUFFIX: Final = ".asks"
+"""Appended to her identity for the frontend session by which she sends requests."""
+NO_NETWORK: Final = Refusal(codes.NOT_SERVING, "Helen is not connected to the network")
+REPLICA_CHECK: Final = re.compile(r"helen\.([A-Za-z0-9._:-]{1,128})\.check", re.ASCII)
 
 
 class HelenAskAnswers:
-    """Answers the Asks of one Helen."""
-
     def __init__(self, identity: str, commits: Commits, authority: CertificateAuthority) -> None:
         self._identity = identity
         self._commits = commits
         self._authority = authority
-        self._asks: NetworkClient | None = None
-        # One thread for each: a signature must not wait for a long list, nor the other way round.
+        self._client: NetworkClient | None = None
+        # One thread each: a signature must not wait for a long read, nor the other way round.
         self._signer = ThreadPoolExecutor(1, thread_name_prefix="scale0-signer")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="scale0-reader")
 
     async def find(self, ask: Any) -> Any:
-        """The answer to one Ask."""
         try:
             return await self._find(ask)
         except Exception as error:
-            log.exception("an Ask failed: please report this", extra=about(ask=type(ask).__name__))
-            return Refusal(codes.FAILED, f"Helen failed: {type(error).__name__}")
+            log.exception(
+                "internal error while answering %s; it is refused. Please report this traceback.",
+                type(ask).__name__,
+                extra=about(ask=type(ask).__name__),
+            )
+            return Refusal(codes.FAILED, f"internal error in Helen: {type(error).__name__}")
 
     async def _find(self, ask: Any) -> Any:
         loop = asyncio.get_running_loop()
@@ -65,52 +64,50 @@ class HelenAskAnswers:
                     self._signer, self._authority.enrol, ask.body, ask.cn, wall, ask.serial
                 )
             case ForwardRequest():
-                asks = self._asks
-                return NO_NETWORK if asks is None else await asks.request(ask.service, ask.body, ask.timeout)
+                client = self._client
+                return NO_NETWORK if client is None else await client.request(ask.service, ask.body, ask.timeout)
             case SubmitNotification():
-                asks = self._asks
-                return NO_NETWORK if asks is None else await asks.submit(ask.method, ask.params, ask.options)
-        raise TypeError(f"nobody answers {ask!r}")
+                client = self._client
+                return NO_NETWORK if client is None else await client.submit(ask.method, ask.params, ask.options)
+        raise TypeError(f"unknown ask {ask!r}")
 
-    def configure(self, part: bytes, backend: str) -> None:
-        """Ask at the frontends that this part of the configuration names; first where `backend` is."""
-        with contextlib.suppress(ConfigError):
-            places = frontends(parse(part, "json", ClientConfig), backend)
-            if places and (self._asks is None or set(places) != set(self._asks.endpoints)):
-                self._replace(places)
+    def configure(self, config: ClientConfig, backend: str) -> None:
+        """Send requests to the frontends of this configuration, first to that of the broker at `backend`."""
+        endpoints = frontends(config, backend)
+        if endpoints and (self._client is None or set(endpoints) != set(self._client.endpoints)):
+            self._replace(endpoints)
 
-    async def siblings(self) -> list[str] | None:
-        """The other Helens of the network; None: nobody says."""
-        asks = self._asks
-        if asks is None:
+    async def replica_names(self) -> list[str] | None:
+        """The identities of the other Helens of the network; None: unknown."""
+        client = self._client
+        if client is None:
             return None
-        if asks.ended:
-            asks = self._replace(asks.endpoints)
+        if client.ended:
+            client = self._replace(client.endpoints)
         try:
-            names = await asks.services()
+            names = await client.services()
         except Refusal as refusal:
-            log.debug("the network does not say who is there: %s", refusal, extra=about())
+            log.debug("the list of services cannot be read: %s", refusal, extra=about())
             return None
-        found = (SIBLING.fullmatch(name) for name in names)
+        found = (REPLICA_CHECK.fullmatch(name) for name in names)
         return sorted({match[1] for match in found if match is not None} - {self._identity})
 
     def close(self) -> None:
-        """Ask no more."""
-        if self._asks is not None:
-            self._asks.close()
-            self._asks = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
         self._signer.shutdown(wait=False, cancel_futures=True)
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def _replace(self, places: tuple[str, ...]) -> NetworkClient:
-        old, self._asks = self._asks, NetworkClient(self._identity + ASKS_SUFFIX, places)
+    def _replace(self, endpoints: tuple[str, ...]) -> NetworkClient:
+        old, self._client = self._client, NetworkClient(self._identity + CLIENT_SUFFIX, endpoints)
         if old is not None:
             old.close()
-        return self._asks
+        return self._client
 
 
-def frontends(part: ClientConfig, backend: str) -> tuple[str, ...]:
-    """Where to ask: our own broker first, then as the configuration has them."""
-    entries = [broker.endpoints for group in part.group_config for broker in group.brokers]
+def frontends(config: ClientConfig, backend: str) -> tuple[str, ...]:
+    """The frontends of a configuration; that of our own broker first."""
+    entries = [broker.endpoints for group in config.group_config for broker in group.brokers]
     entries.sort(key=lambda entry: entry.backend != backend)
     return tuple(dict.fromkeys(entry.frontend for entry in entries if entry.frontend))

@@ -1,7 +1,4 @@
-"""The composition root: how a Helen is put together from what her store remembers.
-
-Lives here: rows in, machine out. Never here: a decision, or a socket. The real process and tests both call this.
-"""
+"""The composition root: builds a Helen from her configuration and her store. The process and the tests use it."""
 
 from __future__ import annotations
 
@@ -26,35 +23,35 @@ from scale0.storage.check_rows import (
 from scale0.storage.interface import Store
 
 PAGE_ROWS: Final = 10_000
-"""Rows read at once."""
+"""Rows per read."""
 CLOSED_INCIDENTS: Final = 1_000
-"""Incidents that are over and are still shown; the open ones are all there."""
+"""Closed incidents that are kept in memory; open ones all are."""
 WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::"})
 
 
 def compose_helen(config: HelenConfig, port: int, store: Store, token: str = "") -> Helen:
-    """A Helen who listens on this port. `read_agents` and `read_spools` are for her first turn."""
+    """A Helen who listens on this port. `read_agents` and `read_spools` give the rows for her first turn."""
     settings = HelenSettings(
         identity=config.identity,
-        advertise=place_of(config, port),
+        advertise=advertised_endpoint(config, port),
         max_agents=config.max_agents,
         heartbeat_seconds=config.heartbeat_seconds,
         min_equus_version=config.min_equus_version,
         token=token,
     )
-    return Helen(settings, Evaluation(read_watch(store)))
+    return Helen(settings, Evaluation(read_checks(store)))
 
 
-def place_of(config: HelenConfig, port: int) -> str:
-    """Where agents reach her."""
+def advertised_endpoint(config: HelenConfig, port: int) -> str:
+    """The `host:port` at which agents reach her."""
     host = config.advertise or config.bind
     if host in WILDCARDS:
         host = os.uname().nodename
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def read_watch(store: Store) -> StoredChecks:
-    """What Watch starts from."""
+def read_checks(store: Store) -> StoredChecks:
+    """The rows that her evaluation starts from."""
     states = pages(store, lambda last: ReadCheckStates(*after(last, "agent", "check")))
     notices = pages(store, lambda last: ReadNotices(*after(last, "id")))
     recent: Any = store.read(ReadIncidents(False, None, "", CLOSED_INCIDENTS))
@@ -72,22 +69,20 @@ def read_watch(store: Store) -> StoredChecks:
 
 
 def read_agents(store: Store) -> Iterator[AgentRow]:
-    """All agents that she knows."""
     return pages(store, lambda last: ReadAgents(*after(last, "identity")))
 
 
 def read_spools(store: Store) -> Iterator[SpoolRow]:
-    """All spools that she knows."""
     return pages(store, lambda last: ReadSpools(*after(last, "agent", "spool")))
 
 
 def after(last: Any, *names: str) -> tuple[Any, ...]:
-    """The place of a row, from which the next page goes on (None: the beginning), and how long that page is."""
+    """The position after the last row (None: the beginning), and the length of the page that begins there."""
     return (*("" if last is None else getattr(last, name) for name in names), PAGE_ROWS)
 
 
 def pages(store: Store, ask: Callable[[Any], Any]) -> Iterator[Any]:
-    """Every row; `ask` makes the question that goes on after the last one."""
+    """All rows; `ask` makes the query that continues after a row."""
     last: Any = None
     while True:
         rows: Any = store.read(ask(last))

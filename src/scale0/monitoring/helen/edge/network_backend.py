@@ -1,9 +1,8 @@
-"""Helen's place on the Scale0 network: a backend, as a door of her machine.
+"""Helen as a backend of the Scale0 network, in the shape of a runner's `MessageSocket`.
 
-Lives here: requests and tasks as frames, their answers as replies and results, and her part of the configuration. Never
-here: what is answered. Frames in: `request`, `task`, `config`; frames out: `reply`, `error`. Invariants: every request
-and every task that was begun is answered once, or the network has forgotten it; no task begins while there is no line,
-or no room for its result.
+Requests, tasks and configurations become events of `socket_events`; the machine's answers become replies and results.
+Each request and each started task is answered once, unless the network has forgotten it. No task starts while the
+session is down or there is no room for its result.
 """
 
 from __future__ import annotations
@@ -17,10 +16,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from scale0.config import ClientConfig
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.log_context import about
 from scale0.kernel.machine import Sent
+from scale0.monitoring.helen.core.socket_events import (
+    NETWORK,
+    ConfigReceived,
+    NetworkEvent,
+    NetworkRequest,
+    NetworkTask,
+    RequestError,
+    RequestReply,
+    read_config,
+)
 from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
 from scale0.tasks.node.assigned_tasks import (
     HANDLER_FAILED,
@@ -37,47 +47,44 @@ from scale0.transport.edge.client_keys import keys_for
 
 log = logging.getLogger("scale0.helen")
 
-NETWORK: Final = "network"
-"""The name of this door."""
 SLOTS: Final = 1_000
-"""Requests and tasks that are open at once: most of them only wait for an agent."""
+"""Open requests and tasks: most of them only wait for an agent."""
 TASK_PREFIX: Final = b"task:"
-"""Of the routing id of a task; a request has the id that the broker gave it."""
+"""The prefix of a task's routing id; the routing id of a request is the id that the broker gave it."""
 MAX_TASKS: Final = 500
-"""Tasks that her machine has in hand."""
+"""Tasks in the machine."""
 MAX_PERFORMED: Final = 8
-"""Tasks that are performed outside of it, at once: their time runs from when they are said to run."""
+"""Tasks that run outside of the machine at once: their timeout begins when they are reported as running."""
 FINAL_CODES: Final = {codes.MALFORMED: INVALID_PARAMS, codes.UNKNOWN_COMMAND: METHOD_NOT_FOUND}
-"""Errors that another attempt would meet again, as a task's error has them."""
+"""Errors that another attempt would meet again, with the code of the task's error."""
 
 Perform = Callable[[AssignedTask, Callable[[bytes | Exception, bool], None]], None]
-"""Have a task done outside of the machine; tell its result (JSON), or the exception and whether to try again."""
+"""Starts a task outside of the machine; calls back with its result (JSON), or with the exception and whether to retry.
+"""
 
 
-class TaskLane:
-    """Tasks that wait, and how many of them may run at once."""
+class TaskSlots:
+    """Waiting tasks, and how many tasks may run at once."""
 
-    __slots__ = ("_most", "running", "waiting")
+    __slots__ = ("_limit", "running", "waiting")
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self.waiting: deque[AssignedTask] = deque()
         self.running = 0
 
-    def pick(self) -> list[AssignedTask]:
-        """Those that begin now."""
-        picked: list[AssignedTask] = []
-        while self.waiting and self.running < self._most:
-            job = self.waiting.popleft()
-            if not job.stop:
-                picked.append(job)
+    def take_startable(self) -> list[AssignedTask]:
+        """Take the tasks that may start now."""
+        starting: list[AssignedTask] = []
+        while self.waiting and self.running < self._limit:
+            task = self.waiting.popleft()
+            if not task.stop:
+                starting.append(task)
                 self.running += 1
-        return picked
+        return starting
 
 
 class NetworkBackend:
-    """One Helen's end of the network."""
-
     def __init__(
         self,
         identity: str,
@@ -85,212 +92,199 @@ class NetworkBackend:
         services: Iterable[str],
         performed: Iterable[str],
         perform: Perform,
-        configured: Callable[[bytes], None],
+        configured: Callable[[ClientConfig], None],
         ended: Callable[[str], None],
     ) -> None:
-        """`performed`: tasks that `perform` does. `configured` is told each part of the configuration, beside the
-        machine; `ended`, why the network will not have us any more."""
+        """`performed`: the methods that `perform` runs. `configured` gets each valid configuration; `ended` gets the
+        reason when the network has ended the session for good."""
         self.name = NETWORK
         self.config = b""
-        """The newest part of the configuration that the machine was told."""
         self._performed = frozenset(performed)
         self._perform = perform
         self._configured = configured
         self._ended = ended
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._inbox: deque[list[bytes]] = deque()
-        self._lane = TaskLane(MAX_TASKS)
-        self._performed_lane = TaskLane(MAX_PERFORMED)
-        self._jobs: dict[bytes, AssignedTask] = {}
-        """Tasks that were begun, by routing id."""
+        self._inbox: deque[list[Any]] = deque()
+        self._machine_slots = TaskSlots(MAX_TASKS)
+        self._performed_slots = TaskSlots(MAX_PERFORMED)
+        self._running_tasks: dict[bytes, AssignedTask] = {}
+        """Running tasks, by routing id."""
         self._tasks = AssignedTasks()
         self._session = BackendSession(
             (endpoint,), identity, (*services, *self._performed), SLOTS, random.SystemRandom(), tasks=self._tasks
         )
         keys = keys_for(self._session.connection.addresses, (endpoint,))
-        self._tether = AsyncioSocket(self._session, self._hear, self._look_at_config, keys)
+        self._socket = AsyncioSocket(self._session, self._on_event, self._check_config, keys)
 
     def start(self) -> None:
-        """Connect."""
-        self._tether.run(self._session.start)
+        self._socket.run(self._session.start)
 
     @property
     def is_up(self) -> bool:
-        """True while the network has us."""
         return self._session.is_up
 
     @property
     def endpoint(self) -> str:
-        """Of the broker that we are with."""
+        """The endpoint of the broker that she is connected to."""
         return self._session.connection.endpoint
-
-    # What the runner asks for.
 
     @property
     def descriptor(self) -> int:
-        """Readable when something came."""
         return self._wake
 
-    def drain(self, most: int) -> Iterator[list[bytes]]:
-        """What came; at most `most` messages."""
+    def drain(self, most: int) -> Iterator[list[Any]]:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
         for _ in range(min(most, len(self._inbox))):
             yield self._inbox.popleft()
 
     def pending(self) -> bool:
-        """True if there is something."""
         return bool(self._inbox)
 
-    def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
-        """Answer a request or a task; it waits while there is no line."""
-        job = self._pop(routing_id)
-        if job is not None:
-            match frames:
-                case [b"reply", body]:
-                    self._finish(job, body)
-                case [_, code, message]:
-                    self._fail(job, int(code), message.decode())
-            self._begin()
-            return "sent"
-        if not routing_id.startswith(TASK_PREFIX):
-            self._answer(routing_id.decode(), frames)
+    def send(self, routing_id: bytes, frames: list[Any]) -> Sent:
+        """Answer a request or a task; the answer waits while the session is down."""
+        answer: RequestReply | RequestError = frames[0]
+        task = self._pop(routing_id)
+        if task is not None:
+            if isinstance(answer, RequestReply):
+                self._finish(task, answer.body)
+            else:
+                self._fail(task, answer)
+            self._start_tasks()
+        elif not routing_id.startswith(TASK_PREFIX):
+            self._answer(routing_id.decode(), answer)
         return "sent"
 
     def close(self) -> None:
-        """Say what is to be said, and leave."""
-        self._tether.close(self._session.end)
+        """Send what is pending, and leave the network."""
+        self._socket.close(self._session.end)
         os.close(self._wake)
 
-    def _answer(self, id_: str, frames: list[bytes]) -> None:
+    def _answer(self, id_: str, answer: RequestReply | RequestError) -> None:
         session = self._session
-        match frames:
-            case [b"reply", body]:
-                self._tether.run(lambda now, out: session.reply(id_, (body,), now, out))
-            case [_, code, message]:
-                words = message.decode()
-                self._tether.run(lambda now, out: session.error(id_, int(code), words, now, out))
+        match answer:
+            case RequestReply(body):
+                self._socket.run(lambda now, out: session.reply(id_, (body,), now, out))
+            case RequestError(code, message):
+                self._socket.run(lambda now, out: session.error(id_, code, message, now, out))
 
-    # What the network says.
-
-    def _hear(self, news: Any) -> None:
-        match news:
+    def _on_event(self, event: Any) -> None:
+        match event:
             case RequestReceived():
-                self._take(
-                    [news.id.encode(), b"request", news.service.encode(), b"%.3f" % news.timeout, first(news.bodies)]
-                )
+                body = bytes(event.bodies[0]) if event.bodies else b""
+                self._deliver(event.id.encode(), NetworkRequest(event.service, event.timeout, body))
             case TasksAssigned():
-                for job in news.tasks:
-                    self._lane_of(job).waiting.append(job)
-                self._begin()
+                for task in event.tasks:
+                    self._slots_of(task).waiting.append(task)
+                self._start_tasks()
             case TasksStopped():
-                for job in news.tasks:
-                    self._pop(routing_id_of(job))
-                self._begin()
+                for task in event.tasks:
+                    self._pop(routing_id_of(task))
+                self._start_tasks()
             case CapacityAvailable():
-                self._begin()
+                self._start_tasks()
             case Connected():
                 log.info(
-                    "up on the network as %s, at %s",
-                    news.identity,
+                    "connected to the network as %s, at %s",
+                    event.identity,
                     self.endpoint,
-                    extra=about(helen=news.identity, broker=self.endpoint),
+                    extra=about(helen=event.identity, broker=self.endpoint),
                 )
-                self._begin()
+                self._start_tasks()
             case ConnectionLost():
-                log.warning("the network is away: %s", news.reason, extra=about(broker=self.endpoint))
+                log.warning(
+                    "the connection to the network was lost: %s", event.reason, extra=about(broker=self.endpoint)
+                )
             case SessionEnded():
-                self._ended(f"{news.code} {news.message}")
+                self._ended(f"{event.code} {event.message}")
             case _:
                 pass
 
-    def _look_at_config(self) -> None:
-        """A newer one comes without news of its own."""
+    def _check_config(self) -> None:
+        """The session has no event for a new configuration."""
         config = self._session.connection.config
         if config is not self.config and config:
             self.config = config
-            self._take([b"", b"config", config])
-            self._configured(config)
+            event = read_config(config)
+            self._deliver(b"", event)
+            if isinstance(event, ConfigReceived):
+                self._configured(event.config)
+            else:
+                log.error(
+                    "the network's configuration is invalid, the previous one stays: %s", event.error, extra=about()
+                )
 
-    def _take(self, message: list[bytes]) -> None:
+    def _deliver(self, routing_id: bytes, event: NetworkEvent) -> None:
         if not self._inbox:
             os.eventfd_write(self._wake, 1)
-        self._inbox.append(message)
+        self._inbox.append([routing_id, event])
 
-    # Tasks.
-
-    def _lane_of(self, job: AssignedTask) -> TaskLane:
-        return self._performed_lane if job.method in self._performed else self._lane
+    def _slots_of(self, task: AssignedTask) -> TaskSlots:
+        return self._performed_slots if task.method in self._performed else self._machine_slots
 
     def _pop(self, routing_id: bytes) -> AssignedTask | None:
-        """It has ended; None: it is not, or no longer, in hand."""
-        job = self._jobs.pop(routing_id, None)
-        if job is not None:
-            self._lane_of(job).running -= 1
-        return job
+        """Remove a task that ended; None: it is not running, or was stopped."""
+        task = self._running_tasks.pop(routing_id, None)
+        if task is not None:
+            self._slots_of(task).running -= 1
+        return task
 
-    def _begin(self) -> None:
-        """Begin what may begin: it is announced, then done."""
+    def _start_tasks(self) -> None:
+        """Start the tasks that may start: announce them, then run them."""
         if not self._session.is_up or self._tasks.is_full:
             return
-        picked = [*self._lane.pick(), *self._performed_lane.pick()]
-        if picked:
-            self._jobs.update((routing_id_of(job), job) for job in picked)
-            self._tether.run(lambda now, out: self._announce(picked, now, out))
+        starting = [*self._machine_slots.take_startable(), *self._performed_slots.take_startable()]
+        if starting:
+            self._running_tasks.update((routing_id_of(task), task) for task in starting)
+            self._socket.run(lambda now, out: self._announce(starting, now, out))
 
-    def _announce(self, jobs: list[AssignedTask], now: Now, out: SessionEffects) -> None:
-        begun = self._tasks.start(jobs)
-        for job in jobs:
-            if job not in begun:
-                self._pop(routing_id_of(job))  # it was cancelled just now
-        for job in begun:
-            if job.method in self._performed:
-                self._perform(job, self._told(job))
+    def _announce(self, tasks: list[AssignedTask], now: Now, out: SessionEffects) -> None:
+        started = self._tasks.start(tasks)
+        for task in tasks:
+            if task not in started:
+                self._pop(routing_id_of(task))  # it was cancelled a moment ago
+        for task in started:
+            if task.method in self._performed:
+                self._perform(task, self._on_performed(task))
             else:
-                frames = [job.id.encode(), b"%d" % job.attempt, job.method.encode(), job.params]
-                self._take([routing_id_of(job), b"task", *frames])
+                self._deliver(routing_id_of(task), NetworkTask(task.id, task.method, task.params))
         self._session.send_tasks(now, out)
 
-    def _told(self, job: AssignedTask) -> Callable[[bytes | Exception, bool], None]:
-        """What a performer calls at the end."""
+    def _on_performed(self, task: AssignedTask) -> Callable[[bytes | Exception, bool], None]:
+        """The callback for the end of a performed task."""
 
-        def tell(result: bytes | Exception, retry: bool) -> None:
-            if self._pop(routing_id_of(job)) is None:
-                return  # nobody wants to hear of it any more
+        def on_end(result: bytes | Exception, retry: bool) -> None:
+            if self._pop(routing_id_of(task)) is None:
+                return  # it was stopped meanwhile
             if isinstance(result, bytes):
-                self._finish(job, result)
+                self._finish(task, result)
             else:
-                self._end(job, HANDLER_FAILED, str(result), retry)
-            self._begin()
+                self._end(task, HANDLER_FAILED, str(result), retry)
+            self._start_tasks()
 
-        return tell
+        return on_end
 
-    def _finish(self, job: AssignedTask, result: bytes) -> None:
+    def _finish(self, task: AssignedTask, result: bytes) -> None:
         def say(now: Now, out: SessionEffects) -> None:
-            self._tasks.finish(job, result)
+            self._tasks.finish(task, result)
             self._session.send_tasks(now, out)
 
-        self._tether.run(say)
+        self._socket.run(say)
 
-    def _fail(self, job: AssignedTask, code: int, message: str) -> None:
-        final = FINAL_CODES.get(code)
-        self._end(job, HANDLER_FAILED if final is None else final, f"{code} {message}", final is None)
+    def _fail(self, task: AssignedTask, error: RequestError) -> None:
+        final = FINAL_CODES.get(error.code)
+        self._end(task, HANDLER_FAILED if final is None else final, f"{error.code} {error.message}", final is None)
 
-    def _end(self, job: AssignedTask, code: int, message: str, retry: bool) -> None:
+    def _end(self, task: AssignedTask, code: int, message: str, retry: bool) -> None:
         error = json.dumps({"code": code, "message": fit_message(message), "retry": retry}).encode()
 
         def say(now: Now, out: SessionEffects) -> None:
-            self._tasks.fail(job, error)
+            self._tasks.fail(task, error)
             self._session.send_tasks(now, out)
 
-        self._tether.run(say)
+        self._socket.run(say)
 
 
-def routing_id_of(job: AssignedTask) -> bytes:
-    """What the machine knows a task by."""
-    return b"%b%b:%d" % (TASK_PREFIX, job.id.encode(), job.attempt)
-
-
-def first(bodies: Any) -> bytes:
-    """A service of Helen's takes one body."""
-    return bytes(bodies[0]) if bodies else b""
+def routing_id_of(task: AssignedTask) -> bytes:
+    """The machine's id of a task."""
+    return b"%b%b:%d" % (TASK_PREFIX, task.id.encode(), task.attempt)

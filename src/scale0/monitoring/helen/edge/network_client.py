@@ -1,7 +1,6 @@
-"""What Helen herself asks of the network: requests to other Helens, tasks for the queue, who is there.
+"""Helen's own requests to the network: to other Helens, tasks for the queue, and the list of services.
 
-Lives here: a frontend's session on the loop, with futures. Never here: why something is asked. Invariant: every
-question ends: with its answer, or with a Refusal that says why there is none.
+It is a frontend session on the event loop, with futures. Each call ends with its answer or with a Refusal.
 """
 
 from __future__ import annotations
@@ -30,18 +29,16 @@ from scale0.transport.edge.client_keys import find_keys, identity_with
 log = logging.getLogger("scale0.helen")
 
 SUBMIT_SECONDS: Final = 30.0
-"""How long the queue may take to say that it has a task."""
+"""How long the queue may take to acknowledge a task."""
 LIST_SECONDS: Final = 5.0
 MAX_PAGES: Final = 100
-"""Of the list of services; more than that is no network of ours."""
+"""Maximum pages of the list of services."""
 
 
 class _Page(msgspec.Struct, frozen=True):
-    """What is read of `scale0.services`."""
+    """The fields of `scale0.services` that are used."""
 
     class Row(msgspec.Struct, frozen=True):
-        """One service."""
-
         service: str
         backends: int = 0
 
@@ -54,62 +51,59 @@ _to_json: Final = msgspec.json.Encoder().encode
 
 
 class _Submission:
-    """A task on its way to the queue."""
+    """A task that the queue has not acknowledged."""
 
-    __slots__ = ("future", "receipt", "tickets")
+    __slots__ = ("future", "futures", "receipt")
 
     def __init__(self, future: asyncio.Future[str | Refusal]) -> None:
         self.future = future
         self.receipt: SubmissionReceipt | None = None
-        self.tickets: list[TaskFuture] = []
+        self.futures: list[TaskFuture] = []
 
 
 class NetworkClient:
-    """A frontend of the network."""
-
     def __init__(self, identity: str, endpoints: Sequence[str]) -> None:
-        chance = random.SystemRandom()
+        rng = random.SystemRandom()
         self.endpoints = tuple(endpoints)
-        # As a caller she needs a key for that role: one of her own, or a broker's for programs on its machine. That one
-        # has another name than she has, and one identity that does not fit would cost its key its good name.
+        # As a client she needs a key for that role: one of her own, or a broker's key for programs on its host. The
+        # latter has another name than she has, and an identity that does not match would count against that key.
         keys = find_keys(self.endpoints)
         self.identity = identity_with(identity, keys)
         self._loop = asyncio.get_running_loop()
-        self._asker = TaskClientSession(self.identity, chance)
-        self._session = FrontendSession(endpoints, self.identity, chance, sub_protocol=self._asker)
+        self._task_client = TaskClientSession(self.identity, rng)
+        self._session = FrontendSession(endpoints, self.identity, rng, sub_protocol=self._task_client)
         self.ended = False
-        """The network will not hear this one any more: there must be another."""
+        """The session has ended for good: the owner must make another client."""
         if keys is not None:
             keys.learned = self._session.connection.addresses.server_key
-        self._tether = AsyncioSocket(self._session, self._hear, keys=keys)
-        self._tether.run(self._session.start)
+        self._socket = AsyncioSocket(self._session, self._on_event, keys=keys)
+        self._socket.run(self._session.start)
 
     async def request(self, service: str, body: bytes, timeout: float) -> bytes | Refusal:
-        """Have a service done."""
         future: asyncio.Future[bytes | Refusal] = self._loop.create_future()
         bodies = (body,) if body else ()
         session = self._session
-        self._tether.run(lambda now, out: session.request(service, bodies, timeout, False, future, now, out))
+        self._socket.run(lambda now, out: session.request(service, bodies, timeout, False, future, now, out))
         return await future
 
     async def submit(self, method: str, params: bytes, options: Mapping[str, Any]) -> str | Refusal:
-        """Put a task on the queue; its id, once it is on disk there."""
+        """Submit a task; returns its id once the queue has stored it."""
         submission = _Submission(self._loop.create_future())
-        asker = self._asker
+        task_client = self._task_client
 
         def ask(now: Now) -> None:
-            order = asker.template(method, options)
-            made = asker.submit(order, (params,), SUBMIT_SECONDS, submission, now)
-            submission.receipt, submission.tickets = made
+            order = task_client.template(method, options)
+            made = task_client.submit(order, (params,), SUBMIT_SECONDS, submission, now)
+            submission.receipt, submission.futures = made
 
         def say(now: Now, out: SessionEffects) -> None:
             self._session.run_sub_protocol(ask, now, out)
 
-        self._tether.run(say)
+        self._socket.run(say)
         return await submission.future
 
     async def services(self) -> list[str]:
-        """The names of all services that somebody offers now; Refusal: the network does not say."""
+        """The names of all services that have a backend; raises Refusal if the network does not answer."""
         found: list[str] = []
         after: str | None = None
         for _ in range(MAX_PAGES):
@@ -128,22 +122,22 @@ class NetworkClient:
         return found
 
     def close(self) -> None:
-        """Leave; what is under way is refused."""
-        self._tether.close(self._session.end)
+        """Close the session; open calls are refused."""
+        self._socket.close(self._session.end)
 
-    def _hear(self, news: Any) -> None:
-        match news:
+    def _on_event(self, event: Any) -> None:
+        match event:
             case CallAnswered():
-                settle(news.tag, b"".join(news.bodies[:1]))
+                resolve(event.tag, b"".join(event.bodies[:1]))
             case CallFailed():
-                settle(news.tag, Refusal(news.code, news.message))
+                resolve(event.tag, Refusal(event.code, event.message))
             case FutureChanged(tag=_Submission()):
-                settle(news.tag.future, outcome_of(news.tag.tickets[0]))
+                resolve(event.tag.future, outcome_of(event.tag.futures[0]))
             case SessionEnded():
                 log.error(
                     "the network takes no more requests of ours: %s %s",
-                    news.code,
-                    news.message,
+                    event.code,
+                    event.message,
                     extra=about(client=self.identity),
                 )
                 self.ended = True
@@ -151,17 +145,17 @@ class NetworkClient:
                 pass
 
 
-def settle(future: asyncio.Future[Any], value: Any) -> None:
-    """Whoever waited may be gone."""
+def resolve(future: asyncio.Future[Any], value: Any) -> None:
+    """Resolve a future, unless its caller has given up."""
     if not future.done():
         future.set_result(value)
 
 
-def outcome_of(ticket: TaskFuture) -> str | Refusal:
-    """What became of a submission."""
-    ticket = ticket.original or ticket
-    if ticket.status == futures.REFUSED or ticket.status == futures.UNKNOWN:
-        trouble = ticket.fault
-        words = "the queue did not take it" if trouble is None else f"{trouble.code} {trouble.message}"
-        return Refusal(codes.NOT_SERVING, words)
-    return ticket.id
+def outcome_of(future: TaskFuture) -> str | Refusal:
+    """The task's id, or why the queue did not accept it."""
+    future = future.original or future
+    if future.status == futures.REFUSED or future.status == futures.UNKNOWN:
+        error = future.fault
+        reason = "the queue did not take it" if error is None else f"{error.code} {error.message}"
+        return Refusal(codes.NOT_SERVING, reason)
+    return future.id

@@ -1,8 +1,7 @@
-"""A command of Helen's own file, run for a notice.
+"""Runs a command of Helen's configuration file for a notification.
 
-Lives here: one process, its input, the beginning of its complaints, and its end. Never here: what it is run for.
-Invariants: no shell; nothing that it started (and that did not leave its session) outlasts it; it ends at its time at
-the latest, whatever it does; of what it says, little is kept.
+There is no shell. The command gets its input on stdin and ends at its timeout at the latest. Whatever it started in its
+session is killed with it.
 """
 
 from __future__ import annotations
@@ -16,41 +15,46 @@ import time
 from collections.abc import Callable
 from typing import IO, Final
 
-LOOK_SECONDS: Final = 0.1
-"""How often it is asked whether anybody still waits."""
+POLL_SECONDS: Final = 0.1
+"""How often `cancelled` is polled."""
 READ_BYTES: Final = 65_536
-MAX_SAID_BYTES: Final = 2_000
+MAX_STDERR_BYTES: Final = 2_000
 
 
-def run_command(words: tuple[str, ...], given: bytes, timeout: float, unwanted: Callable[[], bool]) -> tuple[int, str]:
-    """Its exit status, and what it said on stderr. TimeoutError: it took too long; OSError: it cannot be started.
+def run_command(
+    command: tuple[str, ...], stdin: bytes, timeout: float, cancelled: Callable[[], bool]
+) -> tuple[int, str]:
+    """Run a command; returns its exit status and the beginning of its stderr. Blocking: for a thread.
 
-    It blocks: for a thread. `unwanted` turns true when nobody waits for it any more.
+    `cancelled` returns True once nobody waits for the result. Raises TimeoutError if the command took too long, and
+    OSError if it cannot be started.
     """
     with subprocess.Popen(
-        words,
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
         try:
-            said = _follow(process, given, time.monotonic() + timeout, unwanted)
+            stderr = _run_to_end(process, stdin, time.monotonic() + timeout, cancelled)
         finally:
-            # Before it is buried: until then its number, and that of its group, is nobody else's.
+            # Before the process is reaped: until then its process id and its group are not reused.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             if process.stdin is not None:
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()
-    return process.returncode, said.decode("utf-8", "replace")
+    return process.returncode, stderr.decode("utf-8", "replace")
 
 
-def _follow(process: subprocess.Popen[bytes], given: bytes, deadline: float, unwanted: Callable[[], bool]) -> bytearray:
-    """Until it has ended. Its end is told by a descriptor: a pipe may be held open by what it left behind."""
+def _run_to_end(
+    process: subprocess.Popen[bytes], stdin: bytes, deadline: float, cancelled: Callable[[], bool]
+) -> bytearray:
+    """Feed stdin and read stderr until the process ends. A pidfd signals the end: descendants may hold pipes open."""
     if process.stdin is None or process.stderr is None:
         raise AssertionError("it was started with pipes")
-    said = bytearray()
+    stderr = bytearray()
     ended = os.pidfd_open(process.pid)
     try:
         with selectors.DefaultSelector() as selector:
@@ -60,16 +64,16 @@ def _follow(process: subprocess.Popen[bytes], given: bytes, deadline: float, unw
                 selector.register(pipe, event)
             while True:
                 left = deadline - time.monotonic()
-                if left <= 0 or unwanted():
+                if left <= 0 or cancelled():
                     raise TimeoutError
-                ready = {key.fileobj for key, _ in selector.select(min(left, LOOK_SECONDS))}
-                if process.stderr in ready and not _listen(process.stderr, said):
+                ready = {key.fileobj for key, _ in selector.select(min(left, POLL_SECONDS))}
+                if process.stderr in ready and not _read_stderr(process.stderr, stderr):
                     selector.unregister(process.stderr)
                 if ended in ready:
-                    return said
+                    return stderr
                 if process.stdin in ready:
-                    given = _feed(process.stdin, given)
-                    if not given:
+                    stdin = _write_stdin(process.stdin, stdin)
+                    if not stdin:
                         selector.unregister(process.stdin)
                         with contextlib.suppress(BrokenPipeError):
                             process.stdin.close()
@@ -77,21 +81,21 @@ def _follow(process: subprocess.Popen[bytes], given: bytes, deadline: float, unw
         os.close(ended)
 
 
-def _listen(pipe: IO[bytes], said: bytearray) -> bool:
-    """Keep the beginning; False when there is nothing more to come."""
+def _read_stderr(pipe: IO[bytes], stderr: bytearray) -> bool:
+    """Keep the beginning of stderr; False at its end."""
     try:
         part = os.read(pipe.fileno(), READ_BYTES)
     except BlockingIOError:
         return True
-    said += part[: MAX_SAID_BYTES - len(said)]
+    stderr += part[: MAX_STDERR_BYTES - len(stderr)]
     return bool(part)
 
 
-def _feed(pipe: IO[bytes], given: bytes) -> bytes:
-    """What is left to be told; one that does not want to hear it need not."""
+def _write_stdin(pipe: IO[bytes], stdin: bytes) -> bytes:
+    """Write to stdin; returns what is left. A command need not read its input."""
     try:
-        return given[os.write(pipe.fileno(), given) :]
+        return stdin[os.write(pipe.fileno(), stdin) :]
     except BlockingIOError:
-        return given
+        return stdin
     except BrokenPipeError:
         return b""

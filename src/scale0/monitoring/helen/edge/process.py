@@ -1,7 +1,6 @@
-"""Helen as a process: from her file to her last breath.
+"""Helen as a process: starts her parts in order, stops them in reverse, and runs her periodic jobs.
 
-Lives here: start in order, stop in reverse, and what is looked at now and then. Never here: anything that a turn
-decides. Invariants: she listens only after her store is read; revoked certificates count no more within a second.
+She listens only after her store is read. A revoked certificate is refused within a second.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any, Final
 import uvloop
 
 from scale0.broker.main.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, ending, raise_file_limit
-from scale0.config import HelenConfig
+from scale0.config import ClientConfig, HelenConfig
 from scale0.history.events.journal import Journal
 from scale0.history.segments.exporter import SegmentExporter
 from scale0.history.segments.settings import ExporterSettings, exporter_settings
@@ -52,32 +51,32 @@ from scale0.tasks.node.assigned_tasks import AssignedTask
 log = logging.getLogger("scale0.helen")
 
 SWEEP_SECONDS: Final = 0.25
-"""How often her door looks for those who are too slow."""
+"""How often slow connections are looked for."""
 REVOKED_SECONDS: Final = 0.5
-"""How often revocations are looked for."""
+"""How often the revocation list is checked."""
 TOKEN_BYTES: Final = 32
 DRAIN_SECONDS: Final = 3.0
-"""How long other Helens may take to have her agents, when she stops in order."""
+"""How long other Helens may take to take over her agents at an orderly stop."""
 DRAIN_LOOK_SECONDS: Final = 0.05
-SIBLINGS_SECONDS: Final = 10.0
-"""How often other Helens are looked for."""
+REPLICAS_SECONDS: Final = 10.0
+"""How often the list of other Helens is read."""
 FILES_SECONDS: Final = 5.0
-"""How often the files of her certificate are looked at."""
+"""How often the files of her certificate are checked for changes."""
 RENEW_SECONDS: Final = 3_600.0
-"""How often her own certificate is looked at: is a third of its life left?"""
+"""How often her own certificate is checked for renewal."""
 EXTRA_CONNECTIONS: Final = MAX_HANDSHAKES + 5_000
-"""Beside her agents: strangers, newcomers, and those who leave."""
+"""Connections beside those of agents: handshakes, clients before their hello, and connections being closed."""
 MAX_CLIENT_BYTES: Final = 16 * 1024 * 1024
 
 Ready = Callable[[Helen, int], None]
-"""Told when she serves: herself, and the port."""
+"""Called with the machine and the port once she serves."""
 
 
 def run_helen(config: HelenConfig, ready: Ready) -> int:
-    """Run until SIGTERM or SIGINT; the exit status."""
+    """Run until SIGTERM or SIGINT; returns the exit status."""
     check_helen_files(config, (CA_KEY_FILE, AGENTS_CA_KEY_FILE))
     raise_file_limit()
-    # As in a broker: what lives long is not walked through again and again.
+    # As in a broker: the garbage collector does not scan long-lived objects again and again.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -86,12 +85,12 @@ def run_helen(config: HelenConfig, ready: Ready) -> int:
 
 
 async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
-    """Open the store, then the doors; serve; close them in reverse."""
+    """Open the store, then the sockets; serve; close them in reverse."""
     loop = asyncio.get_running_loop()
     stop, end = ending(loop)
 
     def fail(error: BaseException) -> None:
-        log.critical("the store failed, nothing more is promised: %s", error, extra=about())
+        log.critical("the store failed, Helen stops: %s", error, extra=about())
         end(1)
 
     context, settings = context_of(config), exporter_settings(config)
@@ -99,10 +98,10 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
     with contextlib.ExitStack() as stack:
         commits = Commits(store, loop, fail)
         stack.callback(close_quietly, commits)
-        scribe = start_scribe(settings, commits, stack)
-        door = TlsServer(context, config.bind, config.helen_port, config.max_agents + EXTRA_CONNECTIONS)
-        stack.callback(door.close)
-        helen = compose_helen(config, door.port, store, new_token(Path(config.data_dir)))
+        exporter = start_exporter(settings, commits, stack)
+        socket = TlsServer(context, config.bind, config.helen_port, config.max_agents + EXTRA_CONNECTIONS)
+        stack.callback(socket.close)
+        helen = compose_helen(config, socket.port, store, new_token(Path(config.data_dir)))
         authority = CertificateAuthority(Path(config.data_dir))
         answers = HelenAskAnswers(config.identity, commits, authority)
         stack.callback(answers.close)
@@ -110,58 +109,56 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         now = read_now()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
-        runner = Runner(helen, [door, network], [], commits, journal.append, read_now, answers.find, MAX_CLIENT_BYTES)
+        runner = Runner(helen, [socket, network], [], commits, journal.append, read_now, answers.find, MAX_CLIENT_BYTES)
         runner.start(first_turn(helen, store, authority, now), now)
         network.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, 0)
-        certificates = OwnCertificate(config, door, authority)
+        certificates = OwnCertificate(config, socket, authority)
         loop.add_signal_handler(signal.SIGHUP, certificates.load)
-        async with chores(
+        async with background_jobs(
             end,
-            sweep_often(door),
+            sweep_often(socket),
             look_for_revocations(authority, helen, runner),
-            look_for_siblings(answers, helen, runner),
+            look_for_replicas(answers, helen, runner),
             watch_disk(store, runner),
             certificates.watch(),
-            certificates.keep_fresh(),
+            certificates.keep_renewed(),
         ):
-            ready(helen, door.port)
+            ready(helen, socket.port)
             status = await stop
             if status == 0:
                 await drain(helen, runner)
         last_turn(helen, runner, status)
         await commits.flush()
-        await scribe.finish(status)
+        await exporter.finish(status)
         return status
 
 
-def start_scribe(settings: ExporterSettings | None, commits: Commits, stack: contextlib.ExitStack) -> SegmentExporter:
-    """Have her journal written out."""
-    scribe = SegmentExporter(settings, commits)
-    stack.callback(scribe.close)
-    scribe.start()
-    return scribe
+def start_exporter(settings: ExporterSettings | None, commits: Commits, stack: contextlib.ExitStack) -> SegmentExporter:
+    exporter = SegmentExporter(settings, commits)
+    stack.callback(exporter.close)
+    exporter.start()
+    return exporter
 
 
 def new_token(folder: Path) -> str:
-    """A secret that whoever may read her folder can show."""
+    """Write a new admin token: whoever can read her data directory may use it."""
     token = secrets.token_hex(TOKEN_BYTES)
     write_secret(folder / TOKEN_FILE, token)
     return token
 
 
 def first_turn(helen: Helen, store: Store, authority: CertificateAuthority, now: Now) -> Effects:
-    """What the store remembers, and who is revoked."""
-    step = Effects()
-    helen.start(read_agents(store), read_spools(store), now, step)
-    helen.expect_siblings(now)
-    helen.revoke(authority.revoked, now, step)
-    return step
+    """Load the store's rows and the revocation list."""
+    effects = Effects()
+    helen.start(read_agents(store), read_spools(store), now, effects)
+    helen.expect_replicas(now)
+    helen.revoke(authority.revoked, now, effects)
+    return effects
 
 
 def last_turn(helen: Helen, runner: Runner, status: int) -> None:
-    """The doors are closed; a Helen who ends in order says so."""
     last, now = Effects(), read_now()
     if status == 0:
         helen.stop(now, last)
@@ -169,7 +166,7 @@ def last_turn(helen: Helen, runner: Runner, status: int) -> None:
 
 
 async def drain(helen: Helen, runner: Runner) -> None:
-    """Let other Helens take over the agents, if there are any, before she goes."""
+    """Redirect agents to other Helens, and wait until they have taken them over."""
     runner.take(helen.drain)
     until = read_now().mono + DRAIN_SECONDS
     while helen.undrained and read_now().mono < until:  # noqa: ASYNC110  # a machine's number, which sets no event
@@ -179,22 +176,22 @@ async def drain(helen: Helen, runner: Runner) -> None:
 def join_network(
     config: HelenConfig, answers: HelenAskAnswers, stack: contextlib.ExitStack, end: Callable[[int], None]
 ) -> NetworkBackend:
-    """Her end of the network, with the tasks that she performs herself."""
+    """Her backend session, with the tasks that she performs outside of her machine."""
     notifier = Notifier(config)
     stack.callback(notifier.close)
     performing: set[asyncio.Task[None]] = set()
 
-    def perform(job: AssignedTask, tell: Callable[[bytes | Exception, bool], None]) -> None:
-        task = asyncio.get_running_loop().create_task(tell_outcome(notifier, job, tell))
-        performing.add(task)
-        task.add_done_callback(performing.discard)
+    def perform(task: AssignedTask, on_end: Callable[[bytes | Exception, bool], None]) -> None:
+        running = asyncio.get_running_loop().create_task(perform_task(notifier, task, on_end))
+        performing.add(running)
+        running.add_done_callback(performing.discard)
 
-    def configured(part: bytes) -> None:
-        notifier.configure(part)
-        answers.configure(part, network.endpoint)
+    def configured(config: ClientConfig) -> None:
+        notifier.configure(config)
+        answers.configure(config, network.endpoint)
 
-    def ended(why: str) -> None:
-        log.critical("the network does not have us any more: %s", why, extra=about())
+    def ended(reason: str) -> None:
+        log.critical("the network ended the session, Helen stops: %s", reason, extra=about())
         end(1)
 
     services = (*service_names(config.identity), RECHECK)
@@ -203,30 +200,38 @@ def join_network(
     return network
 
 
-async def tell_outcome(notifier: Notifier, job: AssignedTask, tell: Callable[[bytes | Exception, bool], None]) -> None:
-    """Perform a task, and say what came of it."""
+async def perform_task(
+    notifier: Notifier, task: AssignedTask, on_end: Callable[[bytes | Exception, bool], None]
+) -> None:
+    """Perform a task, and report its result."""
     try:
-        tell(await notifier.perform(job.params), False)
+        on_end(await notifier.perform(task.params), False)
     except NotificationFailed as error:
-        tell(error, error.again)
+        on_end(error, error.again)
     except Exception as error:
-        log.exception("a notice was too much for us: please report this", extra=about(task=job.id))
-        tell(error, True)
+        log.exception(
+            "internal error while delivering a notification. Please report this traceback.", extra=about(task=task.id)
+        )
+        on_end(error, True)
 
 
 @contextlib.asynccontextmanager
-async def chores(end: Callable[[int], None], *work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do these beside the block, and end them with it; one that fails ends her."""
+async def background_jobs(end: Callable[[int], None], *work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run these jobs during the block and cancel them at its end; a job that fails ends the process."""
     loop = asyncio.get_running_loop()
 
-    def look(task: asyncio.Task[None]) -> None:
+    def check(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("Helen does not go on without this: please report it", exc_info=error, extra=about())
+            log.critical(
+                "internal error in a background job, Helen stops. Please report this traceback.",
+                exc_info=error,
+                extra=about(),
+            )
             end(1)
 
     tasks = [loop.create_task(one) for one in work]
     for task in tasks:
-        task.add_done_callback(look)
+        task.add_done_callback(check)
     try:
         yield
     finally:
@@ -235,25 +240,24 @@ async def chores(end: Callable[[int], None], *work: Coroutine[Any, Any, None]) -
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def sweep_often(door: TlsServer) -> None:
-    """End what has lasted too long at the door."""
+async def sweep_often(socket: TlsServer) -> None:
     while True:
-        door.sweep()
+        socket.sweep()
         await asyncio.sleep(SWEEP_SECONDS)
 
 
 async def watch_disk(store: Store, runner: Runner) -> None:
-    """While the disk is almost full nobody is heard: agents keep what they find, and nothing is half stored."""
+    """Read nothing from agents while the disk is almost full: they keep their results."""
     least, was_full = Limits().min_free_bytes, False
     while True:
         try:
             full = store.free_bytes() < least
         except (StoreError, OSError) as error:
-            log.warning("the free space cannot be read, so agents must wait: %s", error, extra=about())
+            log.warning("the free disk space cannot be read, agents must wait: %s", error, extra=about())
             full = True
         if full != was_full:
             log.warning(
-                "the disk is almost full: agents must wait" if full else "there is room on the disk again",
+                "the disk is almost full: agents must wait" if full else "there is free disk space again",
                 extra=about(),
             )
             was_full = full
@@ -262,69 +266,71 @@ async def watch_disk(store: Store, runner: Runner) -> None:
 
 
 async def look_for_revocations(authority: CertificateAuthority, helen: Helen, runner: Runner) -> None:
-    """A certificate that was revoked ends its connection, within a second."""
+    """A revoked certificate ends its connection within a second."""
     while True:
         await asyncio.sleep(REVOKED_SECONDS)
         if authority.refresh():
-            runner.take(lambda now, step: log_revoked(helen.revoke(authority.revoked, now, step)))
+            runner.take(lambda now, effects: log_revoked(helen.revoke(authority.revoked, now, effects)))
 
 
 def log_revoked(count: int) -> None:
-    """Say how many connections ended."""
-    log.warning("certificates were revoked; %d connections ended", count, extra=about())
+    log.warning("certificates were revoked; %d connections were closed", count, extra=about())
 
 
-async def look_for_siblings(answers: HelenAskAnswers, helen: Helen, runner: Runner) -> None:
-    """Who else is a Helen here."""
+async def look_for_replicas(answers: HelenAskAnswers, helen: Helen, runner: Runner) -> None:
     while True:
-        names = await answers.siblings()
+        names = await answers.replica_names()
         if names is not None:
-            runner.take(functools.partial(helen.learn_siblings, names))
-        await asyncio.sleep(SIBLINGS_SECONDS if names is not None else SWEEP_SECONDS)
+            runner.take(functools.partial(helen.learn_replicas, names))
+        await asyncio.sleep(REPLICAS_SECONDS if names is not None else SWEEP_SECONDS)
 
 
 class OwnCertificate:
-    """Her certificate and what it is made of, as the files have them."""
+    """Her certificate and key: reloaded when the files change, renewed before they expire."""
 
-    def __init__(self, config: HelenConfig, door: TlsServer, authority: CertificateAuthority) -> None:
+    def __init__(self, config: HelenConfig, socket: TlsServer, authority: CertificateAuthority) -> None:
         self._config = config
-        self._door = door
+        self._socket = socket
         self._authority = authority
-        self._stamps = self._look()
+        self._stamps = self._file_stamps()
 
     def load(self) -> None:
-        """Read the files anew; should one of them be wrong, the old ones count."""
-        self._stamps = self._look()
+        """Read the files again; if one of them is wrong, the previous ones stay in use."""
+        self._stamps = self._file_stamps()
         try:
-            self._door.context = context_of(self._config)
+            self._socket.context = context_of(self._config)
         except ConfigError as error:
-            log.error("the old certificate stays: %s", error, extra=about(certificate=self._config.certificate))
+            log.error(
+                "the new certificate cannot be used, the previous one stays: %s",
+                error,
+                extra=about(certificate=self._config.certificate),
+            )
         else:
             log.info(
-                "the certificate was read anew; it counts for whoever connects from now on",
+                "the certificate was reloaded; new connections use it",
                 extra=about(certificate=self._config.certificate),
             )
 
     async def watch(self) -> None:
-        """Read them anew whenever they change."""
+        """Reload the files whenever they change."""
         while True:
             await asyncio.sleep(FILES_SECONDS)
-            if self._look() != self._stamps:
+            if self._file_stamps() != self._stamps:
                 self.load()
 
-    async def keep_fresh(self) -> None:
-        """Renew it by our own authority before it ends, if it is of that authority."""
+    async def keep_renewed(self) -> None:
+        """Renew the certificate before it expires, if her own authority issued it."""
         loop = asyncio.get_running_loop()
         path = Path(self._config.certificate)
         while True:
             try:
                 await loop.run_in_executor(None, self._authority.renew_own, path, read_now().wall)
             except Exception as error:
-                # It may be anybody's, and have anything in it or nothing: that is no reason to end.
+                # The file may be anybody's and hold anything: that is no reason to stop.
                 log.error("Helen's own certificate could not be renewed: %s", error, extra=about(certificate=path))
             await asyncio.sleep(RENEW_SECONDS)
 
-    def _look(self) -> tuple[int, ...]:
+    def _file_stamps(self) -> tuple[int, ...]:
         stamps = []
         for name in (self._config.certificate, self._config.private_key, self._config.client_ca):
             try:
@@ -336,18 +342,17 @@ class OwnCertificate:
 
 
 def context_of(config: HelenConfig) -> ssl.SSLContext:
-    """What her file says about TLS."""
     return server_context(Path(config.certificate), Path(config.private_key), Path(config.client_ca))
 
 
 def close_quietly(commits: Commits) -> None:
-    """Its failure was told already."""
+    """The failure was reported before."""
     with contextlib.suppress(Exception):
         commits.close()
 
 
 def check_helen_files(config: HelenConfig, key_files: Iterable[str]) -> None:
-    """Before Helen starts: her own key, `key_files` of the authority in her folder, and the mail server's password."""
+    """Check the permissions of her private key, of `key_files` in her data directory, and of the SMTP password."""
     folder = Path(config.data_dir)
     given = [Path(config.private_key), *(folder / name for name in key_files)]
     if config.smtp.password_file:

@@ -1,7 +1,6 @@
-"""TLS as Helen wants it: one context from her files, and who is at the other end.
+"""Helen's TLS settings, and the identity in a client certificate.
 
-Lives here: versions, certificates, names in certificates. Never here: sockets that wait for anything. Invariants: TLS
-1.3 at the least; a client certificate is verified or there is none; a name that is no identity is nobody's name.
+TLS 1.3 is the minimum. A client certificate is optional; if there is one, it must be valid and name one identity.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from scale0.kernel.errors import ConfigError
 from scale0.kernel.names import is_identity
 
 TICKETS: Final = 0
-"""Session tickets that a client gets: an agent connects rarely, and each ticket would cost memory and a packet."""
+"""Session tickets for a client: an agent connects rarely, and each ticket costs memory and a packet."""
 
 
 class PeerIdentity(msgspec.Struct, frozen=True, gc=False):
-    """Who is at the other end, as far as a verified certificate says; blank: it brought none."""
+    """What a verified client certificate says; empty: the client showed none."""
 
     name: str = ""
     serial: str = ""
     """Hexadecimal digits, upper case."""
     issued: int = 0
-    """From when its certificate holds, in seconds since the epoch."""
+    """Not valid before, in seconds since the Unix epoch."""
 
 
 class NamelessError(ValueError):
-    """A certificate of ours that names no identity."""
+    """A valid certificate that does not name one identity."""
 
 
 def server_context(certificate: Path, private_key: Path, client_ca: Path) -> ssl.SSLContext:
-    """What new connections are accepted with; ConfigError says which file is wrong."""
+    """The context for new connections. ConfigError names the file that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = TICKETS
@@ -51,27 +50,27 @@ def server_context(certificate: Path, private_key: Path, client_ca: Path) -> ssl
 
 
 def no_password() -> str:
-    """A key with a password would make the process ask at a terminal that it does not have."""
-    raise ValueError("the key is encrypted; Helen starts by herself, so it must not be")
+    """Without this callback, OpenSSL would ask for the password on a terminal."""
+    raise ValueError("the key is encrypted, but Helen starts unattended: remove its password")
 
 
 def reason_of(error: Exception) -> str:
-    """Why, without the place in OpenSSL's source."""
+    """The cause, without the location in OpenSSL's source."""
     if isinstance(error, ssl.SSLEOFError):
-        return "it went without a goodbye"
+        return "the connection ended without close_notify"
     if isinstance(error, ssl.SSLError):
-        return error.reason.replace("_", " ").lower() if error.reason else "no certificate or key that fits"
+        return error.reason.replace("_", " ").lower() if error.reason else "no matching certificate and key"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)
 
 
-def caller_of(socket: ssl.SSLSocket) -> PeerIdentity:
-    """Who this is, after the handshake."""
+def peer_identity(socket: ssl.SSLSocket) -> PeerIdentity:
+    """The identity of the client, after the handshake."""
     certificate: dict[str, Any] | None = socket.getpeercert()
     if not certificate:
         return PeerIdentity()
     names = [value for part in certificate["subject"] for key, value in part if key == "commonName"]
     if len(names) != 1 or not is_identity(names[0]):
-        raise NamelessError("its certificate does not name one identity")
+        raise NamelessError("the certificate does not name one identity")
     return PeerIdentity(names[0], certificate["serialNumber"], ssl.cert_time_to_seconds(certificate["notBefore"]))

@@ -1,7 +1,6 @@
-"""One TLS connection of the door: a non-blocking socket, and the bytes that wait for it.
+"""One TLS connection of an agent: a non-blocking socket and its unsent bytes.
 
-Lives here: reading, writing and leaving, each as far as it goes now. Never here: whose turn it is (`door`). Invariants:
-nothing here waits; a connection at rest holds no buffer of ours; what was written leaves in its order.
+No method blocks. An idle connection holds no buffer, and bytes leave in the order in which they were written.
 """
 
 from __future__ import annotations
@@ -13,19 +12,18 @@ import ssl
 from typing import Final
 
 READ_BYTES: Final = 16_384
-"""The most that one TLS record holds: so nothing is left inside OpenSSL, where epoll would not see it."""
+"""The maximum size of a TLS record: after a read nothing is left inside OpenSSL, where epoll would not see it."""
 WRITE_BYTES: Final = 65_536
-"""Tried in one go."""
+"""The maximum size of one send."""
 PAUSE_BYTES: Final = 65_536
-"""While more than this waits for somebody, nothing more is read from it: who does not listen is not heard."""
+"""While more bytes than this are unsent, the connection is not read: a client that does not read must wait."""
 
-GREETING: Final = 0
-"""The handshake goes on."""
+HANDSHAKING: Final = 0
 OPEN: Final = 1
-LEAVING: Final = 2
-"""What waits still leaves, then it lingers."""
+FLUSHING: Final = 2
+"""Closed by the machine; unsent bytes still leave."""
 LINGERING: Final = 3
-"""All is said; the other end has a moment to read it."""
+"""Everything is sent; the client has a moment to read it."""
 CLOSED: Final = 4
 
 _READ: Final = select.EPOLLIN
@@ -34,9 +32,7 @@ _BOTH: Final = select.EPOLLIN | select.EPOLLOUT
 
 
 class TlsConnection:
-    """One connection, from its first byte to its last."""
-
-    __slots__ = ("address", "descriptor", "mask", "moved", "routing_id", "since", "socket", "state", "waiting")
+    __slots__ = ("address", "descriptor", "mask", "progress_at", "routing_id", "since", "socket", "state", "unsent")
 
     def __init__(self, wrapped: ssl.SSLSocket, routing_id: bytes, address: str, mono: float) -> None:
         self.socket: ssl.SSLSocket | socket.socket = wrapped
@@ -44,17 +40,17 @@ class TlsConnection:
         self.routing_id = routing_id
         self.address = address
         self.since = mono
-        """When it came; once it leaves, when it began to."""
-        self.moved = mono
-        """When what waits last got on."""
-        self.state = GREETING
+        """When it was accepted; after the machine closed it, when that was."""
+        self.progress_at = mono
+        """When unsent bytes last left."""
+        self.state = HANDSHAKING
         self.mask = _READ
-        self.waiting: bytearray | None = None
+        self.unsent: bytearray | None = None
 
-    def greet(self) -> bool:
-        """One step of the handshake; True when it is done. Raises OSError when it never will be."""
+    def handshake(self) -> bool:
+        """Continue the handshake; True when it is complete. Raises OSError if it failed."""
         try:
-            self.socket.do_handshake()  # type: ignore[union-attr]  # while greeting it is always TLS
+            self.socket.do_handshake()  # type: ignore[union-attr]  # during the handshake it is always TLS
         except ssl.SSLWantReadError:
             self.mask = _READ
             return False
@@ -65,41 +61,41 @@ class TlsConnection:
         return True
 
     def read(self) -> bytes | None:
-        """What came; None: nothing yet; empty: the other end is done. Raises OSError when it is lost."""
+        """Received bytes; None: nothing yet; empty: the client closed. Raises OSError if the connection is lost."""
         try:
             return self.socket.recv(READ_BYTES)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
             return None
 
     def write(self, data: bytes) -> int:
-        """Send it, or let it wait; how many bytes wait now. Raises OSError when the connection is lost."""
-        if self.waiting is None:
-            left = self._push(data)
-            if left == len(data):
+        """Send or buffer the bytes; returns how many are unsent. Raises OSError if the connection is lost."""
+        if self.unsent is None:
+            sent = self._push(data)
+            if sent == len(data):
                 return 0
-            self.waiting = bytearray(memoryview(data)[left:])
+            self.unsent = bytearray(memoryview(data)[sent:])
         else:
-            self.waiting += data
-        self.mask = _WRITE if len(self.waiting) > PAUSE_BYTES else _BOTH
-        return len(self.waiting)
+            self.unsent += data
+        self.mask = _WRITE if len(self.unsent) > PAUSE_BYTES else _BOTH
+        return len(self.unsent)
 
     def flush(self) -> int:
-        """Send of what waits as much as goes; how many bytes left."""
-        waiting = self.waiting
-        if waiting is None:
+        """Send unsent bytes as far as possible; returns how many left."""
+        unsent = self.unsent
+        if unsent is None:
             return 0
-        with memoryview(waiting) as view:
-            left = self._push(view)
-        if left == len(waiting):
-            self.waiting = None
+        with memoryview(unsent) as view:
+            sent = self._push(view)
+        if sent == len(unsent):
+            self.unsent = None
             self.mask = _READ
-            return left
-        del waiting[:left]
-        self.mask = _WRITE if len(waiting) > PAUSE_BYTES or self.state == LEAVING else _BOTH
-        return left
+            return sent
+        del unsent[:sent]
+        self.mask = _WRITE if len(unsent) > PAUSE_BYTES or self.state == FLUSHING else _BOTH
+        return sent
 
     def _push(self, data: bytes | memoryview) -> int:
-        """How much of it left. A record that was begun must be tried again with the same bytes, and is: they wait."""
+        """How many bytes left. OpenSSL must get a record that it began again with the same bytes: they stay unsent."""
         total = len(data)
         sent = 0
         with memoryview(data) as view:
@@ -110,23 +106,21 @@ class TlsConnection:
                     break
         return sent
 
-    def return_goodbye(self) -> None:
-        """The other end said that it goes: so do we."""
+    def send_close_notify(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            self.socket.unwrap()  # type: ignore[union-attr]  # it was read by TLS
+            self.socket.unwrap()  # type: ignore[union-attr]  # before the shutdown it is always TLS
 
-    def hang_up(self) -> None:
-        """Say that nothing more comes, and let go of TLS; what the other end still says is thrown away."""
-        self.return_goodbye()
+    def shut_down(self) -> None:
+        """End TLS and the sending direction; what the client still sends is discarded."""
+        self.send_close_notify()
         self.state = LINGERING
         self.mask = _READ
-        self.waiting = None
+        self.unsent = None
         self.socket = socket.socket(fileno=self.socket.detach())
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """At once."""
         self.state = CLOSED
-        self.waiting = None
+        self.unsent = None
         self.socket.close()
