@@ -41,8 +41,8 @@ ROUNDING: Final = 0.001
 """Ages and times travel in microseconds, and walls are floats."""
 ROWS: Final = 10_000
 NO_BLAME: Final = (
-    *("nothing was heard of you", "came from another connection", "is revoked", "there is no room"),
-    *("too slow while greeting", "checks were not answered in time", " is with helen-"),
+    *("no message was received for", "has connected again", "is revoked", "the limit is reached"),
+    *("too slow while waiting for hello", "checks were not answered in time", " is connected to helen-"),
 )
 """What an agent that does nothing wrong may be told."""
 VERSION_1_WORDS: Final = (messages.Check, messages.Reload, messages.Error)

@@ -46,7 +46,6 @@ class PlainWatch:
         self.plans: dict[str, list[dict[str, Any]]] = {}
         """By the label `role`; blank: all others."""
         self.parts: list[Any] = []
-        self.answers: list[tuple[object, object]] = []
         self.forgotten: list[str] = []
         self.configured_at_all = True
         self.fails_at = ""
@@ -68,9 +67,6 @@ class PlainWatch:
 
     def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
         return msgspec.json.encode({"version": 1, "checks": self.plans.get(labels.get("role", ""), [])})
-
-    def answer(self, ask: object, value: object, now: Now, effects: Effects) -> None:
-        self.answers.append((ask, value))
 
     def tick(self, now: Now, effects: Effects) -> None:
         pass

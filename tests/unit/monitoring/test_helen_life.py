@@ -199,10 +199,10 @@ def test_a_settled_turn_says_nothing_twice():
     ("rows", "which"),
     [
         (lambda: HelenWorld(agents=[AgentRow("web-1", b"\0")]), "agent web-1"),
-        (lambda: HelenWorld(agents=[AgentRow("web-1", b'{"moved":{"to":1}}')]), "agent web-1, who moved,"),
+        (lambda: HelenWorld(agents=[AgentRow("web-1", b'{"moved":{"to":1}}')]), "migrated agent web-1"),
         (lambda: HelenWorld(spools=[SpoolRow("web-1", "s1", b"\xc1", 0)]), "spool s1 of agent web-1"),
         (lambda: HelenWorld(spools=[SpoolRow("web-1", "s1", b"\x92\x05\x01", 0)]), "spool s1 of agent web-1"),
-        (lambda: Evaluation(StoredChecks(notices=(NoticeRow("n-1", b"\xc1"),))), "notice n-1"),
+        (lambda: Evaluation(StoredChecks(notices=(NoticeRow("n-1", b"\xc1"),))), "notification n-1"),
         (lambda: Evaluation(StoredChecks(incidents=(IncidentRow("i-1", "a", "c", 1, None, b"\xc1"),))), "incident i-1"),
     ],
 )

@@ -342,13 +342,6 @@ def test_services_are_offered_for_all_and_by_name():
     assert "helen.helen-1.incidents" in names
 
 
-def test_an_answer_that_is_not_ours_is_watchs():
-    world = HelenWorld()
-    ask = object()
-    world.tell(ask, 5)
-    assert world.watch.answers == [(ask, 5)]
-
-
 # Promise: AGENT-14
 def test_a_page_of_talkative_agents_stays_short_enough_for_a_message_of_the_network():
     world = HelenWorld()

@@ -110,7 +110,7 @@ def test_a_queue_that_is_away_is_asked_again_with_longer_pauses_and_given_up_aft
     world.wait(GIVE_UP_SECONDS / 2)
     world.wait(GIVE_UP_SECONDS / 2 + 60)
     (dropped,) = world.kinds("notice.dropped")
-    assert dropped["data"] == {"handler": "pager", "reason": "the queue did not take it"}
+    assert dropped["data"] == {"handler": "pager", "reason": "the queue did not accept it"}
     assert world.store.read(ReadNotices("", 9)) == ()
 
 
@@ -237,7 +237,7 @@ def test_a_crash_between_the_task_and_its_recheck_loses_neither():
     (submit,) = later.asks
     world.tasks.append(submit)
     last = Effects()
-    world.watch.answer(submit, "t-0", world.now, last)
+    submit.then("t-0", world.now, last)
     world.watch.settle(last)
     world.store.commit(last.writes)
     world.restart()
@@ -283,7 +283,7 @@ def test_a_handler_that_is_gone_takes_its_notices_with_it():
     world.configure(checks=(CheckDefinition(name="disk", max_attempts=1),))
     world.wait(60.0)
     (dropped,) = world.kinds("notice.dropped")
-    assert dropped["data"]["reason"] == "there is no such handler"
+    assert dropped["data"]["reason"] == "unknown handler"
     assert world.store.read(ReadNotices("", 9)) == ()
 
 

@@ -107,13 +107,13 @@ class World:
         assert isinstance(ask, SubmitNotification)
         self.submits.append(ask)
         if not self.queue_is_up:
-            self.watch.answer(ask, Refusal(503, "not now"), self.now, effects)
+            ask.then(Refusal(503, "not now"), self.now, effects)
             return
         keys = [task.options["key"] for task in self.tasks]
         if ask.options["key"] not in keys:
             self.tasks.append(ask)
             keys.append(ask.options["key"])
-        self.watch.answer(ask, f"t-{keys.index(ask.options['key'])}", self.now, effects)
+        ask.then(f"t-{keys.index(ask.options['key'])}", self.now, effects)
 
     def wait(self, seconds: float, wall: float | None = None) -> None:
         """Time passes; Watch wakes up whenever it wants to."""

@@ -1,7 +1,6 @@
-"""The words of the line protocol between Helen and her agents: every message as a class, and every limit.
+"""The messages of the line protocol between Helen and her agents, one class for each command, and their limits.
 
-Lives here: frozen messages and numbers. Never here: bytes (`parser` and `encoder`), or what a message means to either
-end. Invariant: one class per command; version 1 is HELLO to ERROR, everything below them is version 2.
+Version 1 has hello, check, result, reload and error; all others are version 2.
 """
 
 from __future__ import annotations
@@ -11,18 +10,17 @@ from typing import Final
 import msgspec
 
 VERSION_1: Final = 1
-"""Exactly what the first note has: hello, check, result, reload, error."""
+"""hello, check, result, reload and error."""
 VERSION_2: Final = 2
-"""What our own agents and Helens speak."""
 
 MAX_INT: Final = 2**31 - 1
-"""An `<int>` is an int32 without a sign."""
+"""An `<int>` is a non-negative int32."""
 MAX_LINE_BYTES: Final = 8_192
-"""Bytes of a line before its end of line."""
+"""The length of a line without its end of line."""
 MAX_BLOB_BYTES: Final = 1_048_576
-"""Bytes of a blob; exactly so many pass."""
+"""The length of a blob, inclusive."""
 MAX_DATA_BYTES: Final = 16_384
-"""Bytes of a terminal's `data`."""
+"""The length of a blob of `data`."""
 
 
 class Hello(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +31,7 @@ class Hello(msgspec.Struct, frozen=True, gc=False):
 
 
 class Check(msgspec.Struct, frozen=True, gc=False):
-    """Helen → agent: run this now."""
+    """Helen → agent: run this check now."""
 
     name: str
     message_id: int
@@ -41,7 +39,7 @@ class Check(msgspec.Struct, frozen=True, gc=False):
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
-    """agent → Helen: what a check found."""
+    """agent → Helen: the result of a check."""
 
     message_id: int
     name: str
@@ -49,41 +47,41 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reload(msgspec.Struct, frozen=True, gc=False):
-    """Helen → agent: begin again with fresh checks."""
+    """Helen → agent: restart with fresh checks."""
 
 
 class Error(msgspec.Struct, frozen=True, gc=False):
-    """Helen → agent: you did something wrong; the connection ends."""
+    """Helen → agent: the agent made a mistake; the connection ends."""
 
     message: str
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """Helen → agent: version 2 is spoken; how often to be heard."""
+    """Helen → agent: the agent is accepted in version 2, with this heartbeat interval."""
 
     heartbeat_seconds: int
 
 
 class Redirect(msgspec.Struct, frozen=True, gc=False):
-    """Helen → agent: go there, `host:port`."""
+    """Helen → agent: connect to this `host:port`."""
 
     place: str
 
 
 class Ping(msgspec.Struct, frozen=True, gc=False):
-    """Both ways."""
+    """In both directions."""
 
     message_id: int
 
 
 class Pong(msgspec.Struct, frozen=True, gc=False):
-    """Both ways: the answer to a ping."""
+    """In both directions: the answer to a ping."""
 
     message_id: int
 
 
 class Schedule(msgspec.Struct, frozen=True, gc=False):
-    """Helen → agent: run these checks by yourself."""
+    """Helen → agent: run these checks on their schedule."""
 
     message_id: int
     body: bytes
@@ -104,14 +102,14 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):
-    """agent → Helen: give me this file."""
+    """agent → Helen: send me this file."""
 
     message_id: int
     name: str
 
 
 class File(msgspec.Struct, frozen=True, gc=False):
-    """Helen → agent: here it is; empty: there is none."""
+    """Helen → agent: the file; empty: there is none."""
 
     message_id: int
     name: str
@@ -119,28 +117,28 @@ class File(msgspec.Struct, frozen=True, gc=False):
 
 
 class Upgrade(msgspec.Struct, frozen=True, gc=False):
-    """Helen → agent: there is another version of you."""
+    """Helen → agent: a new version of the agent."""
 
     message_id: int
     body: bytes
 
 
 class Open(msgspec.Struct, frozen=True, gc=False):
-    """Both ways: a terminal begins."""
+    """In both directions: open a terminal."""
 
     message_id: int
     body: bytes
 
 
 class Data(msgspec.Struct, frozen=True, gc=False):
-    """Both ways: bytes of a terminal."""
+    """In both directions: bytes of a terminal."""
 
     message_id: int
     body: bytes
 
 
 class Resize(msgspec.Struct, frozen=True, gc=False):
-    """Both ways: a terminal has another size."""
+    """In both directions: the new size of a terminal."""
 
     message_id: int
     columns: int
@@ -148,32 +146,32 @@ class Resize(msgspec.Struct, frozen=True, gc=False):
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
-    """Both ways: a terminal ends."""
+    """In both directions: close a terminal."""
 
     message_id: int
     exit_status: int
 
 
 class Enrol(msgspec.Struct, frozen=True, gc=False):
-    """agent → Helen, in place of hello: JSON `token` and `csr`; with a certificate it renews, and needs no token."""
+    """agent → Helen, in place of hello: JSON `token` and `csr`; a renewal needs no token."""
 
     body: bytes
 
 
 class Enrolled(msgspec.Struct, frozen=True, gc=False):
-    """Helen → agent: the certificate chain, PEM; then the connection ends."""
+    """Helen → agent: the certificate chain (PEM); then the connection ends."""
 
     body: bytes
 
 
 class UnknownMessage(msgspec.Struct, frozen=True, gc=False):
-    """To an agent: a line whose command it does not know; it is logged, and work goes on."""
+    """A line with a command that the agent does not know; it is logged and ignored."""
 
     line: str
 
 
 ToHelen = Hello | Result | Ping | Pong | Report | Fetch | Open | Data | Resize | Close | Enrol
-"""What an agent may say."""
+"""What an agent may send."""
 
 ToAgent = (
     Check
@@ -194,6 +192,6 @@ ToAgent = (
     | Enrolled
     | UnknownMessage
 )
-"""What Helen may say."""
+"""What Helen may send."""
 
 Word = ToHelen | ToAgent

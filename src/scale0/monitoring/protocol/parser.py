@@ -1,8 +1,7 @@
-"""Bytes of the line protocol become words, however the bytes are cut.
+"""Parses the line protocol, however the bytes are cut.
 
-Lives here: the grammar of every command (`FORMS`, by which `encoder` writes), and `Parser`. Never here: what a word
-means, or which word may come when (the sessions know). Invariants: `feed` never raises, whatever it is fed; the same
-bytes give the same words in every cut; no more is held than one line or one blob; after a `ParseFault` nothing is read.
+`feed` never raises. The same bytes give the same messages in each cut. The parser buffers at most one line or one blob,
+and reads nothing after a `ParseFault`.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_DATA_BYTES, 
 INT: Final = "int"
 STRING: Final = "string"
 REST: Final = "rest"
-"""Whatever there is to the end of the line, spaces included."""
+"""The rest of the line, including spaces."""
 NO_BLOB: Final = -1
 
 MAX_INT_DIGITS: Final = len(str(MAX_INT))
 MAX_QUOTED_BYTES: Final = 40
-"""Of what a stranger sent, as a fault quotes it: reasons are logged and sent back."""
+"""The length of foreign bytes in a fault: it is logged and sent back."""
 
 _ONLY_REST: Final = (REST,)
 _NEWLINE: Final = 0x0A
@@ -32,7 +31,7 @@ _ZERO: Final = 0x30
 
 
 class ParseFault(msgspec.Struct, frozen=True, gc=False):
-    """The last that a parser says: what was wrong, in one printable line. The connection cannot be read any further."""
+    """The last item of a parser: what is wrong, in one printable line."""
 
     reason: str
 
@@ -41,7 +40,7 @@ Heard = Word | ParseFault
 
 
 class CommandForm(msgspec.Struct, frozen=True):
-    """How one command is written: its parameters in their order, and what its blob may hold."""
+    """The grammar of a command: its parameters in order, and the maximum length of its blob."""
 
     command: bytes
     word: Callable[..., Word]
@@ -56,7 +55,7 @@ FORMS_TO_HELEN: Final = (
     CommandForm(b"fetch", messages.Fetch, (INT, STRING)),
     CommandForm(b"enrol", messages.Enrol, (), MAX_BLOB_BYTES),
 )
-"""What only an agent says."""
+"""Sent by agents only."""
 
 FORMS_TO_AGENT: Final = (
     CommandForm(b"check", messages.Check, (STRING, INT), MAX_BLOB_BYTES),
@@ -70,7 +69,7 @@ FORMS_TO_AGENT: Final = (
     CommandForm(b"upgrade", messages.Upgrade, (INT,), MAX_BLOB_BYTES),
     CommandForm(b"enrolled", messages.Enrolled, (), MAX_BLOB_BYTES),
 )
-"""What only Helen says."""
+"""Sent by Helen only."""
 
 FORMS_OF_BOTH: Final = (
     CommandForm(b"ping", messages.Ping, (INT,)),
@@ -80,17 +79,17 @@ FORMS_OF_BOTH: Final = (
     CommandForm(b"resize", messages.Resize, (INT, INT, INT)),
     CommandForm(b"close", messages.Close, (INT, INT)),
 )
-"""What either of them says."""
+"""Sent by both."""
 
 FORMS: Final = (*FORMS_TO_HELEN, *FORMS_TO_AGENT, *FORMS_OF_BOTH)
 
 
 class _Wrong(Exception):
-    """What was read is no message. It never leaves this file."""
+    """The input is invalid. Internal: `feed` turns it into a ParseFault."""
 
 
 class Parser:
-    """One direction of one connection. `feed` returns complete messages; a `ParseFault` is always the last."""
+    """One direction of one connection."""
 
     __slots__ = ("_at_helen", "_blob_bytes", "_fields", "_form", "_forms", "_held", "_wanted", "ended")
 
@@ -98,23 +97,23 @@ class Parser:
         self._at_helen = to_helen
         self._forms = _HEARD_BY_HELEN if to_helen else _HEARD_BY_AGENT
         self._held = bytearray()
-        """The begin of a line, or of a blob: never both."""
+        """The beginning of a line or of a blob."""
         self._wanted = 0
-        """Bytes that must be held before looking at them is worth while."""
+        """Bytes that must be buffered before parsing continues."""
         self._form: CommandForm | None = None
-        """Set while the blob of this command is awaited; its parameters are in `_fields`."""
+        """The command whose blob is expected; its parameters are in `_fields`."""
         self._fields: list[Any] = []
         self._blob_bytes = 0
         self.ended = False
-        """True after a fault: whatever is fed is dropped."""
+        """True after a fault: further input is dropped."""
 
     @property
     def held_bytes(self) -> int:
-        """What waits for the rest of its line or blob."""
+        """Bytes of an incomplete line or blob."""
         return len(self._held)
 
     def feed(self, data: bytes) -> list[Heard]:
-        """All words that these bytes complete, in their order."""
+        """All messages that these bytes complete, in order; a ParseFault is always the last."""
         heard: list[Heard] = []
         if self.ended:
             return heard
@@ -137,7 +136,7 @@ class Parser:
         return heard
 
     def _read(self, data: bytes, heard: list[Heard]) -> int:
-        """Read from the front as far as it goes; where the unread begins."""
+        """Parse as far as possible; returns where the unparsed bytes begin."""
         at = 0
         while True:
             if self._form is not None:
@@ -148,7 +147,8 @@ class Parser:
                 heard.append(self._form.word(*self._fields, body))
                 self._form = None
                 at = end
-            # One byte more than a line and its return may have: where no end is found so far, none can come.
+            # One byte more than a line and its carriage return may have: if there is no newline up to here, the line is
+            # too long.
             end = data.find(b"\n", at, at + MAX_LINE_BYTES + 2)
             if end < 0:
                 self._refuse_long_line(data, at)
@@ -161,13 +161,13 @@ class Parser:
             at = end + 1
 
     def _refuse_long_line(self, data: bytes, at: int) -> None:
-        """A line that has no end yet may be a full one, and the return before its end."""
+        """An incomplete line may be of full length and end with a carriage return."""
         there = len(data) - at
         if there > MAX_LINE_BYTES + 1 or (there == MAX_LINE_BYTES + 1 and data[-1] != _RETURN):
             raise _Wrong(f"a line is longer than {MAX_LINE_BYTES} bytes")
 
     def _blob_end(self, data: bytes, at: int) -> int:
-        """Where the blob and its end of line are over; -1: not all of it is here."""
+        """The position after the blob and its end of line; -1: it is incomplete."""
         end = at + self._blob_bytes
         there = len(data)
         if there > end and data[end] == _NEWLINE:
@@ -182,7 +182,7 @@ class Parser:
         return -1
 
     def _read_line(self, line: bytes, heard: list[Heard]) -> None:
-        """A whole line: a word, or the head of one that has a blob."""
+        """Parse a line: a message, or the head of a message with a blob."""
         command, *parts = line.split(b" ")
         form = self._forms.get(command)
         if form is None:
@@ -212,7 +212,7 @@ class Parser:
 
 
 def _number(text: bytes) -> int:
-    """An `<int>`: nothing but ASCII digits, the shortest way to write it, and an int32."""
+    """An `<int>`: ASCII digits without leading zeros, within int32."""
     if text.isdigit() and len(text) <= MAX_INT_DIGITS and (text[0] != _ZERO or len(text) == 1):
         number = int(text)
         if number <= MAX_INT:
@@ -221,14 +221,12 @@ def _number(text: bytes) -> int:
 
 
 def _string(text: bytes) -> str:
-    """A `<string>`: not empty."""
     if not text:
         raise _Wrong("a parameter is empty")
     return _text(text)
 
 
 def _text(text: bytes) -> str:
-    """UTF-8, and nothing but."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -236,7 +234,7 @@ def _text(text: bytes) -> str:
 
 
 def _quoted(text: bytes) -> str:
-    """Foreign bytes, fit for a log: short, and printable ASCII."""
+    """Foreign bytes for a log: short, printable ASCII."""
     more = "…" if len(text) > MAX_QUOTED_BYTES else ""
     return repr(text[:MAX_QUOTED_BYTES])[1:] + more
 

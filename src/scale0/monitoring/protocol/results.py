@@ -1,7 +1,6 @@
-"""What a check found: the JSON of `result` and `report`, as a value.
+"""The JSON of `result` and `report`: what a check found.
 
-Lives here: `CheckFinding`, how it is written, and how a foreign one is read. Never here: what follows from it.
-Invariant: whatever bytes an agent sends make a Finding; what is no result by our convention is `unknown`, and says why.
+Any bytes of an agent give a finding: if they are not a valid result, its state is `unknown` with the reason.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ CRITICAL: Final[State] = "critical"
 UNKNOWN: Final[State] = "unknown"
 
 SEVERITY: Final[dict[str, int]] = {"ok": 0, "warning": 1, "unknown": 2, "critical": 3}
-"""How states compare where the worst of several is wanted."""
+"""The order of states for the worst of several."""
 
 MAX_MESSAGE_CHARS: Final = 4_000
-"""Of a result's message; what is longer is cut."""
+"""The length of a result's message; the rest is cut."""
 MAX_METRICS: Final = 500
-"""Of one result; the rest is dropped."""
+"""Metrics of one result; the rest is dropped."""
 MAX_METRIC_NAME_CHARS: Final = 128
 MAX_UNIT_CHARS: Final = 32
-"""Of a metric's unit; what is longer is cut."""
+"""The length of a metric's unit; the rest is cut."""
 
 
 class CheckFinding(msgspec.Struct, frozen=True, gc=False):
-    """A check's answer. Times: `started` is wall time at the agent, `seconds` how long it took."""
+    """The result of a check. `started` is wall time at the agent; `seconds` is the run time."""
 
     state: State
     message: str = ""
@@ -41,7 +40,7 @@ class CheckFinding(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Number(msgspec.Struct, frozen=True, gc=False):
-    """A metric as it travels."""
+    """The wire format of a metric."""
 
     name: str
     value: float
@@ -53,7 +52,7 @@ class _Number(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Wire(msgspec.Struct, frozen=True, gc=False):
-    """A result as it travels; unknown keys are ignored."""
+    """The wire format of a result; unknown keys are ignored."""
 
     state: State
     message: str = ""
@@ -69,34 +68,34 @@ class _Wire(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReportedResult(msgspec.Struct, frozen=True, gc=False):
-    """A finding and where in which spool it was; blank and 0: it was in none."""
+    """A finding with its spool and number; empty and 0: it was not spooled."""
 
     finding: CheckFinding
     spool: str = ""
     n: int = 0
     age: float | None = None
-    """Seconds from the check's end to the sending, by a clock that does not jump; None: not known."""
+    """Seconds from the check's end to the sending, by a monotonic clock; None: unknown."""
     sent: float | None = None
-    """The agent's wall clock when it was sent."""
+    """The agent's wall clock at the sending."""
     labels: dict[str, str] | None = None
-    """Of an agent's report about itself (AGENT_REPORT)."""
+    """In an agent's report about itself (AGENT_REPORT): its labels."""
     checks: tuple[str, ...] = ()
-    """Of the same: the names of the checks that it can run."""
+    """In the same report: the checks that it can run."""
 
 
 AGENT_REPORT: Final = "equus.agent"
-"""The name of the report that an agent makes about itself each time it is accepted: labels, checks."""
+"""The name of the report with labels and checks that an agent sends each time it is accepted."""
 
 _decode: Final = msgspec.json.Decoder(_Wire).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def read_result(body: bytes) -> ReportedResult:
-    """What an agent's blob says; anything that is no result by convention is `unknown` with the reason."""
+    """Decode a result; invalid ones give `unknown` with the reason."""
     try:
         wire = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return ReportedResult(CheckFinding(UNKNOWN, f"the agent's result is not one that we understand: {error}"))
+        return ReportedResult(CheckFinding(UNKNOWN, f"invalid result: {error}"))
     metrics = tuple(
         EventMetric(one.name, one.value, one.unit and one.unit[:MAX_UNIT_CHARS], one.warn, one.crit, one.min, one.max)
         for one in wire.metrics[:MAX_METRICS]
@@ -115,12 +114,12 @@ def read_result(body: bytes) -> ReportedResult:
 
 
 def write_result(finding: CheckFinding) -> bytes:
-    """The JSON of a finding; without spool and number, which a report adds."""
+    """The JSON of a finding, without spool and number."""
     return _encode(result_object(finding))
 
 
 def result_object(finding: CheckFinding) -> dict[str, Any]:
-    """A finding as plain values, without what it does not say."""
+    """A finding in plain values, without empty fields."""
     out: dict[str, Any] = {
         "state": finding.state,
         "message": finding.message[:MAX_MESSAGE_CHARS],
@@ -134,6 +133,6 @@ def result_object(finding: CheckFinding) -> dict[str, Any]:
 
 
 def metric_object(metric: EventMetric) -> dict[str, Any]:
-    """A metric as plain values, without what it does not say."""
+    """A metric in plain values, without empty fields."""
     fields = zip(metric.__struct_fields__, msgspec.structs.astuple(metric), strict=True)
     return {name: value for name, value in fields if value is not None}

@@ -31,35 +31,35 @@ from scale0.monitoring.helen.core.monitored_agent import Covered, MonitoredAgent
 from scale0.storage.check_rows import DropCheckState
 
 PAGE: Final = 500
-"""Agents in one question whether they are elsewhere."""
+"""Agents in one `has` request."""
 Name = Annotated[str, msgspec.Meta(max_length=255)]
 MAX_STATES: Final = 10_000
 """Checks of one agent."""
 MAX_DOWNTIMES: Final = 10_000
 """Downtimes that one agent is in, counted for each check."""
 SHORT_MESSAGE_CHARS: Final = 200
-"""Of a state's message where all of them together are too long to travel."""
+"""The length of a message in a bundle that would otherwise be too long."""
 MAX_BUNDLE_BYTES: Final = 2 * 1024 * 1024
-"""Of rows in one bundle: it must fit into a message. A longer one travels without its messages."""
+"""The maximum size of the rows of a bundle: it must fit into a message. A longer bundle is sent with short messages."""
 
 
 class EvaluationBundle(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows, as one Helen keeps them: unread by whoever only passes them on."""
+    """The evaluation's rows of one agent, not decoded."""
 
     own: bytes = b""
-    """The agent's own row: labels, and the downtimes that were recorded as begun."""
+    """The agent's own row: its labels and the downtimes that were recorded as started."""
     states: dict[str, bytes] = {}
     incidents: list[bytes] = []
     closed: list[Closed] = []
-    """Incidents whose end was recorded: should an older copy be about, it is over there, too."""
+    """Incidents whose end was recorded: an older copy must not reopen them."""
 
     @property
     def size(self) -> int:
-        """Bytes of all rows."""
+        """The bytes of all rows."""
         return len(self.own) + sum(map(len, self.states.values())) + sum(map(len, self.incidents))
 
     def shorten(self) -> EvaluationBundle:
-        """The same without long messages: a state without its words is better than none."""
+        """The same bundle with short messages."""
         short: dict[str, bytes] = {}
         for check, body in self.states.items():
             state = states.from_row(body)
@@ -69,7 +69,7 @@ class EvaluationBundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """The same, read and believed."""
+    """An EvaluationBundle, decoded and validated."""
 
     downtimes: dict[Covered, float]
     states: dict[str, CheckState]
@@ -78,18 +78,18 @@ class OpenedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_evaluation(carried: EvaluationBundle, agent: str) -> OpenedEvaluation:
-    """What another Helen sent. ValueError or MsgspecError: something of it cannot be true, and so nothing counts."""
+    """Decode and validate what another Helen sent. Raises ValueError or MsgspecError if anything is invalid."""
     downtimes = read_own(carried.own).downtimes if carried.own else []
     if len(carried.states) > MAX_STATES or len(carried.incidents) > MAX_STATES or len(downtimes) > MAX_DOWNTIMES:
-        raise ValueError("an agent has not so many checks")
+        raise ValueError("too many checks for one agent")
     if not all(is_check_name(check) for check in carried.states):
-        raise ValueError("that is no name of a check")
+        raise ValueError("invalid check name")
     if not all(math.isfinite(ends) for _, _, ends in downtimes):
-        raise ValueError("a downtime without an end")
+        raise ValueError("a downtime without a finite end")
     if len(carried.closed) > MAX_CLOSED or not all(
         id_.startswith(f"{agent}/") and 0.0 <= at <= MAX_WALL for id_, at in carried.closed
     ):
-        raise ValueError("these are no incidents of this agent")
+        raise ValueError("closed incidents of another agent")
     found = [incident_rows.read_foreign(body, agent) for body in carried.incidents]
     return OpenedEvaluation(
         downtimes={(name, check): ends for name, check, ends in downtimes},
@@ -100,7 +100,7 @@ def open_evaluation(carried: EvaluationBundle, agent: str) -> OpenedEvaluation:
 
 
 def export_evaluation(monitored: MonitoredAgent, incidents: Incidents, now: Now, effects: Effects) -> EvaluationBundle:
-    """Everything of an agent, as rows; the store forgets it with this turn."""
+    """Everything that the evaluation has of an agent, as rows; the store drops them with this turn."""
     carried = EvaluationBundle(
         own=monitored.put().body,
         states={check: states.to_row(state) for check, state in monitored.states.items()},
@@ -119,7 +119,7 @@ def export_evaluation(monitored: MonitoredAgent, incidents: Incidents, now: Now,
 def import_evaluation(
     monitored: MonitoredAgent, unpacked: OpenedEvaluation, incidents: Incidents, now: Now, effects: Effects
 ) -> list[Key]:
-    """Join it to what is known here; the checks that changed."""
+    """Merge a bundle into what is known here; returns the checks that changed."""
     for one, ends in unpacked.downtimes.items():
         monitored.downtimes.setdefault(one, ends)
     for closed in unpacked.closed:
@@ -134,28 +134,28 @@ def import_evaluation(
             incidents.take_over(incident, effects)
         key = (monitored.agent, check)
         if state.hard and not state.down:
-            # One of the two saw it come up; where neither has an incident, nothing happens.
+            # One of the two Helens saw the recovery; if neither has an incident, this does nothing.
             incidents.close(key, state.since, UP, effects)
         elif state.down and incidents.find(key) is None:
-            # It came up and went down again while they were apart.
+            # The check recovered and failed again while the two Helens were separated.
             at = now.wall if incidents.is_over(key, state.at) else state.at
             incidents.open(key, state.state, state.message, at, (), effects)
     return [(monitored.agent, check) for check in unpacked.states]
 
 
 class AgentBundle(msgspec.Struct, frozen=True, kw_only=True, rename={"evaluation": "watch"}):
-    """One agent, as one Helen hands it to another."""
+    """Everything that one Helen hands to another about an agent."""
 
     id: str
-    """Of this handover: it counts once."""
+    """The id of this handover: it counts once."""
     agent: bytes
-    """The body of its row."""
+    """The body of the agent's row."""
     spools: list[HandedSpool] = []
     evaluation: EvaluationBundle = EvaluationBundle()
 
 
 class OpenedBundle(msgspec.Struct, frozen=True, kw_only=True):
-    """The same, read and believed."""
+    """An AgentBundle, decoded and validated."""
 
     id: str
     stored: StoredAgent
@@ -164,29 +164,29 @@ class OpenedBundle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> float:
-        """When its last result was."""
+        """The time of the newest result."""
         return max((state.at for state in self.evaluation.states.values()), default=0.0)
 
 
 def open_bundle(bundle: AgentBundle, identity: str) -> OpenedBundle:
-    """What another Helen sent. ValueError: something of it cannot be true, and so nothing counts."""
+    """Decode and validate what another Helen sent. Raises ValueError if anything is invalid."""
     try:
         stored = read_stored_agent(bundle.agent)
         ids = (bundle.id, *stored.merged)
         if len(ids) > MAX_MERGED + 1 or not all(0 < len(each) <= MAX_MERGED_CHARS for each in ids):
-            raise ValueError("that is no id of a handover")
+            raise ValueError("invalid handover id")
         if len(bundle.spools) > MAX_SPOOLS or not all(is_spool(name) for name, _, _ in bundle.spools):
-            raise ValueError("these are no spools")
+            raise ValueError("invalid spools")
         spools = [(name, deduplication.read_foreign(seen), heard_us) for name, seen, heard_us in bundle.spools]
         return OpenedBundle(
             id=bundle.id, stored=stored, spools=spools, evaluation=open_evaluation(bundle.evaluation, identity)
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise ValueError(f"this is no agent as we know it: {error}") from None
+        raise ValueError(f"invalid agent bundle: {error}") from None
 
 
 def bundle_of(agent: Agent, id_: str, spools: list[HandedSpool], evaluation: EvaluationBundle | None) -> AgentBundle:
-    """All that belongs to an agent, short enough to travel."""
+    """The bundle of an agent, short enough for a message."""
     carried = evaluation or EvaluationBundle()
     if carried.size > MAX_BUNDLE_BYTES:
         carried = carried.shorten()
@@ -194,30 +194,30 @@ def bundle_of(agent: Agent, id_: str, spools: list[HandedSpool], evaluation: Eva
 
 
 class ReleaseBody(msgspec.Struct, frozen=True):
-    """Of `helen.<identity>.release`: let go of an agent, it is here."""
+    """The body of `helen.<identity>.release`: the agent is connected to `to`, hand it over."""
 
     agent: Name
     to: Name
     merged: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_MERGED)] = ()
-    """The last handovers by which it came there: one of ours among them has arrived."""
+    """The last handovers that `to` merged: a bundle of ours among them has arrived."""
 
 
 class HasBody(msgspec.Struct, frozen=True, rename={"sender": "from"}):
-    """Of `helen.<identity>.has`: which of these are connected to you?"""
+    """The body of `helen.<identity>.has`: which of these agents are connected to you?"""
 
     agents: Annotated[list[Name], msgspec.Meta(max_length=2 * PAGE)]
     sender: Name = ""
-    """Who has something of theirs to hand over; blank: nobody, it is only a question."""
+    """The Helen who has a bundle for these agents; empty: none."""
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The answer to `has`: these are here."""
+    """The answer to `has`: the agents that are connected."""
 
     held: list[str] = []
 
 
 class Released(msgspec.Struct, frozen=True):
-    """The answer to `release`: all that is known of the agent; None: nothing is."""
+    """The answer to `release`: the agent's bundle; None: nothing is known of it."""
 
     rows: AgentBundle | None = None
 
@@ -227,11 +227,11 @@ decode_released: Final = msgspec.json.Decoder(Released).decode
 _decode_held: Final = msgspec.json.Decoder(Held).decode
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading an answer may raise."""
+"""What decoding an answer may raise."""
 
 
 def held_of(value: Any) -> list[str]:
-    """Whom she says that she has; nobody, if she did not answer or is not understood."""
+    """The agents in an answer to `has`; none if there is no valid answer."""
     if not isinstance(value, bytes):
         return []
     try:

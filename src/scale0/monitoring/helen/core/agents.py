@@ -1,8 +1,7 @@
-"""Who the agents are: what is known of each, connected or not.
+"""The agents that Helen knows, connected or not, and their rows in the store.
 
-Lives here: `Agent`, `Agents`, and how an agent is kept in the store. Never here: a connection's own rules
-(`helen_line`), or who may come in (`helen_greeting`). Invariants: one record per identity; a record that changed is
-written in the same turn; what an agent says of itself never counts backwards in time.
+There is one record per identity. A changed record is written in the same turn. An agent's description never goes back
+in time.
 """
 
 from __future__ import annotations
@@ -25,43 +24,43 @@ if TYPE_CHECKING:
     from scale0.monitoring.helen.core.agent_connection import AgentConnection
 
 MAX_KNOWN: Final = 200_000
-"""Agents that are remembered, away ones included; each has a certificate of ours."""
+"""Known agents, including those that are away; each has a certificate."""
 MAX_LABELS: Final = 64
-"""Of one agent; the rest is dropped."""
+"""Labels of one agent; the rest is dropped."""
 MAX_LABEL_CHARS: Final = 255
-"""Of a label's name, and of its value: what is longer is dropped."""
+"""Longer label names and values are dropped."""
 MAX_CHECKS: Final = 1_000
-"""Names of checks of one agent; the rest is dropped."""
+"""Check names of one agent; the rest is dropped."""
 MAX_NAME_CHARS: Final = 255
-"""Of a check's name."""
 MAX_ALL_NAMES_CHARS: Final = 32_768
-"""Of all names together; the rest is dropped. They are in every event of the agent's coming and going."""
+"""The total length of an agent's check names; the rest is dropped. Each event of its connections contains them."""
 MAX_SOFTWARE_CHARS: Final = 100
-"""Of the version that an agent says it has; the rest is cut."""
+"""The length of an agent's version; the rest is cut."""
 TAKEOVERS: Final = 3
-"""So many times in TAKEOVER_SECONDS may one identity come again while it is still here; more, and it is on two
-machines."""
+"""Within TAKEOVER_SECONDS, an identity may connect this often while it is still connected; beyond it, two hosts use the
+same certificate."""
 TAKEOVER_SECONDS: Final = 600.0
 MAX_SERIAL_CHARS: Final = 64
-"""Of a certificate's serial number that another Helen wrote down."""
+"""The length of a serial number in another Helen's bundle."""
 MAX_MERGED: Final = 16
-"""Handovers of one agent that are remembered, so that none counts twice."""
+"""The last handovers of one agent, so that none counts twice."""
 MAX_MERGED_CHARS: Final = 200
-"""Of a handover's id."""
+"""The length of a handover's id."""
 
 MAX_PAGE_CHARS: Final = 1_000_000
-"""Of one page: a character has up to six bytes as JSON, and a message that is too long cuts Helen off the network."""
+"""The length of one page: a character takes up to six bytes as JSON, and a message that is too long would cost Helen
+her connection to the network."""
 ITEM_CHARS: Final = 800
-"""Of an item beside what an agent says of itself."""
+"""The length of an item without the agent's own data."""
 
 CONNECTED: Final = "connected"
 AWAY: Final = "away"
 DOUBLED: Final = "doubled"
-"""Connected, and its certificate is on another machine as well."""
+"""Connected, and another host uses the same certificate."""
 
 
 class StoredAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"described_at": "told_at"}):
-    """The body of an agent's row; keys that a later version adds are ignored."""
+    """The body of an agent's row; keys of later versions are ignored."""
 
     labels: dict[str, str] = {}
     checks: tuple[str, ...] = ()
@@ -73,16 +72,15 @@ class StoredAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     issued: int = 0
     merged: tuple[str, ...] = ()
     moved: msgspec.Raw = msgspec.Raw(b"")
-    """Another Helen has it: what `moved` keeps. Empty: it is ours."""
+    """Another Helen has the agent: see `migrated_agents`. Empty: the agent is ours."""
 
 
 _to_json: Final = msgspec.json.Encoder().encode
 read_stored_agent: Final = msgspec.json.Decoder(StoredAgent).decode
-"""The body of an agent's row, read."""
 
 
 class Agent:
-    """One identity. `line` is its connection; None: it is away."""
+    """One identity. `connection` is None while the agent is away."""
 
     __slots__ = (
         *(
@@ -105,30 +103,31 @@ class Agent:
         self.labels: dict[str, str] = {}
         self.checks: tuple[str, ...] = ()
         self.described_at = 0.0
-        """When it spoke of itself last, by the wall clock."""
+        """When the agent last described itself, wall time."""
         self.protocol = 0
         self.software = ""
         self.since = 0.0
-        """When it came, by the wall clock."""
+        """When it connected, wall time."""
         self.left: float | None = None
-        """When it went, by the wall clock; None: it is here, or nobody saw it go."""
+        """When it disconnected, wall time; None: it is connected, or Helen did not see it disconnect."""
         self.reloaded: tuple[int, str] | None = None
-        """The versions with which it was told to reload because it is too old."""
+        """The versions with which it was told to reload because they are too old."""
         self._takeovers: deque[tuple[float, str]] | None = None
         self.doubled_at: float | None = None
         self.serial = ""
         self.issued = 0
-        """Of its last certificate, and when that was made: who is revoked while it is away is known by them."""
+        """The serial of its last certificate and when it was issued: Helen checks them against revocations while it is
+        away."""
         self.revoked = False
-        """Its last certificate counts no more: it is not missed."""
+        """Its last certificate is revoked: it is not reported as missing."""
         self.merged: tuple[str, ...] = ()
-        """The last handovers by which it came here."""
+        """The last handovers that were merged."""
         self.elsewhere_until = 0.0
-        """Until then, by the monotonic clock, another Helen is believed to have it."""
+        """Until this monotonic time, another Helen is assumed to have it."""
 
     def describe(self, labels: dict[str, str], checks: Iterable[str], at: float, now: Now) -> bool:
-        """What it says of itself; False: it says nothing new, or said it before what is known."""
-        if at < self.described_at <= now.wall:  # what was told in the future was told by a clock that has stepped back
+        """Update labels and checks; False: nothing changed, or a newer description is known."""
+        if at < self.described_at <= now.wall:  # a time in the future comes from a clock that was set back since
             return False
         stored = {
             sys.intern(name): value
@@ -137,7 +136,7 @@ class Agent:
         }
         if len(stored) > MAX_LABELS:
             stored = dict(heapq.nsmallest(MAX_LABELS, stored.items()))
-        # Thousands of agents have the same names: one text each serves them all.
+        # Thousands of agents have the same check names: interned, they share one string.
         names = _some({sys.intern(name) for name in checks if is_check_name(name)})
         self.described_at = at
         if stored == self.labels and tuple(names) == self.checks:
@@ -146,7 +145,7 @@ class Agent:
         return True
 
     def take_over(self, address: str, now: Now, effects: Effects) -> bool:
-        """It comes while it is still here; True: so often that two machines must have its certificate."""
+        """Another connection replaces the current one; True: so often that two hosts must use the certificate."""
         recent = self._takeovers
         if recent is None:
             self._takeovers = recent = deque(maxlen=2 * TAKEOVERS)
@@ -163,16 +162,15 @@ class Agent:
         return True
 
     def inherit(self, other: Agent | None) -> None:
-        """The record before this one may have been pushed out, too."""
+        """Continue the count of takeovers from an earlier record of the same agent."""
         if other is not None and self._takeovers is None:
             self._takeovers, self.doubled_at = other._takeovers, other.doubled_at
 
     def is_doubled(self, now: Now) -> bool:
-        """It was noticed on two machines lately."""
         return self.doubled_at is not None and now.mono - self.doubled_at < TAKEOVER_SECONDS
 
     def absorb(self, stored: StoredAgent, id_: str, now: Now) -> None:
-        """What another Helen knew of it counts where it is newer."""
+        """Merge what another Helen knew, where it is newer."""
         self.describe(stored.labels, stored.checks, min(stored.described_at, now.wall), now)
         if not self.protocol:
             self.protocol, self.software = max(0, stored.protocol), stored.software[:MAX_SOFTWARE_CHARS]
@@ -183,7 +181,6 @@ class Agent:
         self.merged = tuple(known)[-MAX_MERGED:]
 
     def row(self) -> PutAgent:
-        """As the store keeps it."""
         stored = StoredAgent(
             labels=self.labels,
             checks=self.checks,
@@ -199,14 +196,13 @@ class Agent:
 
     @property
     def chars(self) -> int:
-        """How much there is to show of it."""
+        """The length of its item in a page."""
         described_chars = sum(map(len, self.checks)) + sum(
             len(name) + len(value) for name, value in self.labels.items()
         )
         return ITEM_CHARS + described_chars + len(self.software)
 
     def view(self, now: Now) -> dict[str, Any]:
-        """For people and programs that ask who is there."""
         connection = self.connection
         state = AWAY if connection is None else DOUBLED if self.is_doubled(now) else CONNECTED
         out: dict[str, Any] = {
@@ -229,8 +225,6 @@ class Agent:
 
 
 class Agents:
-    """All records, by identity."""
-
     __slots__ = ("_changed", "by_identity", "connected")
 
     def __init__(self) -> None:
@@ -239,7 +233,7 @@ class Agents:
         self._changed: dict[Agent, None] = {}
 
     def load(self, rows: Iterable[AgentRow]) -> dict[str, bytes]:
-        """What the store remembers; the answer is what it keeps of those that another Helen has."""
+        """Load the store's rows; returns the bodies of agents that another Helen has."""
         moved: dict[str, bytes] = {}
         for row in rows:
             try:
@@ -258,18 +252,17 @@ class Agents:
         return moved
 
     def get(self, identity: str) -> Agent | None:
-        """The record of an identity."""
         return self.by_identity.get(identity)
 
     def enter(self, identity: str) -> Agent | None:
-        """The record of an identity, made where there is none; None: there are too many."""
+        """Find or create a record; None: there are too many."""
         agent = self.by_identity.get(identity)
         if agent is None and len(self.by_identity) < MAX_KNOWN:
             agent = self.by_identity[identity] = Agent(identity)
         return agent
 
     def connect(self, agent: Agent, connection: AgentConnection, protocol: int, software: str, now: Now) -> None:
-        """It is here, on this connection; whoever had its place has left it already."""
+        """The agent is accepted on this connection; a previous connection is closed already."""
         changed = agent.left is not None or (agent.protocol, agent.software) != (protocol, software)
         changed = changed or (agent.serial, agent.issued) != (connection.serial, connection.issued)
         agent.protocol, agent.software = protocol, software
@@ -281,35 +274,33 @@ class Agents:
             self._changed[agent] = None
 
     def disconnect(self, agent: Agent, now: Now) -> None:
-        """It is away."""
         agent.connection, agent.left = None, now.wall
         self.connected -= 1
         self._changed[agent] = None
 
     def change(self, agent: Agent) -> None:
-        """Something of it that is kept has changed."""
+        """Mark a record as changed."""
         self._changed[agent] = None
 
     def forget(self, agent: Agent, effects: Effects) -> None:
-        """It is no more."""
         del self.by_identity[agent.identity]
         self._changed.pop(agent, None)
         effects.write(DropAgent(agent.identity))
 
     def release(self, agent: Agent) -> None:
-        """Another Helen has it; its row is somebody else's business."""
+        """Another Helen has the agent; the caller takes care of its row."""
         self.by_identity.pop(agent.identity, None)
         self._changed.pop(agent, None)
 
     def settle(self, effects: Effects) -> None:
-        """The turn ends: write what it changed."""
+        """Write the records that this turn changed."""
         if self._changed:
             for agent in self._changed:
                 effects.write(agent.row())
             self._changed = {}
 
     def page(self, everyone: bool, after: str, limit: int, now: Now) -> dict[str, Any]:
-        """Some of them by identity, and where to go on."""
+        """A page of agents, by identity, and where the next page begins."""
         wanted = (
             identity
             for identity, agent in self.by_identity.items()
@@ -328,7 +319,7 @@ class Agents:
 
 
 def _some(names: Iterable[str]) -> list[str]:
-    """The first of them, as many as an agent may have."""
+    """The first names that fit into the limits."""
     stored: list[str] = []
     left = MAX_ALL_NAMES_CHARS
     for name in sorted(names)[:MAX_CHECKS]:
@@ -340,12 +331,12 @@ def _some(names: Iterable[str]) -> list[str]:
 
 
 def is_check_name(name: str) -> bool:
-    """True for a name that fits into a line and a log: printable, without spaces, not too long."""
+    """True for a name that is printable, without spaces and not too long: it must fit into a line and a log."""
     return 0 < len(name) <= MAX_NAME_CHARS and name.isprintable() and " " not in name
 
 
 def host_of(address: str) -> str:
-    """`host:port` without its port: each connection has another one."""
+    """The host of `host:port`: each connection has another port."""
     host, colon, _ = address.rpartition(":")
     return host if colon and (":" not in host or host.endswith("]")) else address
 
@@ -356,7 +347,7 @@ def is_older(software: str, least: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with, without zeros at the end: 1.20.0 is 1.20."""
+    """The leading numbers of a version, without trailing zeros: 1.20.0 is 1.20."""
     found: list[int] = []
     for part in version.split("."):
         digits = part[: next((at for at, char in enumerate(part) if char not in "0123456789"), len(part))]

@@ -1,8 +1,7 @@
-"""The book: the configuration of monitoring, made ready for use.
+"""Check rules: the monitoring configuration, compiled.
 
-Lives here: `CheckRules` and `CompiledCheck`: which agent runs what, what a finding means under a definition's
-thresholds, and the schedule that an agent gets. Never here: a state, or the time. Invariant: a book never changes;
-another configuration is another book.
+They say which agent runs which checks, what a finding means under the thresholds, and which schedule an agent gets.
+Rules never change: a new configuration makes new rules.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from scale0.monitoring.helen.core.flapping import FlapRule, rule_of
 from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, OK, SEVERITY, CheckFinding
 
 MAX_MATCHES_PER_TURN: Final = 50_000
-"""Definitions that are held against agents in one turn: others wait for it."""
+"""Definitions that are matched against agents in one turn."""
 MAX_CACHED: Final = 10_000
-"""Selections, and their schedules, that are kept ready."""
+"""Cached selections, and cached schedules."""
 
 ALIVE: Final = "equus.alive"
-"""The check that Helen runs herself: is the agent connected? No agent gets it in its schedule."""
+"""The check that Helen runs herself: is the agent connected? It is in no agent's schedule."""
 
 Matcher = Callable[[str], object]
 
@@ -37,8 +36,6 @@ _to_json: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class _Scheduled(msgspec.Struct, frozen=True):
-    """One check of a schedule."""
-
     name: str
     check: str
     args: dict[str, Any]
@@ -47,13 +44,13 @@ class _Scheduled(msgspec.Struct, frozen=True):
 
 
 def matcher(globs: Iterable[str]) -> Matcher | None:
-    """A test for names that one of the globs matches; None: every name."""
+    """A test for names that match one of the globs; None: every name matches."""
     patterns = [translate(glob) for glob in globs]
     return re.compile("|".join(patterns)).match if patterns else None
 
 
 class TargetSelector:
-    """Which agents and checks something is for."""
+    """Which agents and checks an entry of the configuration applies to."""
 
     __slots__ = ("_agents", "_checks", "_labels")
 
@@ -64,11 +61,10 @@ class TargetSelector:
 
     @property
     def all_checks(self) -> bool:
-        """True if no check of an agent is left out."""
+        """True if it applies to all checks of an agent."""
         return self._checks is None
 
     def has_agent(self, agent: str, labels: Mapping[str, str]) -> bool:
-        """True for an agent that it is for."""
         if self._agents is not None and not self._agents(agent):
             return False
         for name, matches in self._labels:
@@ -78,13 +74,10 @@ class TargetSelector:
         return True
 
     def has_check(self, check: str) -> bool:
-        """True for a check that it is for."""
         return self._checks is None or bool(self._checks(check))
 
 
 class MetricThreshold(msgspec.Struct, frozen=True, gc=False):
-    """The ranges of one metric."""
-
     warn: Range | None
     crit: Range | None
 
@@ -93,12 +86,13 @@ def _range(value: Any) -> Range | None:
     try:
         return None if value is None else Range.parse(value)
     except ValueError:
-        # A document that came from another version may know more: one limit less is better than no book.
+        # A newer version's configuration may have a syntax that is unknown here: ignore this threshold and use the
+        # rest.
         return None
 
 
 class CompiledCheck:
-    """A check's definition, made ready."""
+    """A check definition, compiled."""
 
     __slots__ = (
         *("alive", "depends_on", "flap_rule", "handlers", "interval", "thresholds", "max_attempts"),
@@ -113,7 +107,7 @@ class CompiledCheck:
         self.flap_rule: FlapRule | None = rule_of(given.flapping)
         self.suppress_flapping = given.flapping.suppress
         self.depends_on = tuple((text, *reference(text)) for text in given.depends_on)
-        """Each as it is written, its agent (blank: the same one) and its check."""
+        """Each as written, with its agent (empty: the same agent) and its check."""
         self.handlers = given.handlers
         self.targets = TargetSelector(given.agents, (), given.labels)
         self.thresholds = {
@@ -125,11 +119,11 @@ class CompiledCheck:
         """Helen runs it, not the agent."""
 
     def args_json(self) -> bytes:
-        """Its arguments, as the schedule has them."""
+        """The arguments, encoded as in the schedule."""
         return _to_json(self.scheduled.args)
 
     def judge(self, finding: CheckFinding) -> tuple[str, str, tuple[EventMetric, ...]]:
-        """State, message and metrics of a finding: the worst of what the agent says and what the limits say."""
+        """State, message and metrics of a finding: the worse of the agent's state and the thresholds' state."""
         if not self.thresholds:
             return finding.state, finding.message, finding.metrics
         state: str = finding.state
@@ -148,13 +142,14 @@ class CompiledCheck:
             metrics.append(_with_limit(metric, limit))
         message = finding.message
         if why and state != finding.state:
-            # An agent may send one metric hundreds of times: a state is kept, and its message with it.
+            # An agent may send one metric hundreds of times; the message is stored with the state, so it must stay
+            # short.
             message = "; ".join([message, *why] if message else why)[:MAX_MESSAGE_CHARS]
         return state, message, tuple(metrics)
 
 
 def _with_limit(metric: EventMetric, limit: MetricThreshold) -> EventMetric:
-    """The metric as it is recorded: the limits that counted, where they are one number."""
+    """The metric as it is recorded, with the thresholds that applied if they are single numbers."""
     warn = limit.warn.bound if limit.warn is not None else None
     crit = limit.crit.bound if limit.crit is not None else None
     return EventMetric(
@@ -169,15 +164,13 @@ def _with_limit(metric: EventMetric, limit: MetricThreshold) -> EventMetric:
 
 
 class ActiveSuppressions(NamedTuple):
-    """The downtimes and silences that hold at one time."""
+    """The downtimes and silences in force at one time."""
 
     downtimes: tuple[tuple[Downtime, TargetSelector], ...]
     silences: tuple[tuple[Silence, TargetSelector], ...]
 
 
 class CheckRules:
-    """One configuration of monitoring."""
-
     __slots__ = (
         *("_active", "_schedules", "_selections", "_since", "_until", "alive", "definitions", "downtimes", "handlers"),
         "silences",
@@ -192,28 +185,27 @@ class CheckRules:
     ) -> None:
         self.definitions = {given.name: CompiledCheck(given) for given in checks if given.enabled}
         self.alive = tuple(one for one in self.definitions.values() if one.alive)
-        """Those that Helen runs herself."""
+        """The checks that Helen runs herself."""
         self.handlers = {handler.name: handler for handler in handlers}
         self.downtimes = tuple((one, TargetSelector(one.agents, one.checks, one.labels)) for one in downtimes)
         self.silences = tuple((one, TargetSelector(one.agents, one.checks, one.labels)) for one in silences)
         self._active = ActiveSuppressions((), ())
         self._since = self._until = 0.0
-        """Between these wall times it is that."""
+        """The wall times between which `_active` is valid."""
         self._schedules: dict[tuple[str, ...], bytes] = {}
         self._selections: dict[tuple[str, ...], dict[str, CompiledCheck]] = {}
 
     @staticmethod
     def of(part: ClientConfig) -> CheckRules:
-        """The book of what CHECKCONFIG delivers to a Helen."""
         return CheckRules(part.checks, part.handlers, part.downtimes, part.silences)
 
     @property
     def agents_per_turn(self) -> int:
-        """How many agents `select` may choose for in one turn: where there are thousands of definitions, fewer."""
+        """For how many agents `select` may be called in one turn: fewer if there are thousands of definitions."""
         return max(1, MAX_MATCHES_PER_TURN // max(1, len(self.definitions) + len(self.downtimes) + len(self.silences)))
 
     def active_at(self, wall: float) -> ActiveSuppressions:
-        """What holds at that time; a document may be full of what is long over."""
+        """The downtimes and silences in force at that time, cached until the next boundary."""
         if not self._since <= wall < self._until:
             self._since = max((time for time in self._times() if time <= wall), default=-math.inf)
             self._until = self.next_boundary(wall) or math.inf
@@ -224,15 +216,15 @@ class CheckRules:
         return self._active
 
     def select(self, agent: str, labels: Mapping[str, str]) -> dict[str, CompiledCheck]:
-        """The checks that an agent runs, by name, in the order of the document."""
+        """The checks that an agent runs, by name, in the order of the configuration."""
         found = {name: one for name, one in self.definitions.items() if one.targets.has_agent(agent, labels)}
         if len(self._selections) >= MAX_CACHED:
             self._selections.clear()
-        # Thousands of agents have the same few selections: they share them.
+        # Thousands of agents have the same few selections, and share them.
         return self._selections.setdefault(tuple(found), found)
 
     def schedule(self, selected: Mapping[str, CompiledCheck]) -> bytes:
-        """The JSON of the schedule of these checks; equal content makes equal bytes, whatever else changed."""
+        """The schedule of these checks as JSON; equal checks give equal bytes, whatever else changed."""
         names = tuple(selected)
         body = self._schedules.get(names)
         if body is None:
@@ -245,7 +237,7 @@ class CheckRules:
 
     @property
     def has_times(self) -> bool:
-        """True if anything in it begins or ends."""
+        """True if there is a downtime, or a silence with an end."""
         return bool(self.downtimes) or any(one.ends for one, _ in self.silences)
 
     def next_boundary(self, wall: float) -> float | None:
@@ -253,6 +245,6 @@ class CheckRules:
         return min((time for time in self._times() if time > wall), default=None)
 
     def _times(self) -> list[float]:
-        """When something begins or ends, in no order."""
+        """All begins and ends, unordered."""
         times = [time for one, _ in self.downtimes for time in (one.starts, one.ends)]
         return times + [one.ends for one, _ in self.silences]

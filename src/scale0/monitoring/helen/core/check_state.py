@@ -1,8 +1,7 @@
-"""The state of one check on one agent: soft and hard, its history of changes, and whom it was told to.
+"""The state of one check on one agent: soft or hard, its history of changes, and the handlers that were notified.
 
-Lives here: `CheckState`, what a result does to it, and its bytes in the store. Never here: thresholds, notices, time.
-Invariants: a problem is hard from the `max_attempts`-th result in a row that is not ok, whatever these were, and stays
-hard until ok; ok is hard at once; `attempt` counts only while a problem is soft; gaps and other settings reset nothing.
+A problem becomes hard with the `max_attempts`-th result in a row that is not ok, and stays hard until ok; ok is hard at
+once. `attempt` counts only while a problem is soft. Gaps between results and changed settings reset nothing.
 """
 
 from __future__ import annotations
@@ -18,51 +17,49 @@ from scale0.monitoring.protocol.results import CRITICAL, MAX_MESSAGE_CHARS, OK, 
 NONE: Final = ""
 """The state before the first result."""
 DOWN: Final = frozenset({CRITICAL, UNKNOWN})
-"""Hard, these are down; a warning is up."""
+"""In a hard state these are down; a warning is up."""
 
 
 class CheckState(msgspec.Struct, array_like=True, gc=False):
-    """Where a check stands. Its fields in this order are its row; new ones go to the end, with a default."""
+    """The fields, in this order, are the row in the store; new fields go to the end, with a default."""
 
     state: str = NONE
     hard: bool = False
     attempt: int = 0
-    """Problems in a row while they are soft; 0 once ok or hard."""
+    """Problems in a row while soft; 0 once ok or hard."""
     flapping: bool = False
     history: int = 0
-    """The last 20 changes as bits, the newest lowest."""
+    """The last 20 transitions as bits, the newest lowest."""
     known: int = 0
-    """States seen, at most 21."""
+    """Number of states in the history, at most 21."""
     weighed: str = NONE
-    """The last state that entered the history."""
+    """The last state in the history."""
     at: float = 0.0
-    """When the last result was, by the wall clock."""
+    """When the last result was, wall time."""
     since: float = 0.0
     """When state, hardness or flapping last changed."""
     ref: str = ""
     seconds: float | None = None
     message: str = ""
     notified: str = OK
-    """The hard state that handlers were last told."""
+    """The hard state that handlers were last notified of."""
     notified_handlers: tuple[str, ...] = ()
-    """The handlers that were told of a problem and not yet of its end."""
+    """The handlers that were notified of a problem and not yet of its end."""
     held: bool = False
-    """A notice is due and suppressed."""
+    """A notification is due and suppressed."""
     notified_at: float = 0.0
-    """When `told` last became another, by the wall clock."""
+    """When `notified` last changed, wall time."""
 
     @property
     def down(self) -> bool:
-        """True for a hard critical or unknown."""
         return self.hard and self.state in DOWN
 
     @property
     def problem(self) -> bool:
-        """True for a hard problem of any kind."""
         return self.hard and self.state != OK
 
     def advance(self, state: str, max_attempts: int, rule: FlapRule | None) -> bool:
-        """Take a result; True if state, hardness or flapping is another now."""
+        """Apply a result; True if state, hardness or flapping changed."""
         hard, flaps = self.hard, self.flapping
         if state == OK:
             now_hard = True
@@ -92,16 +89,14 @@ class CheckState(msgspec.Struct, array_like=True, gc=False):
 
 
 to_row: Final = msgspec.msgpack.Encoder().encode
-"""A state's bytes in the store."""
 from_row: Final = msgspec.msgpack.Decoder(CheckState).decode
-"""The state of a row's bytes."""
 
 MAX_NOTIFIED_HANDLERS: Final = 1_000
-"""Handlers in a row that another Helen wrote."""
+"""Notified handlers in another Helen's row."""
 
 
 def read_foreign(body: bytes) -> CheckState:
-    """The state of a row that another Helen wrote. ValueError or MsgspecError: nothing like it can be true."""
+    """Decode and validate another Helen's row. Raises ValueError or MsgspecError."""
     state = from_row(body)
     times = (state.at, state.since, state.notified_at, 0.0 if state.seconds is None else state.seconds)
     if (
@@ -112,13 +107,13 @@ def read_foreign(body: bytes) -> CheckState:
         or not (state.attempt >= 0 and 0 <= state.history <= HISTORY and 0 <= state.known <= STATES)
         or len(state.notified_handlers) > MAX_NOTIFIED_HANDLERS
     ):
-        raise ValueError("no check can be in such a state")
+        raise ValueError("invalid check state")
     state.message = state.message[:MAX_MESSAGE_CHARS]
     return state
 
 
 def join_states(ours: CheckState, theirs: CheckState) -> CheckState:
-    """One state of two that went apart: the newer result's, and of what people were told, the last."""
+    """Merge two states of one check: the newer result wins, and so does the newer notification."""
     state, other = (theirs, ours) if theirs.at > ours.at else (ours, theirs)
     if other.notified_at > state.notified_at:
         state.notified, state.notified_at = other.notified, other.notified_at

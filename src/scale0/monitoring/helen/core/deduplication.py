@@ -1,8 +1,7 @@
-"""Which reports of which spools are stored already: a report counts once, however often it is sent.
+"""Deduplication of reports: a report counts once, however often it is sent.
 
-Lives here: `SeenReports`, the numbers of one spool as ranges, and `Spools`, those of all agents with what must be
-written. Never here: what a report says. Invariants: a number that was added is never fresh again, until its whole spool
-is forgotten; a spool's row is written in the turn that added to it, so that it is on disk with what it speaks of.
+The numbers of each spool are kept as ranges. A number that was added is never new again until its whole spool is
+forgotten. A spool's row is written in the turn that added to it, so it is stored together with the reports.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from scale0.kernel.names import is_identity
 from scale0.storage.check_rows import DropSpool, PutSpool, SpoolRow
 
 MAX_RANGES: Final = 256
-"""Of one spool. A gap is left where an agent went on while another Helen could not say what she has; beyond this the
-oldest gap counts as seen, because she has what was in it."""
+"""Ranges of one spool. A gap remains if an agent continued while another Helen could not hand over. Beyond this limit
+the oldest gap counts as seen: the other Helen has its reports."""
 MAX_SPOOLS: Final = 256
-"""Of one agent: each of its starts makes one, and one that could not reach Helen for a while brings many at once.
-Beyond this the one that was silent longest is forgotten; should its reports come again, they would count again."""
+"""Spools of one agent: each start of an agent makes one, and after an outage it sends many at once. Beyond this limit
+the spool that was silent longest is forgotten; if its reports came again, they would count again."""
 FORGET_SECONDS: Final = 30 * 86_400.0
-"""A spool that was not heard for so long is forgotten; an agent keeps results for a week."""
+"""A spool that was silent for longer is forgotten; an agent keeps results for a week."""
 
 MAX_FOREIGN_BYTES: Final = 2 * MAX_RANGES * 9 + 5
-"""Of ranges that another Helen wrote: nine for the longest number."""
+"""The size of ranges in another Helen's bundle: nine bytes for the longest number."""
 
 HandedSpool = tuple[str, bytes, int]
-"""A spool on its way to another Helen: its name, what was seen of it, when it was last heard (wall, microseconds)."""
+"""A spool in a bundle: its name, its encoded ranges, and when it was last seen (wall time, microseconds)."""
 
 _MICROSECONDS: Final = 1_000_000
 _to_bytes: Final = msgspec.msgpack.Encoder().encode
@@ -40,16 +39,16 @@ _from_bytes: Final = msgspec.msgpack.Decoder(list[int]).decode
 
 
 class SeenReports:
-    """A set of numbers that mostly come in order."""
+    """A set of numbers that mostly arrive in order."""
 
     __slots__ = ("_ends",)
 
     def __init__(self) -> None:
         self._ends: list[int] = []
-        """First and last of each range in turn, ascending; between two ranges something is missing."""
+        """First and last number of each range, ascending; between two ranges numbers are missing."""
 
     def add(self, number: int) -> bool:
-        """True: it was not in; now it is."""
+        """Add a number; True if it is new."""
         ends = self._ends
         if not ends or number > ends[-1]:
             if ends and number == ends[-1] + 1:
@@ -79,7 +78,7 @@ class SeenReports:
             del self._ends[1 : len(self._ends) - 2 * MAX_RANGES + 1]
 
     def merge(self, other: SeenReports) -> bool:
-        """Everything that the other one has is in; True: some of it was not."""
+        """Add all numbers of another set; True if some were new."""
         before = self._ends
         ranges = sorted([*_pairs(before), *_pairs(other._ends)])
         ends: list[int] = []
@@ -93,16 +92,15 @@ class SeenReports:
         return self._ends != before
 
     def encode(self) -> bytes:
-        """As the store keeps it."""
         return _to_bytes(self._ends)
 
     @classmethod
     def decode(cls, body: bytes) -> SeenReports:
-        """What `encode` gave. ValueError: it is something else, and so the store is not ours or is damaged."""
+        """The inverse of `encode`. Raises ValueError if the bytes are not sorted ranges."""
         made = cls()
         made._ends = ends = _from_bytes(body)
         if len(ends) % 2 or any(ends[at] > ends[at + 1] - at % 2 for at in range(len(ends) - 1)):
-            raise ValueError("these are no ranges of numbers")
+            raise ValueError("invalid ranges")
         return made
 
 
@@ -111,21 +109,17 @@ def _pairs(ends: list[int]) -> Iterable[tuple[int, int]]:
 
 
 class _Spool:
-    """One spool of one agent."""
-
     __slots__ = ("changed", "last_seen", "seen")
 
     def __init__(self, seen: SeenReports, last_seen: float) -> None:
         self.seen = seen
         self.last_seen = last_seen
-        """By the monotonic clock."""
+        """Monotonic time."""
         self.changed = False
-        """It is among those to be written at the end of this turn."""
+        """It will be written at the end of this turn."""
 
 
 class Spools:
-    """The spools of all agents."""
-
     __slots__ = ("_by_agent", "_forgotten", "_to_write")
 
     def __init__(self) -> None:
@@ -134,7 +128,6 @@ class Spools:
         self._forgotten: list[DropSpool] = []
 
     def load(self, rows: Iterable[SpoolRow], now: Now) -> None:
-        """What the store remembers."""
         for row in rows:
             age_seconds = max(0.0, now.wall - row.heard_us / _MICROSECONDS)
             try:
@@ -144,7 +137,7 @@ class Spools:
             self._by_agent.setdefault(row.agent, {})[row.spool] = spool
 
     def add(self, agent: str, name: str, number: int, now: Now) -> bool:
-        """True: this report is fresh, and counts as seen from here on."""
+        """Add a report's number; True if it is new."""
         spools = self._by_agent.get(agent)
         spool = None if spools is None else spools.get(name)
         if spool is None:
@@ -168,12 +161,12 @@ class Spools:
     def _drop(self, agent: str, name: str) -> None:
         spool = self._by_agent[agent].pop(name)
         if spool.changed:
-            # Its put must not come behind its drop.
+            # A pending put must not come after the drop.
             self._to_write = [entry for entry in self._to_write if entry[2] is not spool]
         self._forgotten.append(DropSpool(agent, name))
 
     def settle(self, now: Now, effects: Effects) -> None:
-        """The turn ends: write what it changed. Drops first: a name that was dropped may have come again."""
+        """Write what this turn changed. Drops come first: a dropped name may have been added again."""
         if self._forgotten:
             for drop in self._forgotten:
                 effects.write(drop)
@@ -186,7 +179,7 @@ class Spools:
             self._to_write = []
 
     def hand_over(self, agent: str, now: Now) -> list[HandedSpool]:
-        """All spools of an agent that another Helen has now; they are forgotten here."""
+        """Remove all spools of an agent; returns them for its bundle."""
         spools = self._by_agent.get(agent, {})
         rows = [
             (name, spool.seen.encode(), max(0, round((now.wall - (now.mono - spool.last_seen)) * _MICROSECONDS)))
@@ -196,7 +189,7 @@ class Spools:
         return rows
 
     def take_over(self, agent: str, handed_over: Iterable[tuple[str, SeenReports, int]], now: Now) -> None:
-        """What another Helen has seen of an agent is seen."""
+        """Merge the spools of another Helen's bundle."""
         for name, seen, heard_us in handed_over:
             last_seen = now.mono - max(0.0, now.wall - heard_us / _MICROSECONDS)
             spools = self._by_agent.get(agent, {})
@@ -212,7 +205,7 @@ class Spools:
                 self._to_write.append((agent, name, spool))
 
     def prune(self, now: Now) -> int:
-        """Forget what was silent for too long; how many that were."""
+        """Forget spools that were silent for too long; returns how many."""
         before = now.mono - FORGET_SECONDS
         old = [
             (agent, name)
@@ -227,14 +220,14 @@ class Spools:
         return len(old)
 
     def forget(self, agent: str) -> None:
-        """All spools of an agent that is no more."""
+        """Forget all spools of an agent."""
         for name in list(self._by_agent.get(agent, ())):
             self._drop(agent, name)
         self._by_agent.pop(agent, None)
 
 
 def read_foreign(body: bytes) -> SeenReports:
-    """Ranges that another Helen wrote. ValueError or MsgspecError: they are none."""
+    """Decode ranges of another Helen's bundle. Raises ValueError or MsgspecError."""
     seen = SeenReports.decode(body)
     if len(body) > MAX_FOREIGN_BYTES:
         raise ValueError("too many ranges")
@@ -242,5 +235,5 @@ def read_foreign(body: bytes) -> SeenReports:
 
 
 def is_spool(name: str) -> bool:
-    """True for a name that a spool may have: one that fits into a `ref`."""
+    """True for a valid spool name: it must fit into a `ref`."""
     return is_identity(name) and ":" not in name

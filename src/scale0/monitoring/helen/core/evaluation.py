@@ -1,9 +1,7 @@
-"""Watch: what results mean. States, incidents, downtimes, and the notices that follow.
+"""Evaluation of results: states, incidents, downtimes, and the notifications that follow.
 
-Lives here: `Evaluation`, which Helen hands every result to. Never here: connections, spools, or the thresholds,
-formulas and rows that it uses (each has a file of its own). Invariants: everything that a result changes is in the
-commit of its event; what is suppressed is notices, never events and never a state; a result that is older than the last
-one is recorded and moves nothing.
+Everything that a result changes is in the commit of its event. Suppression applies to notifications, never to events or
+states. A result that is older than the last one is recorded and changes no state.
 """
 
 from __future__ import annotations
@@ -38,49 +36,50 @@ from scale0.storage.check_rows import DropCheckState, PutCheckState
 __all__ = ["Evaluation", "IncomingResult", "StoredChecks"]
 
 SWEEP_SECONDS: Final = 300.0
-"""How often incidents that are long over are forgotten, some at a time: faster than they can go on being opened."""
+"""How often old incidents are swept, some at a time."""
 MAX_RUN_SECONDS: Final = 1e9
-"""A run that says it took longer says nothing."""
+"""A longer run time is not believed."""
 
 SLICE: Final = 500
-"""Agents, and held notices, that are looked at in one turn after a change: others wait for the turn."""
+"""Agents, and held notifications, that are re-evaluated in one turn."""
 LOOK_SECONDS: Final = 30.0
-"""How often the wall clock is compared with planned times: it may jump."""
+"""How often the wall clock is compared with planned times: it may be set."""
 STEP_SECONDS: Final = 1.0
-"""A wall clock that goes back by more makes us look at planned times again."""
+"""If the wall clock goes back by more, planned times are evaluated again."""
 
 
 class IncomingResult(msgspec.Struct, frozen=True, gc=False):
-    """A result, and where it came from."""
+    """A result and its origin."""
 
     check: str
-    """The definition's name; of one asked for by hand, the check's."""
+    """The name of the definition; of a check that a client requested, the name of the check."""
     finding: CheckFinding
     ref: str
     at: float
-    """When it was, by the wall clock here."""
+    """When it was, wall time here."""
     scheduled: bool
 
 
 class Reevaluation:
-    """All that waits for a look."""
+    """What must be re-evaluated after planned times or the configuration changed: each agent once, agents before
+    notifications."""
 
     __slots__ = ("_agents", "_boundary", "_held", "_look_at", "_mono", "_wall")
 
     def __init__(self) -> None:
         self._agents: deque[MonitoredAgent] = deque()
-        """Their selection or their downtimes may be others."""
+        """Agents whose selection or downtimes may have changed."""
         self._held: deque[Key] = deque()
-        """Checks whose notice is due and suppressed."""
+        """Checks with a held notification."""
         self._boundary: float | None = None
         """The next wall time at which a downtime or silence begins or ends."""
         self._mono = 0.0
         self._wall = 0.0
-        """The time of the last look at these."""
+        """When planned times were last compared with the clock."""
         self._look_at = 0.0
 
     def begin(self, agents: Iterable[MonitoredAgent], held: Iterable[Key], boundary: float | None, now: Now) -> None:
-        """Look at everything."""
+        """Re-evaluate everything."""
         for monitored in agents:
             self.queue(monitored)
         self._held = deque(held)
@@ -88,7 +87,7 @@ class Reevaluation:
         self._mono, self._wall = now.mono, now.wall
 
     def queue(self, monitored: MonitoredAgent) -> None:
-        """Look at this agent; twice is once."""
+        """Re-evaluate this agent, once."""
         if not monitored.queued:
             monitored.queued = True
             self._agents.append(monitored)
@@ -98,25 +97,24 @@ class Reevaluation:
         return now.wall < self._wall - STEP_SECONDS or (self._boundary is not None and now.wall >= self._boundary)
 
     def note(self, now: Now) -> None:
-        """The clock was compared."""
         self._mono, self._wall = now.mono, now.wall
         self._look_at = now.mono + LOOK_SECONDS
 
     def take_agents(self, most: int) -> Iterator[MonitoredAgent]:
-        """Some of those that wait."""
+        """Take some agents from the queue."""
         for _ in range(min(most, len(self._agents))):
             monitored = self._agents.popleft()
             monitored.queued = False
             yield monitored
 
     def take_held(self) -> Iterator[Key]:
-        """Some of the notices, once no agent waits."""
+        """Take some held notifications, once no agent is left."""
         if not self._agents:
             for _ in range(min(SLICE, len(self._held))):
                 yield self._held.popleft()
 
     def deadline(self, has_times: bool) -> float:
-        """When there is something to do, by the monotonic clock. `has_times`: there are planned times at all."""
+        """The monotonic time of the next work. `has_times`: there are planned times."""
         if self._agents or self._held:
             return 0.0
         when = self._look_at if has_times else math.inf
@@ -124,7 +122,7 @@ class Reevaluation:
 
 
 class Evaluation:
-    """All checks of one Helen."""
+    """The checks of all agents of one Helen."""
 
     __slots__ = (
         *(
@@ -153,7 +151,7 @@ class Evaluation:
         self._changed_agents: dict[str, MonitoredAgent] = {}
         """Agents whose own row this turn changed."""
         self._held: dict[Key, None] = {}
-        """Checks with a notice that is due and suppressed."""
+        """Checks with a notification that is due and suppressed."""
         self._reevaluation = Reevaluation()
         self._sweep_at = 0.0
         self._wall = 0.0
@@ -166,11 +164,11 @@ class Evaluation:
 
     @property
     def configured(self) -> bool:
-        """False until the first configuration ever came: an agent that has a schedule should keep it until then."""
+        """False until the first configuration: until then agents keep the schedules that they have."""
         return self._config is not None
 
     def configure(self, part: ClientConfig, now: Now, effects: Effects) -> None:
-        """Her part of the network document; one that says the same changes nothing."""
+        """Use a new configuration; an equal one changes nothing."""
         known = self._config
         if known is not None and (known.checks, known.handlers, known.downtimes, known.silences) == (
             part.checks,
@@ -186,21 +184,20 @@ class Evaluation:
 
     @property
     def slice(self) -> int:
-        """Agents whose checks may be chosen in one turn."""
+        """The number of agents whose checks may be selected in one turn."""
         return min(SLICE, self._rules.agents_per_turn)
 
     def _reevaluate_all(self, now: Now) -> None:
-        """Times or settings changed."""
         self._reevaluation.begin(self._agents.values(), self._held, self._rules.next_boundary(now.wall), now)
 
     def _update_agent(self, agent: str, labels: dict[str, str]) -> MonitoredAgent:
-        """The agent, with the checks that it runs by its labels and the current book."""
+        """The monitored agent, with the checks that its labels and the current rules select."""
         monitored = self._agents.get(agent)
         if monitored is None:
             self._agents[agent] = monitored = MonitoredAgent(agent)
             self._mark_changed(monitored)
         elif monitored.rules is self._rules and monitored.labels == labels:
-            # Equal, and perhaps another object: the next look is quick again.
+            # Equal labels: remember this object, so that the next comparison is by identity.
             monitored.labels = labels
             return monitored
         if monitored.labels != labels:
@@ -218,13 +215,13 @@ class Evaluation:
         self._changed_agents[monitored.agent] = monitored
 
     def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
-        """The JSON of what an agent runs by itself. `labels` is kept, and must not be changed in place."""
+        """The schedule of an agent, as JSON. Keeps a reference to `labels`: the caller must not modify it."""
         return self._rules.schedule(self._update_agent(agent, labels).selected)
 
     def process_result(
         self, agent: str, labels: dict[str, str], answered: IncomingResult, now: Now, effects: Effects
     ) -> None:
-        """A result. `labels` is kept, and must not be changed in place."""
+        """Evaluate a result. Keeps a reference to `labels`: the caller must not modify it."""
         monitored = self._agents.get(agent)
         if monitored is None or monitored.labels is not labels or monitored.rules is not self._rules:
             monitored = self._update_agent(agent, labels)
@@ -274,7 +271,7 @@ class Evaluation:
         now: Now,
         effects: Effects,
     ) -> None:
-        """State, hardness or flapping is another: record it, and what follows from it."""
+        """State, hardness or flapping changed: record it, and update the incident."""
         agent, check = key = (monitored.agent, definition.name)
         suppressed = self._causes(monitored, definition, state, now) if state.problem or state.notified != OK else ()
         rule = definition.flap_rule
@@ -324,7 +321,8 @@ class Evaluation:
         now: Now,
         effects: Effects,
     ) -> None:
-        """Tell, hold, or leave it: a notice is due when the hard state is not the one that was told last."""
+        """A notification is due if the hard state is not the one that was notified last; send it, or hold it while
+        suppressed."""
         key = (monitored.agent, definition.name)
         due = state.hard and state.state != state.notified
         state.held = due and bool(suppressed)
@@ -345,7 +343,7 @@ class Evaluation:
         now: Now,
         effects: Effects,
     ) -> None:
-        """Have the handlers told; of a recovery only those that heard of the problem."""
+        """Notify the handlers; of a recovery only those that were notified of the problem."""
         recovered = state.state == OK
         notified: list[str] = []
         for name in state.notified_handlers if recovered else definition.handlers:
@@ -359,7 +357,7 @@ class Evaluation:
         state.notified_handlers = () if recovered else tuple(dict.fromkeys((*state.notified_handlers, *notified)))
 
     def _reevaluate_held(self, key: Key, now: Now, effects: Effects) -> None:
-        """A notice was held: is it still due, and still suppressed?"""
+        """Check whether a held notification is still due and still suppressed."""
         monitored = self._agents.get(key[0])
         state = None if monitored is None else monitored.states.get(key[1])
         definition = None if monitored is None else monitored.selected.get(key[1])
@@ -372,9 +370,9 @@ class Evaluation:
         )
 
     def _reevaluate_agent(self, monitored: MonitoredAgent, now: Now, effects: Effects) -> None:
-        """Forget the states of checks that it no longer runs; record the downtimes that began or ended."""
+        """Drop the states of checks that the agent no longer runs; record downtimes that began or ended."""
         if self._config is None:
-            # Nobody has said yet what there is to watch: nothing is known to be gone.
+            # Without a configuration, no check is known to be removed.
             return
         if monitored.rules is not self._rules:
             self._select_checks(monitored)
@@ -393,7 +391,7 @@ class Evaluation:
         effects.write(DropCheckState(*key))
 
     def forget(self, agent: str, now: Now, effects: Effects) -> None:
-        """An agent is gone for good."""
+        """Remove an agent for good."""
         monitored = self._agents.pop(agent, None)
         if monitored is None:
             return
@@ -405,7 +403,7 @@ class Evaluation:
         effects.write(DropCheckState(agent, ""))
 
     def hand_over(self, agent: str, now: Now, effects: Effects) -> EvaluationBundle | None:
-        """Another Helen watches this agent from here on: what she needs to go on. Nothing is recorded as over."""
+        """Remove an agent that moved to another Helen; returns her bundle. Nothing is recorded as ended."""
         monitored = self._agents.pop(agent, None)
         if monitored is None:
             return None
@@ -418,29 +416,29 @@ class Evaluation:
     def take_over(
         self, agent: str, labels: dict[str, str], unpacked: OpenedEvaluation, now: Now, effects: Effects
     ) -> None:
-        """Go on from where another Helen was. `labels` is kept, and must not be changed in place."""
+        """Merge another Helen's bundle. Keeps a reference to `labels`: the caller must not modify it."""
         monitored = self._update_agent(agent, labels)
         for key in import_evaluation(monitored, unpacked, self._incidents, now, effects):
             self._changed_states[key] = state = monitored.states[key[1]]
             if state.held:
                 self._held[key] = None
             elif state.hard and state.state != state.notified:
-                # Each of the two knew a part: only together they know that a notice is due.
+                # Each of the two Helens knew a part: only the merged state shows that a notification is due.
                 self._reevaluate_held(key, now, effects)
         self._mark_changed(monitored)
         self._reevaluation.queue(monitored)
 
     @property
     def alive_checks(self) -> tuple[CompiledCheck, ...]:
-        """The checks that Helen runs herself; the same object until another configuration comes."""
+        """The checks that Helen runs herself; the same object until the configuration changes."""
         return self._rules.alive
 
     def selects(self, agent: str, labels: dict[str, str], check: str) -> CompiledCheck | None:
-        """The definition of that name, if this agent has it. `labels` is kept, and must not be changed in place."""
+        """The definition of that name, if this agent has it. Keeps a reference to `labels`."""
         return self._update_agent(agent, labels).selected.get(check)
 
     def settle(self, effects: Effects) -> None:
-        """The turn ends: write what it changed, each row once."""
+        """Write what this turn changed, each row once."""
         if self._changed_states:
             effects.writes += [
                 PutCheckState(agent, check, to_row(state)) for (agent, check), state in self._changed_states.items()
@@ -454,12 +452,7 @@ class Evaluation:
             effects.write(config_row(self._config))
         self._outbox.settle(effects)
 
-    def answer(self, ask: Any, value: Any, now: Now, effects: Effects) -> None:
-        """What one of our own Asks found."""
-        ask.then(value, now, effects)
-
     def tick(self, now: Now, effects: Effects) -> None:
-        """Do what its time has come for."""
         self._wall = now.wall
         if not self._started:
             self._started = True
@@ -475,14 +468,13 @@ class Evaluation:
         for key in self._reevaluation.take_held():
             self._reevaluate_held(key, now, effects)
         if self.configured:
-            # Until somebody says which handlers there are, none is known to be gone.
+            # Without a configuration, no handler is known to be removed.
             self._outbox.tick(now, effects)
         if now.mono >= self._sweep_at:
             self._sweep_at = now.mono + SWEEP_SECONDS
             self._incidents.sweep(now, effects)
 
     def deadline(self) -> float | None:
-        """When `tick` has something to do, by the monotonic clock."""
         if not self._started:
             return 0.0
         when = min(self._sweep_at, self._reevaluation.deadline(self._rules.has_times))
@@ -490,7 +482,7 @@ class Evaluation:
         return when if due is None else min(when, due)
 
     def checks(self, query: Mapping[str, Any], now: Now | None = None) -> dict[str, Any]:
-        """A page of checks as they stand; what a query may hold is `watch_views.ChecksQuery`."""
+        """A page of checks; the query is a `views.ChecksQuery`."""
         wall = self._wall if now is None else now.wall
         return views.checks(query, self._agents, self._suppressed, self._incidents, wall)
 
@@ -498,9 +490,9 @@ class Evaluation:
         return causes(self._rules, monitored.agent, monitored.labels, definition, state, self._find, self._wall)
 
     def incidents(self, query: Mapping[str, Any]) -> dict[str, Any]:
-        """A page of those incidents that are at hand, newest first; a query is a `watch_views.IncidentsQuery`."""
+        """A page of the incidents in memory, newest first; the query is a `views.IncidentsQuery`."""
         return views.incidents(query, self._incidents)
 
     def find_incidents(self, query: Mapping[str, Any], on_page: views.OnPage, effects: Effects) -> None:
-        """The same of all that the store keeps: `tell` gets the page, in a later turn where the store must be read."""
+        """A page of all stored incidents: `on_page` gets it, in a later turn if the store must be read."""
         views.find_incidents(query, self._incidents, on_page, effects)

@@ -1,8 +1,7 @@
-"""Flapping: does a check change its state too often to be believed?
+"""Flap detection: does a check change its state too often?
 
-Lives here: the three formulas, in whole numbers, over the last 20 changes. Never here: what counts as a state, or what
-is done about it. Invariant: a check's history is an int of 20 bits, the newest change lowest; missing history counts as
-no change; the same history gives the same answer everywhere, since nothing is rounded before it is compared.
+The formulas weigh the last 20 transitions. A history is an int of 20 bits, the newest transition lowest; missing
+history counts as no transition. Thresholds are compared in integers, so equal histories give equal results everywhere.
 
     icinga   weights 0.80 to 1.18; starts above 30 %, stays while above 25 %
     nagios   weights 0.75 to 1.25; starts at 30 %, ends at 20 %; hard states and soft recoveries only
@@ -19,17 +18,17 @@ if TYPE_CHECKING:
     from scale0.config.monitoring import Flapping
 
 TRANSITIONS: Final = 20
-"""Changes that are weighed."""
+"""Number of transitions in the history."""
 STATES: Final = TRANSITIONS + 1
-"""Results between which they lie."""
+"""Number of states in the history."""
 HISTORY: Final = (1 << TRANSITIONS) - 1
-"""The bits of a history."""
+"""The bit mask of a history."""
 
 ICINGA: Final = "icinga"
 NAGIOS: Final = "nagios"
 SENSU: Final = "sensu"
 DEFAULTS: Final[dict[str, tuple[float, float]]] = {ICINGA: (30.0, 25.0), NAGIOS: (30.0, 20.0), SENSU: (60.0, 20.0)}
-"""Start and end in percent, where the definition names none."""
+"""Default thresholds for start and end, in percent."""
 
 _HALF: Final = TRANSITIONS // 2
 _HALF_MASK: Final = (1 << _HALF) - 1
@@ -38,7 +37,7 @@ _HUNDREDTHS: Final = 100
 
 
 def _sums(newest: int, step: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The weight of every half of a history: the newer ten changes, and the older ten."""
+    """The weights of all halves of a history: the newer ten transitions, and the older ten."""
 
     def weight(bits: int, first: int) -> int:
         return sum(newest - step * (first + bit) for bit in range(_HALF) if bits >> bit & 1)
@@ -50,7 +49,7 @@ def _sums(newest: int, step: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 _ICINGA_SUMS: Final = _sums(118, 2)
 """0.80 + 0.02 i, in hundredths: 20 of these are one percent."""
 _NAGIOS_SUMS: Final = _sums(95, 2)
-"""0.75 to 1.25 in 19 even steps, in parts of 76: then every weight is whole."""
+"""0.75 to 1.25 in 19 even steps, in units of 1/76: so every weight is an integer."""
 
 
 class FlapRule(msgspec.Struct, frozen=True, gc=False):
@@ -62,11 +61,11 @@ class FlapRule(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def hard_only(self) -> bool:
-        """Soft problems leave no trace."""
+        """Only hard states and soft recoveries count."""
         return self.formula == NAGIOS
 
     def flaps(self, history: int, known: int, was: bool) -> bool:
-        """Whether it flaps now; `known` states were seen, and before this one it did or did not."""
+        """Whether the check flaps now; `was`: whether it did before."""
         if self.formula == NAGIOS:
             # percent = 100 / 20 / 76 of the sum, so hundredths of it are sum * 125 / 19.
             scaled = _weigh(_NAGIOS_SUMS, history) * 125
@@ -78,7 +77,7 @@ class FlapRule(msgspec.Struct, frozen=True, gc=False):
         return hundredths > (self.end if was else self.start)
 
     def percent(self, history: int, known: int) -> float:
-        """How much it changes, for people."""
+        """The weighted share of transitions, for display."""
         if self.formula == NAGIOS:
             return round(_weigh(_NAGIOS_SUMS, history) * 5 / 76, 2)
         total = _weigh(_ICINGA_SUMS, history)
@@ -92,7 +91,7 @@ def _weigh(sums: tuple[tuple[int, ...], tuple[int, ...]], history: int) -> int:
 
 
 def rule_of(flapping: Flapping) -> FlapRule | None:
-    """What a definition wants; None: nothing."""
+    """The rule of a definition; None: flapping detection is off."""
     if flapping.formula == "off":
         return None
     start, end = DEFAULTS[flapping.formula]

@@ -1,7 +1,7 @@
-"""The first word of a connection: who may come in, in which version, and who gets a certificate.
+"""The begin of a connection: hello and enrol, the version check, and certificates.
 
-Lives here: `Handshake`: opened, hello and enrol. Never here: anything that comes after. Invariants: one connection per
-identity, and the newest is it; no more agents than there is room for; a stranger costs little, and for a short time.
+There is one connection per identity: the newest. The number of agents is limited, and clients without a certificate get
+few resources for a short time.
 """
 
 from __future__ import annotations
@@ -26,27 +26,25 @@ from scale0.monitoring.protocol.encoder import in_one_line
 from scale0.monitoring.protocol.messages import VERSION_1, Accepted, Enrol, Enrolled, Error, Hello, Redirect, Reload
 
 HELLO_SECONDS: Final = 5.0
-"""How long a connection may say nothing at first."""
+"""How long a client may take to send its first message."""
 SIGN_SECONDS: Final = 30.0
-"""How long a certificate may take."""
+"""How long signing may take."""
 RELOAD_SECONDS: Final = 60.0
 """How long an agent that is too old may stay after `reload`."""
 MAX_AWAITING_HELLO: Final = 5_000
-"""Connections that have not said hello: all agents may come at once after a restart."""
+"""Connections before their hello: after a restart all agents may connect at once."""
 MAX_ANONYMOUS: Final = 256
 """Connections without a certificate."""
 MAX_CONNECTIONS_PER_NAME: Final = 8
-"""Connections of one name, in whatever stage: one certificate must not take the room of all others."""
+"""Connections of one certificate name, in any stage: one certificate must not use up the limits of all."""
 MAX_SIGNING: Final = 64
-"""Certificates in the making."""
+"""Certificates being signed."""
 
 Revoked = Callable[[str, str, float], bool]
-"""True for a certificate (name, serial in hexadecimal, when it was issued) that counts no more."""
+"""True for a revoked certificate, given its name, its serial in hexadecimal, and when it was issued."""
 
 
 class Handshake:
-    """Who comes in."""
-
     __slots__ = ("_migration", "_replicas", "_schedules", "_signing", "_state", "draining", "revoked")
 
     def __init__(self, state: HelenState, schedules: Schedules, replicas: Replicas, migration: Migration) -> None:
@@ -57,11 +55,10 @@ class Handshake:
         migration.on_admit = self._admit
         self._signing = 0
         self.draining = False
-        """She is about to stop: whoever comes is sent to another Helen."""
+        """Helen is about to stop: new agents are redirected to another Helen."""
         self.revoked: Revoked = lambda *_: False
 
     def open(self, routing_id: bytes, opened: ConnectionOpened, now: Now, effects: Effects) -> None:
-        """A connection is up; `name` is blank where it showed no certificate."""
         state, name = self._state, opened.name
         old = state.connections.get(routing_id)
         if old is not None:
@@ -70,10 +67,10 @@ class Handshake:
         crowd = state.enter(connection)
         if name:
             if crowd > MAX_CONNECTIONS_PER_NAME:
-                state.refuse(connection, "too many connections of one name: come again later", now, effects)
+                state.refuse(connection, "too many connections with this name: try again later", now, effects)
                 return
             if not is_identity(name):
-                state.refuse(connection, "the certificate's name is no identity", now, effects)
+                state.refuse(connection, "the certificate's name is not a valid identity", now, effects)
                 return
             if self.revoked(name, opened.serial, opened.issued):
                 state.count("connections_revoked")
@@ -81,7 +78,7 @@ class Handshake:
                 return
         full = len(state.awaiting_hello) >= MAX_AWAITING_HELLO or (not name and len(state.anonymous) >= MAX_ANONYMOUS)
         if full:
-            state.refuse(connection, "too many connections at once: come again later", now, effects)
+            state.refuse(connection, "too many connections: try again later", now, effects)
             return
         state.awaiting_hello.add(connection)
         if not name:
@@ -89,18 +86,17 @@ class Handshake:
         state.arm(connection, now.mono + HELLO_SECONDS)
 
     def hello(self, connection: AgentConnection, message: Hello, now: Now, effects: Effects) -> None:
-        """An agent says what it is."""
         state = self._state
         identity = connection.name
         software = in_one_line(message.software[:MAX_SOFTWARE_CHARS])
         agent = state.agents.enter(identity)
         if agent is None:
-            state.refuse(connection, "too many agents are known here", now, effects)
+            state.refuse(connection, "too many agents are known", now, effects)
             return
         if self._is_too_old(message.version, software):
             self._reload(connection, agent, message.version, software, now, effects)
             return
-        old = agent.connection or self._migration.line_of(identity)
+        old = agent.connection or self._migration.connection_of(identity)
         taken = state.agents.connected + self._migration.joining
         if (old is None and taken >= state.settings.max_agents) or self.draining:
             self._turn_away(connection, message.version, now, effects)
@@ -113,7 +109,7 @@ class Handshake:
     def _admit(
         self, connection: AgentConnection, agent: Agent, version: int, software: str, now: Now, effects: Effects
     ) -> None:
-        """It is here, and all that is known of it."""
+        """The agent is accepted, with everything that is known of it."""
         state = self._state
         connection.accept(agent, version)
         state.agents.connect(agent, connection, connection.protocol, software, now)
@@ -136,7 +132,7 @@ class Handshake:
     ) -> None:
         state = self._state
         if agent.reloaded == (version, software):
-            state.refuse(connection, f"version {version} {software} is too old, and came back unchanged", now, effects)
+            state.refuse(connection, f"version {version} {software} is too old, also after a reload", now, effects)
             return
         agent.reloaded = (version, software)
         state.count("agents_told_to_reload")
@@ -146,12 +142,12 @@ class Handshake:
         state.arm(connection, now.mono + RELOAD_SECONDS)
 
     def _turn_away(self, connection: AgentConnection, version: int, now: Now, effects: Effects) -> None:
-        """There is no room: to another Helen, if one is known and the agent knows the word."""
+        """No room: redirect the agent to another Helen, if there is one and the agent's version has redirects."""
         state = self._state
         endpoint = self._replicas.redirect_endpoint() if version > VERSION_1 else None
         if endpoint is None:
-            full = f"{state.settings.max_agents} agents are connected: there is no room"
-            state.refuse(connection, "this Helen is about to stop" if self.draining else full, now, effects)
+            full = f"{state.settings.max_agents} agents are connected: the limit is reached"
+            state.refuse(connection, "this Helen is stopping" if self.draining else full, now, effects)
             return
         state.count("agents_redirected")
         connection.send(Redirect(endpoint), effects)
@@ -163,14 +159,14 @@ class Handshake:
         self._state.count("agents_replaced")
         if agent.take_over(newcomer.address, now, effects):
             self._state.count("agents_doubled")
-        old.send(Error(f"{agent.identity} came from another connection"), effects)
+        old.send(Error(f"{agent.identity} has connected again: this connection is replaced"), effects)
         self._state.drop(old, REPLACED, now, effects)
 
     def enrol(self, connection: AgentConnection, message: Enrol, now: Now, effects: Effects) -> None:
-        """Somebody wants a certificate: with a token, or with the one that it has."""
+        """Sign a certificate, authorized by a token or by the client's current certificate."""
         state = self._state
         if self._signing >= MAX_SIGNING:
-            state.refuse(connection, "too many certificates are being made: come again later", now, effects)
+            state.refuse(connection, "too many certificates are being signed: try again later", now, effects)
             return
         self._signing += 1
         state.awaiting_hello.discard(connection)
@@ -191,11 +187,11 @@ class Handshake:
             state.drop(connection, LEFT, now, effects)
             return
         state.count("enrolments_refused")
-        message = value.message if isinstance(value, Refusal) else "the certificate could not be made"
+        message = value.message if isinstance(value, Refusal) else "the certificate could not be signed"
         state.refuse(connection, message, now, effects)
 
     def revoke(self, revoked: Revoked, now: Now, effects: Effects) -> int:
-        """From here on these certificates do not count; connections that use one end at once."""
+        """Refuse these certificates from now on, and close the connections that use one; returns how many."""
         self.revoked = revoked
         state = self._state
         for agent in state.agents.by_identity.values():
@@ -207,6 +203,6 @@ class Handshake:
         ]
         for connection in ended:
             state.count("connections_revoked")
-            # It is taken out on purpose: from here on it is not missed.
+            # Removed on purpose: it is not reported as missing.
             state.refuse(connection, "the certificate is revoked", now, effects, LEFT)
         return len(ended)

@@ -1,8 +1,7 @@
-"""Helen: one machine, joined from its parts.
+"""Helen's machine: dispatches events of her two sockets, timers and ends of turns to its parts.
 
-Lives here: the two ways in (agents' connections, requests of the network), timers and the end of a turn. Never here:
-any one part's decisions, a socket, a clock. Invariants: no input raises out of `receive` but by our own mistake, and
-then that one connection ends without an acknowledgement; what one agent sends changes nothing for another.
+No input makes `receive` raise, except for a bug: then that one connection is closed without an acknowledgement. What
+one agent sends never affects another agent.
 """
 
 from __future__ import annotations
@@ -13,25 +12,24 @@ from typing import Any, Final
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, Message, StoreQuery
+from scale0.kernel.effects import Effects, Message
 from scale0.kernel.timers import ring
 from scale0.monitoring.helen.core.agent_connection import (
     ACTIVE,
     ENDED,
     RELOADING,
     AgentConnection,
-    SignCertificate,
 )
 from scale0.monitoring.helen.core.evaluation import Evaluation
 from scale0.monitoring.helen.core.handshake import Handshake, Revoked
 from scale0.monitoring.helen.core.keepalive import Keepalive
 from scale0.monitoring.helen.core.migrated_agents import AgentBundles
 from scale0.monitoring.helen.core.migration import Migration
-from scale0.monitoring.helen.core.pending_requests import ForwardRequest, Requester
+from scale0.monitoring.helen.core.pending_requests import Requester
 from scale0.monitoring.helen.core.replicas import Replicas
 from scale0.monitoring.helen.core.reports import Reports
 from scale0.monitoring.helen.core.schedules import Schedules
-from scale0.monitoring.helen.core.services import CHECK_SECONDS, MAX_CHECK_SECONDS, Services, status
+from scale0.monitoring.helen.core.services import Services, status
 from scale0.monitoring.helen.core.socket_events import (
     NETWORK,
     BytesReceived,
@@ -60,28 +58,25 @@ from scale0.monitoring.protocol.parser import ParseFault
 from scale0.storage.check_rows import AgentRow, SpoolRow
 
 ALIVE_SECONDS: Final = 60.0
-"""How often a source says that it was watching."""
+"""How often `source.alive` is recorded."""
 PRUNE_SECONDS: Final = 3_600.0
-"""How often spools that nobody hears of are looked for."""
+"""How often old spools are looked for."""
 LIVENESS: Final = 3
-"""So many heartbeats without a word, and an agent is lost."""
+"""An agent is lost after this many heartbeats without a message."""
 PING_FACTOR: Final = 1.5
-"""An agent that keeps to its heartbeat is never asked for one: only who is half a heartbeat late is."""
+"""An agent that is half a heartbeat late gets a ping; one that keeps its heartbeat never does."""
 MAX_FILE_NAME_BYTES: Final = 1_024
-"""Of a file that an agent asks for: its name comes back in a line that must not be too long."""
+"""The length of a file name in `fetch`: the answer repeats it in a line of limited length."""
 MAX_HANDSHAKE_BYTES: Final = 65_536
-"""Of a word that is not whole, before an agent is taken in: hello and enrol are short, and strangers may send them."""
+"""The size of an incomplete message before an agent is accepted: hello and enrol are short."""
 LIVENESS_GRACE_SECONDS: Final = 1.0
-"""Who seems silent for too long gets so much more: it may be Helen who slept, and what it said waits at her door."""
+"""Additional time for an agent that seems lost: Helen's process may have been suspended, with unread data in the
+socket."""
 
-MAX_REQUEST_SECONDS: Final = 1e9
-"""A longer timeout of a request is not believed."""
 INTERNAL_ERROR: Final = "internal error; see the log of this Helen"
 
 
 class Helen:
-    """Helen without sockets."""
-
     __slots__ = (
         *("_keepalive", "_handshake", "_migration", "_bundles", "_reports", "_schedules", "_services", "_replicas"),
         *("config_error", "state"),
@@ -99,10 +94,10 @@ class Helen:
         self._keepalive = Keepalive(state)
         self._services = Services(state, self._replicas, self._migration, self._bundles, self._keepalive)
         self.config_error = ""
-        """Why the newest part of the configuration is not used; blank: it is."""
+        """Why the newest configuration is not used; empty: it is."""
 
     def start(self, agents: Iterable[AgentRow], spools: Iterable[SpoolRow], now: Now, effects: Effects) -> None:
-        """The first turn, with what the store remembers."""
+        """The first turn, with the rows of the store."""
         self._bundles.start(self.state.agents.load(agents), now)
         self.state.spools.load(spools, now)
         self._keepalive.start(now)
@@ -110,18 +105,19 @@ class Helen:
         self.state.timers.add((self._prune, None), now.mono + PRUNE_SECONDS)
 
     def stop(self, now: Now, effects: Effects) -> None:
-        """The last turn: nobody waits in vain. Sessions end with their source, so nobody is recorded as gone."""
+        """The last turn: answer all requests and close all connections. Sessions end with their source, so no agent is
+        recorded as gone."""
         effects.record(SourceAlive(self.state.settings.identity))
-        self.state.requests.fail_all(codes.NOT_SERVING, "Helen stops", effects)
+        self.state.requests.fail_all(codes.NOT_SERVING, "Helen is stopping", effects)
         for connection in self.state.connections.values():
             self._send_away(connection, effects)
             effects.close(connection)
         self.settle(now, effects)
 
     def drain(self, now: Now, effects: Effects) -> None:
-        """She will stop soon: agents are sent to other Helens, who ask for what is known of them while she can answer.
+        """Redirect agents to other Helens before a stop; these ask for the agents' state while she can still answer.
 
-        Whoever calls this goes on with turns until `undrained` is 0, or patience is over, and then calls `stop`.
+        The caller continues with turns until `undrained` is 0 or a timeout, and then calls `stop`.
         """
         self._handshake.draining = True
         sent: set[str] = set()
@@ -133,11 +129,11 @@ class Helen:
 
     @property
     def undrained(self) -> int:
-        """Agents that `drain` sent away and that have not arrived elsewhere."""
+        """Agents that `drain` redirected and that no other Helen has taken over."""
         return self._migration.undrained
 
     def _send_away(self, connection: AgentConnection, effects: Effects) -> bool:
-        """To the Helen who has most room, if there is one and the agent knows the word."""
+        """Redirect an agent to the Helen with the most room, if there is one and the agent's version has redirects."""
         endpoint = self._replicas.redirect_endpoint() if connection.reports else None
         if endpoint is None:
             return False
@@ -146,7 +142,7 @@ class Helen:
         return True
 
     def receive(self, socket: str, routing_id: bytes, frames: list[Any], now: Now, effects: Effects) -> None:
-        """Handle a message of a socket: it has one frame, an event of `socket_events`."""
+        """Handle a message of a socket: its one frame is an event of `socket_events`."""
         event = frames[0]
         if socket == NETWORK:
             try:
@@ -171,7 +167,7 @@ class Helen:
                 self.state.drop(connection, LEFT if event.orderly else LOST, now, effects, closed=True)
 
     def _handle_bytes(self, connection: AgentConnection, data: bytes, now: Now, effects: Effects) -> None:
-        """Bytes of an agent: the words that they complete, in order, until one ends the connection."""
+        """Handle the messages that these bytes complete, until one of them ends the connection."""
         report = self._reports.report
         for message in connection.parser.feed(data):
             if type(message) is Report and connection.reports:
@@ -183,9 +179,8 @@ class Helen:
             if connection.stage is ENDED:
                 return
         if connection.stage is not ACTIVE and connection.parser.held_bytes > MAX_HANDSHAKE_BYTES:
-            self.state.refuse(
-                connection, f"more than {MAX_HANDSHAKE_BYTES} bytes of one word while {connection.stage}", now, effects
-            )
+            reason = f"more than {MAX_HANDSHAKE_BYTES} bytes of one message while {connection.stage}"
+            self.state.refuse(connection, reason, now, effects)
 
     def _handle_message(self, connection: AgentConnection, message: ToHelen, now: Now, effects: Effects) -> None:
         if reason := connection.refuses(message):
@@ -203,20 +198,20 @@ class Helen:
             case Enrol():
                 self._handshake.enrol(connection, message, now, effects)
             case Fetch() if "\r" in message.name or len(message.name.encode()) > MAX_FILE_NAME_BYTES:
-                reason = f"a file's name has at most {MAX_FILE_NAME_BYTES} bytes, and no end of line"
+                reason = f"a file name must have at most {MAX_FILE_NAME_BYTES} bytes and no carriage return"
                 self.state.refuse(connection, reason, now, effects)
             case Fetch():
                 connection.send(File(message.message_id, message.name, b""), effects)
             case _:
-                # A pong proves what every word proves; terminals are nobody's yet.
+                # A pong proves what each message proves; terminals are not implemented.
                 pass
 
     def _receive_from_network(self, requester: Requester, event: NetworkEvent, now: Now, effects: Effects) -> None:
         match event:
             case NetworkRequest():
-                self._services.request(requester, event.service, _timeout(event), event.body, now, effects)
+                self._services.request(requester, event, now, effects)
             case NetworkTask():
-                self._services.task(requester, event.task_id, event.method, event.params, now, effects)
+                self._services.task(requester, event, now, effects)
             case ConfigReceived():
                 self.config_error = ""
                 self.state.count("configs_taken")
@@ -227,41 +222,37 @@ class Helen:
                 self.config_error = event.error
 
     def expect_replicas(self, now: Now) -> None:
-        """`learn_siblings` will soon be called: who comes before that waits a little."""
+        """`learn_replicas` will soon be called: agents that connect before that wait a little."""
         self._migration.expect(now)
 
     def learn_replicas(self, names: Iterable[str], now: Now, effects: Effects) -> None:
-        """The other Helens that the network knows now; to be told every few seconds."""
+        """The other Helens of the network; called every few seconds."""
         self._replicas.set_names(names, effects)
         self._migration.replicas_known(now, effects)
         self._migration.find_migrated(effects)
 
     def revoke(self, revoked: Revoked, now: Now, effects: Effects) -> int:
-        """From here on these certificates do not count: their connections end at once. How many did."""
+        """Refuse these certificates from now on, and close the connections that use one; returns how many."""
         return self._handshake.revoke(revoked, now, effects)
 
-    def answer(self, ask: object, value: object, now: Now, effects: Effects) -> None:
-        """What an Ask found."""
-        if isinstance(ask, StoreQuery | ForwardRequest | SignCertificate):
-            ask.then(value, now, effects)
-        else:
-            self.state.evaluation.answer(ask, value, now, effects)
+    def answer(self, ask: Any, value: Any, now: Now, effects: Effects) -> None:
+        ask.then(value, now, effects)
 
     def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, effects: Effects) -> None:
-        """The door says that it is gone. An asker that is gone costs nothing: its answer is dropped."""
+        """The connection is gone. The answer to a request whose client is gone is dropped."""
         if isinstance(connection, AgentConnection):
             self.state.drop(connection, LOST, now, effects)
 
     def overflow(self, connection: Any, now: Now, effects: Effects) -> None:
-        """An agent that does not read: it is let go, so that it costs nobody else."""
+        """An agent does not read: disconnect it."""
         if isinstance(connection, AgentConnection):
             self.state.count("connections_overflowed")
-            self.state.refuse(connection, "it does not read what it is sent", now, effects)
+            self.state.refuse(connection, "the agent does not read", now, effects)
         else:
             effects.close(connection)
 
     def settle(self, now: Now, effects: Effects) -> None:
-        """The turn ends: write and acknowledge what it adds up to."""
+        """Write what this turn changed, and acknowledge reports."""
         state = self.state
         self._reports.settle_descriptions(now, effects)
         state.evaluation.settle(effects)
@@ -270,10 +261,9 @@ class Helen:
         self._reports.settle(effects)
 
     def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """Nobody subscribes to a Helen."""
+        """Helen publishes nothing."""
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Do what its time has come for."""
         ring(self.state.timers, now, effects)
         self.state.requests.tick(now, effects)
         self._schedules.tick(now, effects)
@@ -281,7 +271,6 @@ class Helen:
         self.state.evaluation.tick(now, effects)
 
     def deadline(self) -> float | None:
-        """When `tick` has something to do."""
         if self._schedules.has_waiting:
             return 0.0
         state = self.state
@@ -294,11 +283,11 @@ class Helen:
         return min((when for when in found if when is not None), default=None)
 
     def view(self) -> dict[str, Any]:
-        """How she is, as plain values; the counts among them."""
+        """Helen's status, including her counters."""
         return status(self.state, self._replicas)
 
     def _check_liveness(self, connection: AgentConnection, now: Now, effects: Effects) -> None:
-        """A connection's time has come: to be greeted, or to be heard."""
+        """The timer of a connection: check its handshake, or its heartbeat."""
         if connection.stage is ENDED:
             return
         if connection.stage is not ACTIVE:
@@ -312,9 +301,9 @@ class Helen:
                 self.state.arm(connection, now.mono + LIVENESS_GRACE_SECONDS)
             else:
                 self.state.count("agents_lost")
-                # It may only have slept: then this is the first thing that it hears.
+                # The agent may only have been suspended: then this is the first message that it reads.
                 connection.send(
-                    Error(f"nothing was heard of you for {now.mono - connection.last_seen:.0f} seconds"), effects
+                    Error(f"no message was received for {now.mono - connection.last_seen:.0f} seconds"), effects
                 )
                 self.state.drop(connection, LOST, now, effects)
             return
@@ -336,9 +325,3 @@ class Helen:
     def _prune(self, _: None, now: Now, effects: Effects) -> None:
         self.state.count("spools_forgotten", self.state.spools.prune(now))
         self.state.timers.add((self._prune, None), now.mono + PRUNE_SECONDS)
-
-
-def _timeout(request: NetworkRequest) -> float:
-    """The seconds that a check may take; the default if the client's timeout is out of range."""
-    in_range = 0.0 <= request.timeout < MAX_REQUEST_SECONDS
-    return min(request.timeout, MAX_CHECK_SECONDS) if in_range else CHECK_SECONDS

@@ -1,8 +1,6 @@
-"""Incidents: from the moment that a check is down until it is up again.
+"""Incidents: from the moment that a check goes down until it is up again.
 
-Lives here: `Incident`, and `Incidents`: the open ones and the last closed ones, with their rows and events. Never here:
-what down is (`state`), or who is told. Invariant: a check has at most one open incident; what is open in memory is open
-in the store, in the same commit.
+A check has at most one open incident. Memory and store change in the same commit.
 """
 
 from __future__ import annotations
@@ -22,30 +20,30 @@ from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, SEVERITY
 from scale0.storage.check_rows import IncidentRow, PutIncident, SweepIncidents
 
 RECENT: Final = 1_000
-"""Closed incidents that are kept at hand; the journal has them all."""
+"""Closed incidents in memory; the journal has all."""
 KEPT_SECONDS: Final = 90 * 86_400.0
-"""How long the store keeps a closed one."""
+"""How long the store keeps a closed incident."""
 SWEEP_LIMIT: Final = 2_000
-"""Incidents forgotten at once: a bite that no commit feels, and more in a day than a network can go on opening."""
+"""Incidents deleted in one sweep: few enough for one commit, and more per day than a network opens."""
 
 UP: Final = "up"
 REMOVED: Final = "removed"
 MERGED: Final = "merged"
-"""Two Helens each had one of the same check: the one that was opened first goes on."""
+"""Two Helens each opened one for the same check: the older one continues."""
 MOVED: Final = "moved"
-"""Another Helen goes on with it: it is over in this store alone, and nobody is told so."""
+"""Another Helen continues it: it is closed in this store only, without an event."""
 
 MAX_CLOSED: Final = 20
-"""Incidents that are over and travel with their agent."""
+"""Closed incidents of one agent in its bundle."""
 MAX_AGENTS: Final = 20_000
-"""Agents of which these are known."""
+"""Agents whose closed incidents are remembered."""
 MAX_SUPPRESSED: Final = 1_000
-"""Reasons in an incident that another Helen wrote."""
+"""Reasons of suppression in another Helen's incident."""
 
 _MICROSECONDS: Final = 1_000_000
 
 Closed = tuple[str, float]
-"""The id of an incident that is over, and when it ended."""
+"""The id of a closed incident, and when it was closed."""
 Key = tuple[str, str]
 """An agent and a check."""
 
@@ -63,17 +61,15 @@ class Incident(msgspec.Struct, kw_only=True):
     message: str = ""
     flapping: bool = False
     suppressed: tuple[str, ...] = ()
-    """What suppressed its notices when it was opened."""
+    """What suppressed its notifications when it was opened."""
     reason: str = ""
-    """Why it was closed."""
 
     @property
     def sort_key(self) -> tuple[int, str]:
-        """Where it stands in the order of all: by time, then by id."""
+        """By time, then by id."""
         return _microseconds(self.opened), self.id
 
     def to_dict(self) -> dict[str, Any]:
-        """The incident in plain values."""
         out: dict[str, Any] = msgspec.to_builtins(self)
         return out
 
@@ -88,7 +84,6 @@ _decode: Final = msgspec.msgpack.Decoder(Incident).decode
 
 
 def read_row(row: IncidentRow) -> Incident:
-    """The incident of a row of our own."""
     try:
         return _decode(row.body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -96,7 +91,7 @@ def read_row(row: IncidentRow) -> Incident:
 
 
 def read_foreign(body: bytes, agent: str) -> Incident:
-    """An open incident that another Helen wrote. ValueError or MsgspecError: there can be none like it."""
+    """Decode and validate an open incident of another Helen. Raises ValueError or MsgspecError."""
     incident = _decode(body)
     if (
         incident.agent != agent
@@ -107,7 +102,7 @@ def read_foreign(body: bytes, agent: str) -> Incident:
         or incident.worst not in SEVERITY
         or len(incident.suppressed) > MAX_SUPPRESSED
     ):
-        raise ValueError("there can be no such incident")
+        raise ValueError("invalid incident")
     incident.message, incident.reason = incident.message[:MAX_MESSAGE_CHARS], ""
     return incident
 
@@ -117,21 +112,17 @@ def _microseconds(wall: float) -> int:
 
 
 def id_of(key: Key, opened: float) -> str:
-    """What an incident is called: its check and when it was opened."""
     return f"{key[0]}/{key[1]}@{_microseconds(opened)}"
 
 
 class Incidents:
-    """All incidents of one Helen."""
-
     __slots__ = ("_ends", "_open", "_recent")
 
     def __init__(self, rows: Iterable[IncidentRow]) -> None:
         self._open: dict[Key, Incident] = {}
         self._recent: deque[Incident] = deque(maxlen=RECENT)
         self._ends: dict[str, dict[str, float]] = {}
-        """By agent: the last ends that were recorded, here or at another Helen. An older copy that says otherwise is
-        wrong."""
+        """By agent: the last closed incidents, here or at another Helen. An older copy that is still open is wrong."""
         found = {row.id: read_row(row) for row in rows}
         for incident in sorted(found.values(), key=lambda one: one.sort_key):
             if incident.closed is None:
@@ -149,7 +140,7 @@ class Incidents:
     def open(
         self, key: Key, state: str, message: str, at: float, suppressed: tuple[str, ...], effects: Effects
     ) -> Incident:
-        """A check is down; if it was before, its incident goes on."""
+        """A check is down: open an incident, or continue the open one."""
         incident = self._open.get(key)
         if incident is not None:
             self._continue(incident, state, message, effects)
@@ -179,18 +170,18 @@ class Incidents:
         self._write(incident, effects)
 
     def flaps(self, key: Key, effects: Effects) -> None:
-        """A check flaps: its incident, if it has one, did so too."""
+        """Mark the open incident of a check as flapping."""
         incident = self._open.get(key)
         if incident is not None and not incident.flapping:
             incident.flapping = True
             self._write(incident, effects)
 
     def close(self, key: Key, at: float, reason: str, effects: Effects) -> None:
-        """A check is up, or gone; without an open incident nothing happens."""
+        """Close the open incident of a check, if there is one."""
         incident = self._open.pop(key, None)
         if incident is None:
             return
-        # A clock that stepped back must not make a negative duration.
+        # A clock that was set back must not give a negative duration.
         incident.closed = max(at, incident.opened)
         incident.reason = reason
         self._remember(incident)
@@ -216,7 +207,7 @@ class Incidents:
             del ends[next(iter(ends))]
 
     def hand_over(self, key: Key, now: Now, effects: Effects) -> bytes | None:
-        """The open incident of a check that another Helen watches now; here it is as if it had never been."""
+        """The open incident of a check that moves to another Helen; here it is closed without an event."""
         incident = self._open.pop(key, None)
         if incident is None:
             return None
@@ -226,23 +217,23 @@ class Incidents:
         return body
 
     def closed_of(self, agent: str) -> list[Closed]:
-        """The last incidents of an agent that are over, and when they ended."""
+        """The last closed incidents of an agent."""
         return list(self._ends.get(agent, {}).items())
 
     def is_over(self, key: Key, at: float) -> bool:
-        """True if one that was opened then has ended."""
+        """True if the incident that was opened then is closed."""
         return self._has_ended(key[0], id_of(key, at))
 
     def _has_ended(self, agent: str, id_: str) -> bool:
         return id_ in self._ends.get(agent, ())
 
     def note_ends(self, ends: Iterable[Closed]) -> None:
-        """After a restart: what another Helen had recorded."""
+        """After a restart: incidents that another Helen closed."""
         for id_, at in ends:
             self._note_end(id_, at)
 
     def learn_closed(self, closed: Closed, effects: Effects) -> None:
-        """Another Helen has recorded the end of one: if it is open here, from an older copy, it is no more."""
+        """Another Helen closed this incident: close an older copy that is open here."""
         id_, at = closed
         self._note_end(id_, at)
         agent, _, check = id_.rpartition("@")[0].partition("/")
@@ -254,7 +245,7 @@ class Incidents:
             self._write(incident, effects)
 
     def take_over(self, incident: Incident, effects: Effects) -> None:
-        """An incident that another Helen opened goes on here; of two, the one that was opened first."""
+        """Continue an incident of another Helen; of two for one check, the older one continues."""
         key = (incident.agent, incident.check)
         ours = self._open.get(key)
         if self._has_ended(incident.agent, incident.id):
@@ -282,11 +273,11 @@ class Incidents:
         )
 
     def sweep(self, now: Now, effects: Effects) -> None:
-        """Have the store forget what is long over."""
+        """Delete old closed incidents from the store."""
         effects.write(SweepIncidents(max(0, _microseconds(now.wall - KEPT_SECONDS)), SWEEP_LIMIT))
 
     def newest_first(self, open_only: bool) -> list[Incident]:
-        """All that are at hand."""
+        """All incidents in memory."""
         found = list(self._open.values())
         if not open_only:
             found += self._recent

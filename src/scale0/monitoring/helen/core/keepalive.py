@@ -1,9 +1,8 @@
-"""Is an agent there? The one check that Helen runs herself: `equus.alive`.
+"""`equus.alive`, the check that Helen runs herself: is the agent connected?
 
-Lives here: `Keepalive`, which goes round all known agents once in each interval. Never here: what follows from a result
-(Watch). Invariants: a round costs the same at any time, and one place in a list per agent; nobody is judged by Helen's
-own absence: after a start or a sleep agents get the time that they need to come back; who is forgotten, revoked or with
-another Helen is not judged.
+Each definition goes through all known agents once per interval, evenly. Helen's own absence never counts against an
+agent: after a start or a suspension, agents get the time to reconnect. Agents that are forgotten, revoked or with
+another Helen get no result.
 """
 
 from __future__ import annotations
@@ -22,32 +21,32 @@ from scale0.monitoring.helen.core.state import HelenState
 from scale0.monitoring.protocol.results import CRITICAL, OK, CheckFinding
 
 GRACE_SECONDS: Final = 2 * MAX_BACKOFF_SECONDS + 30.0
-"""So long nobody is missed after Helen started or slept: an agent waits for at most MAX_BACKOFF_SECONDS between two
-attempts, and the first may fail."""
+"""After a start or a suspension, no agent is missing for this long: an agent waits at most MAX_BACKOFF_SECONDS between
+two attempts, and the first may fail."""
 SLEEP_SECONDS: Final = 5.0
-"""A look that comes this much too late, or clocks that went apart this much: Helen slept."""
+"""If a tick is this late, or the clocks differ by this much more than before, Helen's process was suspended."""
 SETTLE_SECONDS: Final = 5.0
-"""Who is away for less may be on its way to another Helen: it is looked at again after that."""
+"""An agent that is away for a shorter time may be moving to another Helen: it is checked again later."""
 BATCH_SECONDS: Final = 0.1
-"""Agents whose time comes within it are looked at together."""
+"""Agents that are due within this time are checked together."""
 SLICE: Final = 500
-"""Agents that are looked at in one turn: others wait for it."""
+"""Agents that are checked in one turn."""
 
 
 class _Round:
-    """One definition, and how far its round has come."""
+    """One definition, and its progress through the agents."""
 
     __slots__ = ("agents", "definition", "next_at", "position", "started_at")
 
     def __init__(self, definition: CompiledCheck, mono: float) -> None:
         self.definition = definition
         self.agents: list[Agent] = []
-        """Those who were known when the round began; whoever came since has its turn in the next one."""
+        """The agents that were known when the round began; new agents are in the next round."""
         self.position = 0
         self.started_at = self.next_at = mono
 
     def due(self, mono: float) -> list[Agent]:
-        """Whose time has come, some at a time; and when it goes on."""
+        """Take the agents that are due, and set when the round continues."""
         count = len(self.agents)
         found: list[Agent] = []
         if self.position < count:
@@ -56,21 +55,19 @@ class _Round:
             found = self.agents[self.position : upto]
             self.position = max(self.position, upto)
         if len(found) == SLICE:
-            self.next_at = mono  # it is behind: it goes on in the next turn
+            self.next_at = mono  # it is behind and continues in the next turn
         else:
             part = self.position / count if self.position < count else 1.0
             self.next_at = max(mono + BATCH_SECONDS, self.started_at + part * self.definition.interval)
         return found
 
     def shift(self, mono: float) -> None:
-        """Time was lost: go on from here, and make up for nothing."""
+        """Continue from now on, without catching up on lost time."""
         self.started_at += mono - self.next_at
         self.next_at = mono
 
 
 class Keepalive:
-    """Goes round."""
-
     __slots__ = ("_clock_offset", "_definitions", "_judges_from", "_recheck_later", "_rounds", "_started", "_state")
 
     def __init__(self, state: HelenState) -> None:
@@ -78,19 +75,17 @@ class Keepalive:
         self._definitions: tuple[CompiledCheck, ...] = ()
         self._rounds: list[_Round] = []
         self._recheck_later: deque[tuple[float, str, str]] = deque()
-        """When to look again at whom for which check: always the same time later, so in order."""
+        """When to check which agent for which check again; the delay is constant, so the entries are in order."""
         self._judges_from = 0.0
         self._clock_offset: float | None = None
-        """By how much the wall clock is ahead of the other one."""
+        """By how much the wall clock is ahead of the monotonic clock."""
         self._started = 0.0
 
     def start(self, now: Now) -> None:
-        """Nobody is missed yet."""
         self._started = now.wall
         self._judges_from = now.mono + GRACE_SECONDS
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Look at those whose time has come."""
         if self._state.evaluation.alive_checks is not self._definitions:
             self._configure(now)
         if not self._rounds:
@@ -106,14 +101,13 @@ class Keepalive:
                 self._check(agent, check, now, effects)
 
     def deadline(self) -> float | None:
-        """When `tick` has something to do."""
         if self._state.evaluation.alive_checks is not self._definitions:
             return 0.0
         when = min((one.next_at for one in self._rounds), default=None)
         return when if when is None or not self._recheck_later else min(when, self._recheck_later[0][0])
 
     def check_now(self, agent: Agent, check: str, ref: str, now: Now, effects: Effects) -> CheckFinding | None:
-        """Look at an agent because somebody asks; None: the check is none of these, or there is nothing to say."""
+        """Check an agent on request; None: the check is not of this kind, or there is no result."""
         definition = self._state.evaluation.selects(agent.identity, agent.labels, check)
         if definition is None or not definition.alive:
             return None
@@ -123,7 +117,7 @@ class Keepalive:
         return finding
 
     def _configure(self, now: Now) -> None:
-        """Other definitions: those that stay as they are go on where they were."""
+        """Use new definitions; rounds of unchanged ones continue."""
         self._definitions = self._state.evaluation.alive_checks
         stored = {(one.definition.name, one.definition.interval): one for one in self._rounds}
         rounds = []
@@ -163,7 +157,7 @@ class Keepalive:
             self._process(agent, check, finding, ref, now, effects)
 
     def _finding(self, agent: Agent, now: Now) -> CheckFinding | None:
-        """What can be said of it; None: nothing."""
+        """The result for an agent; None: there is none."""
         if agent.connection is not None:
             return CheckFinding(OK, f"connected since {_utc(agent.since)}")
         never = not agent.protocol

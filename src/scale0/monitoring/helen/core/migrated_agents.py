@@ -1,6 +1,7 @@
-"""Agents that moved: what was handed to another Helen, and what another Helen handed over.
+"""Agents that moved to another Helen, and the import and export of their bundles.
 
-A bundle that went is kept until the other Helen confirms it, and is taken back if she does not. A bundle counts once.
+An exported bundle is kept until the other Helen confirms it, and is imported again if she does not. A bundle counts
+once.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from scale0.monitoring.helen.core.state import HelenState
 from scale0.storage.check_rows import DropAgent, PutAgent
 
 RETURN_SECONDS: Final = 120.0
-"""What nobody confirmed for so long is ours again: several times as long as it takes to offer it."""
+"""An exported bundle that nobody confirmed for so long is imported again."""
 KEPT_SECONDS: Final = 3_600.0
-"""How long a bundle is kept after it was handed over: should the other Helen be gone, it is better than nothing."""
+"""How long a confirmed bundle is kept, in case the other Helen is lost."""
 MAX_MOVED: Final = 20_000
-"""Bundles that are kept; more, and those that were confirmed first go."""
+"""Bundles that are kept; beyond it, the oldest confirmed ones are dropped."""
 
 Received = tuple[str, AgentBundle]
-"""From whom, and what."""
+"""The Helen who sent it, and the bundle."""
 
 
 class MigratedAgent(msgspec.Struct):
-    """An agent that another Helen has."""
+    """An agent that moved to another Helen."""
 
     to: str
     at: float
-    """When it went, by the wall clock."""
+    """When it moved, wall time."""
     bundle: AgentBundle
     confirmed: bool = False
-    """She has said that she has it."""
+    """The other Helen has said that she has it."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -51,44 +52,40 @@ _from_json: Final = msgspec.json.Decoder(MigratedAgent).decode
 
 
 class MigratedAgents:
-    """All that went."""
-
     __slots__ = ("_all", "_confirmed")
 
     def __init__(self) -> None:
         self._all: dict[str, MigratedAgent] = {}
         self._confirmed: dict[str, None] = {}
-        """In the order in which they were."""
+        """In order of confirmation."""
 
     def __len__(self) -> int:
         return len(self._all)
 
     def load(self, rows: Mapping[str, bytes]) -> Iterable[str]:
-        """What the store remembers; who they are."""
+        """Load the store's rows; returns the identities."""
         for identity, body in rows.items():
             try:
                 self._all[identity] = _from_json(body)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise StoreError(f"the row of agent {identity}, who moved, is damaged: {error}") from error
+                raise StoreError(f"the row of migrated agent {identity} is damaged: {error}") from error
         self._confirmed = {identity: None for identity, moved in self._all.items() if moved.confirmed}
         return self._all
 
     def get(self, identity: str) -> MigratedAgent | None:
-        """What went, if it did."""
         return self._all.get(identity)
 
     def offered(self) -> list[str]:
-        """Who went, and nobody has said that they arrived."""
+        """Agents that moved and that nobody has confirmed."""
         return [identity for identity, moved in self._all.items() if not moved.confirmed]
 
     def put(self, identity: str, moved: MigratedAgent, effects: Effects) -> None:
-        """It goes; its row is this from here on."""
+        """Keep a bundle; it replaces the agent's row."""
         self._confirmed.pop(identity, None)
         self._all[identity] = moved
         self._write(identity, moved, effects)
 
     def confirm(self, identity: str, effects: Effects) -> None:
-        """It has arrived."""
         moved = self._all[identity]
         if moved.confirmed:
             return
@@ -99,12 +96,11 @@ class MigratedAgents:
             self.drop(next(iter(self._confirmed)), effects)
 
     def pop(self, identity: str) -> MigratedAgent | None:
-        """It is here again: whoever takes it writes its row."""
+        """Remove a bundle; the caller writes the agent's row."""
         self._confirmed.pop(identity, None)
         return self._all.pop(identity, None)
 
     def drop(self, identity: str, effects: Effects) -> None:
-        """Nobody needs it any more."""
         if self.pop(identity) is not None:
             effects.write(DropAgent(identity))
 
@@ -113,7 +109,7 @@ class MigratedAgents:
 
 
 class AgentBundles:
-    """Gives away, takes in, and remembers what it gave."""
+    """Imports and exports the bundles of agents."""
 
     __slots__ = ("_number", "_schedules", "_state", "_suspected_duplicates", "moved")
 
@@ -122,16 +118,15 @@ class AgentBundles:
         self._schedules = schedules
         self._number = 0
         self._suspected_duplicates: dict[str, Agent] = {}
-        """Agents that were pushed out by a connection elsewhere: perhaps they are on two machines."""
+        """Agents that were disconnected because they connected to another Helen: two hosts may use one certificate."""
         self.moved = MigratedAgents()
 
     def start(self, moved: dict[str, bytes], now: Now) -> None:
-        """What the store remembers of those who went."""
         for identity in self.moved.load(moved):
             self._arm_confirmation(identity, now)
 
     def export(self, identity: str, to: str, now: Now, effects: Effects) -> AgentBundle | None:
-        """An agent is another Helen's from here on: all that is known of it, or what she was given before."""
+        """The agent moves to another Helen: everything that is known of it, or the bundle that was exported before."""
         state = self._state
         agent = state.agents.get(identity)
         if agent is None:
@@ -151,13 +146,13 @@ class AgentBundles:
         return bundle
 
     def note_possible_duplicate(self, agent: Agent, to: str, now: Now, effects: Effects) -> None:
-        """An agent that is connected here came to another Helen: if that happens again and again, there are two."""
+        """An agent of ours connected to another Helen: if that repeats, two hosts use one certificate."""
         if agent.take_over(to, now, effects):
             self._state.count("agents_doubled")
         self._suspected_duplicates[agent.identity] = agent
 
     def import_all(self, identity: str, received: Sequence[Received], now: Now, effects: Effects) -> bool:
-        """Take in what others had, and what went from here itself; True: something of it was new."""
+        """Import the bundles of other Helens and a bundle that was exported from here; True: something was new."""
         own = self.moved.pop(identity)
         if own is not None:
             received = [*received, (self._state.settings.identity, own.bundle)]
@@ -167,11 +162,11 @@ class AgentBundles:
                 opened.append((name, open_bundle(bundle, identity)))
             except ValueError:
                 self._state.count("handovers_not_understood")
-        # What somebody has gone on from is older than what she made of it; of the rest the newest counts first, so that
-        # an older one can open nothing that is over.
+        # A bundle that another one was made from is outdated. Of the rest the newest is imported first, so that an
+        # older one cannot reopen a closed incident.
         passed = {id_ for _, each in opened for id_ in each.stored.merged}
         opened.sort(key=lambda item: item[1].newest, reverse=True)
-        # A list, not any(): each of them counts.
+        # A list, not any(): all of them must be imported.
         new = [self._take(identity, each, name, now, effects) for name, each in opened if each.id not in passed]
         agent = self._state.agents.get(identity)
         if agent is not None and (new or own is not None):
@@ -180,7 +175,7 @@ class AgentBundles:
         return any(new) or own is not None
 
     def _take(self, identity: str, opened: OpenedBundle, name: str, now: Now, effects: Effects) -> bool:
-        """Join what a Helen had of an agent to what is known here."""
+        """Merge one bundle into what is known here."""
         state = self._state
         agent = state.agents.enter(identity)
         if agent is None or opened.id in agent.merged:
@@ -200,7 +195,7 @@ class AgentBundles:
         self._state.timers.add((self._check_confirmation, identity), now.mono + RETURN_SECONDS)
 
     def _check_confirmation(self, identity: str, now: Now, effects: Effects) -> None:
-        """Did somebody say that it arrived? Then it is forgotten in its time; if not, it is ours."""
+        """A confirmed bundle is dropped in time; one that nobody confirmed is imported again."""
         moved = self.moved.get(identity)
         age_seconds = 0.0 if moved is None else max(0.0, now.wall - moved.at)
         if moved is None:
@@ -215,7 +210,7 @@ class AgentBundles:
             self._arm_confirmation(identity, now)
 
     def forget(self, identity: str, effects: Effects) -> bool:
-        """An agent is no more; True: something was kept of it."""
+        """Drop what is kept of an agent; True: there was something."""
         stored = self.moved.get(identity) is not None
         self.moved.drop(identity, effects)
         return stored

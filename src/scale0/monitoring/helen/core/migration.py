@@ -1,9 +1,7 @@
-"""Agents that move between Helens: what is known of one goes where it is.
+"""Migration of agents between Helens: when an agent connects, its state is requested from the Helen who had it.
 
-Lives here: `Migration`: asking the others at a hello, answering them, and finding those who went unnoticed. Never here:
-what travels (`moved`, `watch_moves`, `handover_bodies`), or who may come in (`helen_greeting`). Invariants: an agent's
-reports are taken by one Helen, unless the one who had it does not answer; she lets it go only to who says that it is
-there; nothing is forgotten before somebody else has it, and what is handed over twice counts once.
+One Helen accepts an agent's reports, unless the previous one does not answer. A Helen hands an agent over only to a
+Helen who confirms that it is connected to her. Nothing is dropped before another Helen has it.
 """
 
 from __future__ import annotations
@@ -40,26 +38,26 @@ from scale0.monitoring.protocol.messages import VERSION_1, Error
 from scale0.storage.check_rows import ReadAgents
 
 MIGRATION_SECONDS: Final = 2.0
-"""How long an agent waits for what other Helens know of it."""
+"""How long an agent waits for the answers of other Helens."""
 REPLICAS_EXPECTED_SECONDS: Final = 5.0
-"""How long after her start a Helen waits to hear who else is there."""
+"""After a start, how long agents wait for the list of other Helens."""
 VERIFY_SECONDS: Final = 1.0
-"""How long a Helen who wants an agent may take to say that it is there."""
+"""How long a Helen may take to confirm that an agent is connected to her."""
 HAS_SECONDS: Final = 5.0
 ELSEWHERE_SECONDS: Final = 60.0
-"""How long it is believed that another Helen has an agent: several times as long as it takes to ask again."""
+"""How long another Helen is assumed to have an agent: several times the interval of `find_migrated`."""
 WINDOW: Final = 100
-"""Agents that one other Helen is asked for at once; the rest wait for her answers."""
+"""Release requests in flight to one Helen; the rest wait."""
 MAX_VERIFYING: Final = 1_000
-"""Requests of other Helens that wait for such an answer."""
+"""Release requests of other Helens that wait for a confirmation."""
 MAX_PAGES: Final = 20
-"""Of these questions at once; the rest come next time."""
+"""`has` requests at once; the rest is sent next time."""
 
 Admit = Callable[[AgentConnection, Agent, int, str, Now, Effects], None]
 
 
 class _Joining:
-    """An agent whose hello was good and who is not accepted yet."""
+    """An agent with a valid hello that is not accepted yet."""
 
     __slots__ = ("agent", "connection", "received", "software", "version", "waiting")
 
@@ -71,11 +69,11 @@ class _Joining:
         self.waiting = 0
         """Other Helens that have not answered."""
         self.received: list[Received] = []
-        """What they answered: it counts once all of it is there, and is stored before the agent is accepted."""
+        """Their bundles: all are imported together, and stored before the agent is accepted."""
 
 
 class _Window:
-    """What one other Helen is asked for."""
+    """The release requests to one other Helen."""
 
     __slots__ = ("idle", "in_flight", "waiting")
 
@@ -83,12 +81,10 @@ class _Window:
         self.in_flight: set[str] = set()
         self.waiting: deque[tuple[str, _Joining | None]] = deque()
         self.idle: set[str] = set()
-        """Of those who wait, the ones for whom nobody is held back: once each, however often somebody names them."""
+        """Waiting requests that hold back no agent; each agent is in it once."""
 
 
 class Migration:
-    """Agents on their way."""
-
     __slots__ = (
         *(
             "_cursor",
@@ -110,31 +106,29 @@ class Migration:
         self._bundles = bundles
         self._joining: dict[str, _Joining] = {}
         self._waiting_for_replicas: list[_Joining] = []
-        """Agents that came before it was known who else is a Helen here."""
+        """Agents that connected before the list of other Helens was known."""
         self._replicas_expected_until = -math.inf
         self._windows: dict[str, _Window] = {}
         self._verifying = 0
         self._cursor = 0
         self._drained: set[str] | None = None
         self.on_admit: Admit = lambda *_: None
-        """Takes in an agent for good."""
+        """Called to accept an agent."""
 
     @property
     def joining(self) -> int:
         """Agents that are not accepted yet."""
         return len(self._joining)
 
-    def line_of(self, identity: str) -> AgentConnection | None:
+    def connection_of(self, identity: str) -> AgentConnection | None:
         """The connection on which this agent waits to be accepted."""
         joining = self._joining.get(identity)
         return None if joining is None or joining.connection.stage is ENDED else joining.connection
 
-    # A hello.
-
     def join(
         self, connection: AgentConnection, agent: Agent, version: int, software: str, now: Now, effects: Effects
     ) -> None:
-        """An agent comes: ask who else knows it, then take it in."""
+        """Request an agent's state from all other Helens, then accept it."""
         joining = _Joining(connection, agent, version, software)
         before = self._joining.get(agent.identity)
         if before is not None:
@@ -149,7 +143,7 @@ class Migration:
             return
         names = self._replicas.live
         if version <= VERSION_1 or not names:
-            # Version 1 reports nothing: it need not wait.
+            # Version 1 has no reports: the agent need not wait.
             self._finish(joining, now, effects)
         else:
             self._state.timers.add((self._timed_out, joining), now.mono + MIGRATION_SECONDS)
@@ -162,11 +156,10 @@ class Migration:
             self._request_agent(name, joining.agent.identity, joining if joining.waiting else None, effects)
 
     def expect(self, now: Now) -> None:
-        """She has just started, and will soon be told who else is there: who comes before waits for that."""
+        """The list of other Helens will soon be known: agents that connect before wait for it."""
         self._replicas_expected_until = now.mono + REPLICAS_EXPECTED_SECONDS
 
     def replicas_known(self, now: Now, effects: Effects) -> None:
-        """It is known who else is there."""
         self._replicas_expected_until = -math.inf
         early, self._waiting_for_replicas = self._waiting_for_replicas, []
         for joining in early:
@@ -183,12 +176,12 @@ class Migration:
             self._finish(joining, now, effects)
 
     def _finish(self, joining: _Joining, now: Now, effects: Effects) -> None:
-        """Whoever would answer has. What went from here itself and is nowhere else comes back, too."""
+        """All Helens have answered, or the time is over. A bundle that was exported from here is imported again."""
         if joining.connection.stage is ENDED and not joining.received:
-            # It did not stay, and nobody let it go to us: what went from here is still elsewhere.
+            # The agent did not stay, and no Helen handed it over: a bundle that was exported from here stays exported.
             self._admit(joining, now, effects)
         elif self._bundles.import_all(joining.agent.identity, joining.received, now, effects):
-            # The answer comes behind this turn's writes: then they are on disk, and only then reports may come.
+            # The read comes after this turn's writes: reports may only be accepted once the bundles are stored.
             effects.ask(StoreQuery(ReadAgents("", 1), lambda _rows, later, out: self._admit(joining, later, out)))
         else:
             self._admit(joining, now, effects)
@@ -200,16 +193,14 @@ class Migration:
         agent = agents.enter(joining.agent.identity)
         if joining.connection.stage is not JOINING:
             if agent is not None and not agent.protocol and agent.identity not in self._joining:
-                agents.release(agent)  # it went before anything was known of it
+                agents.release(agent)  # it disconnected before anything was known of it
         elif agent is None:
-            self._state.refuse(joining.connection, "too many agents are known here", now, effects)
+            self._state.refuse(joining.connection, "too many agents are known", now, effects)
         else:
             self.on_admit(joining.connection, agent, joining.version, joining.software, now, effects)
 
-    # What others know.
-
     def _request_agent(self, name: str, identity: str, joining: _Joining | None, effects: Effects) -> None:
-        """Ask another Helen for an agent."""
+        """Request an agent from another Helen, now or when there is room in her window."""
         window = self._windows.setdefault(name, _Window())
         if joining is None and (identity in window.in_flight or identity in window.idle):
             return
@@ -246,7 +237,7 @@ class Migration:
         rows = self._read_released(value)
         still_waiting = joining is not None and joining.waiting > 0 and self._joining.get(identity) is joining
         if rows is not None and not still_waiting:
-            # It comes late: what was counted twice until now stays so, and from here on nothing is.
+            # A late answer: what was counted twice until now stays so.
             self._bundles.import_all(identity, [(name, rows)], now, effects)
         if joining is not None and still_waiting:
             if rows is not None:
@@ -266,7 +257,7 @@ class Migration:
             return None
 
     def _continue(self, name: str, window: _Window, effects: Effects) -> None:
-        """Ask for those who wait for her answers."""
+        """Send the requests that wait for room in the window."""
         while window.waiting and len(window.in_flight) < WINDOW:
             identity, joining = window.waiting.popleft()
             if joining is None:
@@ -279,10 +270,8 @@ class Migration:
         if not window.in_flight and not window.waiting:
             self._windows.pop(name, None)
 
-    # What others want.
-
     def has(self, requester: Requester, body: HasBody, effects: Effects) -> None:
-        """Which of these are here; whoever has something of theirs is asked for it."""
+        """Answer which of these agents are connected here, and request their state from the Helen who asks."""
         held = [name for name in body.agents if self._is_here(name)]
         requester.reply(to_json(Held(held)), effects)
         if body.sender in self._replicas.live:
@@ -292,12 +281,12 @@ class Migration:
 
     def _is_here(self, identity: str) -> bool:
         agent = self._state.agents.get(identity)
-        return (agent is not None and agent.connection is not None) or self.line_of(identity) is not None
+        return (agent is not None and agent.connection is not None) or self.connection_of(identity) is not None
 
     def release(self, requester: Requester, body: ReleaseBody, effects: Effects) -> None:
-        """Another Helen says that an agent is with her now."""
+        """Another Helen says that an agent is connected to her."""
         if not is_identity(body.to) or body.to == self._state.settings.identity:
-            raise Refusal(codes.MALFORMED, "to is the identity of another Helen")
+            raise Refusal(codes.MALFORMED, "`to` must be the identity of another Helen")
         stored = self._bundles.moved
         moved = stored.get(body.agent)
         if moved is not None and moved.bundle.id in body.merged:
@@ -307,8 +296,8 @@ class Migration:
             requester.reply(to_json(Released()), effects)
             return
         if self._verifying >= MAX_VERIFYING:
-            raise Refusal(codes.TOO_MANY, "too many agents go at once")
-        # Anybody on the network can send this request, and name anybody: so the one who is named is asked.
+            raise Refusal(codes.TOO_MANY, "too many agents are being handed over")
+        # Any client of the network can send this request, so the named Helen must confirm it.
         self._verifying += 1
 
         def then(value: Any, now: Now, out: Effects) -> None:
@@ -325,12 +314,12 @@ class Migration:
     def _on_verified(self, requester: Requester, body: ReleaseBody, value: Any, now: Now, effects: Effects) -> None:
         if body.agent not in held_of(value):
             self._state.count("handovers_refused")
-            requester.refuse(codes.NOT_ALLOWED, f"{body.to} does not say that {body.agent} is there", effects)
+            requester.refuse(codes.NOT_ALLOWED, f"{body.to} does not confirm that it has {body.agent}", effects)
             return
         requester.promise(to_json(Released(self._release_agent(body.agent, body.to, now, effects))), effects)
 
     def _release_agent(self, identity: str, to: str, now: Now, effects: Effects) -> AgentBundle | None:
-        """It is another Helen's from here on; the answer is all that is known of it."""
+        """Disconnect an agent and export its bundle."""
         state = self._state
         joining = self._joining.pop(identity, None)
         if joining is not None:
@@ -346,13 +335,11 @@ class Migration:
 
     def _end(self, connection: AgentConnection, identity: str, to: str, now: Now, effects: Effects) -> None:
         if connection.stage is not ENDED:
-            connection.send(Error(f"{identity} is with {to} now"), effects)
+            connection.send(Error(f"{identity} is connected to {to} now"), effects)
             self._state.drop(connection, LEFT, now, effects)
 
-    # Those who went unnoticed.
-
     def find_migrated(self, effects: Effects) -> None:
-        """Ask the others for those who are away, and for what nobody has confirmed."""
+        """Ask other Helens for agents that are away, and for bundles that nobody has confirmed."""
         state = self._state
         names = self._replicas.live
         away = [
@@ -375,19 +362,17 @@ class Migration:
                 effects.ask(ForwardRequest(f"helen.{name}.has", body, HAS_SECONDS, then))
 
     def _on_held(self, pending: frozenset[str], value: Any, now: Now) -> None:
-        """She will ask for these; until then they are not missed."""
+        """She will request these agents; until then they are not reported as missing."""
         for identity in held_of(value):
             agent = self._state.agents.get(identity) if identity in pending else None
             if agent is not None and agent.connection is None:
                 agent.elsewhere_until = now.mono + ELSEWHERE_SECONDS
 
-    # The end.
-
     def drain(self, identities: set[str]) -> None:
-        """These were told to go: who of them has not arrived is `undrained`."""
+        """Remember the agents that were redirected for a stop."""
         self._drained = identities
 
     @property
     def undrained(self) -> int:
-        """Agents that were told to go and that no other Helen has asked for."""
+        """Redirected agents that no other Helen has requested."""
         return len(self._drained or ())

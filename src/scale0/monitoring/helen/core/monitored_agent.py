@@ -1,8 +1,7 @@
-"""One agent as Watch knows it: its labels, the checks that it runs, their states, and the downtimes that it is in.
+"""One agent in the evaluation: its labels, its checks and their states, its downtimes, and its rows in the store.
 
-Lives here: `MonitoredAgent`, its row in the store, and how all rows are read at a start. Never here: what a result
-does. Invariant: an agent's own row has a blank check's name, and the configuration's a blank agent's: names are never
-blank, so that neither can be taken for a check's state.
+The agent's own row has an empty check name, and the configuration's row an empty agent name. Real names are never
+empty, so neither is mistaken for a state.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from scale0.monitoring.helen.core.check_state import CheckState, from_row
 from scale0.storage.check_rows import CheckStateRow, IncidentRow, NoticeRow, PutCheckState
 
 CONFIG_ROW: Final = "book"
-"""The `check` of the row with the configuration; its agent is blank."""
+"""The `check` of the configuration's row; its agent is empty."""
 
 Covered = tuple[str, str]
-"""A downtime's name, and the check that it covers; blank: all checks of the agent."""
+"""A downtime's name, and the check that it covers; empty: all checks of the agent."""
 
 
 class StoredChecks(msgspec.Struct, frozen=True):
-    """What the store remembers for Watch: all states, all open incidents and the newest closed ones, all notices."""
+    """What the evaluation loads: all states, all open and the newest closed incidents, all notifications."""
 
     states: tuple[CheckStateRow, ...] = ()
     incidents: tuple[IncidentRow, ...] = ()
@@ -38,36 +37,33 @@ class StoredDowntimes(msgspec.Struct, array_like=True):
 
     labels: dict[str, str] = {}
     downtimes: list[tuple[str, str, float]] = []
-    """Downtimes that were recorded as started: name, check (blank: all), when they end."""
+    """Downtimes that were recorded as started: name, check (empty: all), and when they end."""
     closed: list[tuple[str, float]] = []
-    """Incidents whose end another Helen recorded, and when that was."""
+    """Incidents that another Helen closed, and when."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 read_own: Final = msgspec.msgpack.Decoder(StoredDowntimes).decode
-"""An agent's own row, read."""
 _encode_config: Final = msgspec.json.Encoder().encode
 _decode_config: Final = msgspec.json.Decoder(ClientConfig).decode
 
 
 class MonitoredAgent:
-    """What is known of one agent."""
-
     __slots__ = ("agent", "closed", "downtimes", "labels", "queued", "rules", "selected", "states")
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
         self.labels: dict[str, str] = {}
         self.rules: object = None
-        """The book that `selected` was chosen from."""
+        """The rules that `selected` was selected from."""
         self.selected: dict[str, CompiledCheck] = {}
         self.states: dict[str, CheckState] = {}
         self.downtimes: dict[Covered, float] = {}
-        """Those recorded as started, and when they end."""
+        """Downtimes that were recorded as started, and when they end."""
         self.closed: list[tuple[str, float]] = []
-        """Incidents whose end another Helen recorded, the last ones."""
+        """The last incidents that another Helen closed."""
         self.queued = False
-        """It waits for its turn to be looked at."""
+        """It waits to be re-evaluated."""
 
     def put(self) -> PutCheckState:
         """Its own row."""
@@ -76,7 +72,7 @@ class MonitoredAgent:
 
 
 def config_row(part: ClientConfig) -> PutCheckState:
-    """The row of a configuration: after a restart she watches at once, whoever else is down."""
+    """The configuration is stored, so that checks are evaluated right after a restart, even without the network."""
     return PutCheckState("", CONFIG_ROW, _encode_config(part))
 
 
@@ -108,5 +104,5 @@ def _read_config(row: CheckStateRow) -> ClientConfig | None:
     try:
         return _decode_config(row.body)
     except msgspec.ValidationError:
-        # Another version wrote it: the network will tell again what it is.
+        # Another version wrote it: the network will deliver the configuration again.
         return None

@@ -1,10 +1,8 @@
-"""Notices: who is told of a hard state, through the queue of tasks, and kept on disk until the queue has them.
+"""Notifications: sent to handlers through the task queue, and kept in the store until the queue has them.
 
-Lives here: `Notification`, `SubmitNotification`, and `Outbox`: the notices that must go out, their rows, their
-attempts, and the limit of each handler. Never here: whether one is due (`watch`), or telling anybody (that is a task).
-Invariants: a notice is submitted after the commit that holds it, and forgotten after the queue has answered; its id is
-its idempotency key, so that one submitted twice is one task; of each handler at most `limit` notices leave in a period,
-and the rest is told in one.
+A notification is submitted after the commit that stores it, and dropped after the queue has acknowledged it. Its id is
+the idempotency key, so a repeated submission makes one task. Each handler gets at most `limit` notifications per
+period; the rest is counted in one summary.
 """
 
 from __future__ import annotations
@@ -26,34 +24,34 @@ from scale0.monitoring.protocol.results import OK
 from scale0.storage.check_rows import DropNotice, NoticeRow, PutNotice, ReadNotices
 
 NOTIFY_METHOD: Final = "helen.notify"
-"""The task that performs webhooks, commands and e-mails."""
+"""The task that delivers webhooks, commands and e-mails."""
 RECHECK_METHOD: Final = "helen.recheck"
 """The task that runs a check again."""
 RECHECK: Final = ":recheck"
-"""What the key of a recheck has behind its notice's id."""
+"""Appended to a notification's id for the key of its recheck."""
 
 MAX_NOTIFICATIONS: Final = 10_000
-"""Notices that wait; more are dropped, and counted."""
+"""Waiting notifications; beyond it, they are dropped and counted."""
 MAX_SUBMITS: Final = 100
-"""Submissions that are not answered yet."""
+"""Submissions in flight."""
 FIRST_RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 60.0
 GIVE_UP_SECONDS: Final = 86_400.0
-"""A notice that the queue did not take for a day tells nobody anything new; after a restart it gets another one."""
+"""A notification that the queue did not accept for a day is dropped; after a restart it gets another day."""
 MAX_EXAMPLES: Final = 20
 """Checks that a summary names."""
 MAX_QUEUE_SECONDS: Final = 366 * 86_400.0
-"""The longest timeout and backoff that the queue takes."""
+"""The longest timeout and backoff that the queue accepts."""
 LIMIT: Final = "limit"
-"""Why a notice was dropped: its handler was told enough."""
+"""Why a notification was dropped: its handler is over its limit."""
 SUMMARY: Final = "summary"
-"""The kind of a notice that counts others."""
+"""The kind of a notification that counts others."""
 QUIET_STATES: Final = ("critical", "unknown", "warning")
 ALL_STATES: Final = (*QUIET_STATES, "ok")
 
 
 class SubmitNotification:
-    """An Ask: put a task on the queue. The answer is its id (str), or a Refusal; `then` is told either."""
+    """An ask: submit a task. The answer is its id (str), or a Refusal."""
 
     __slots__ = ("id", "method", "options", "params", "then")
 
@@ -66,17 +64,17 @@ class SubmitNotification:
         then: Callable[[Any, Now, Effects], None],
     ) -> None:
         self.id = id
-        """The notice's."""
+        """The notification's id."""
         self.method = method
         self.params = params
         """JSON: a list or an object."""
         self.options = options
-        """As PROTOCOL has them: key, max_attempts, backoff, timeout, after."""
+        """The options of SUBMIT: key, max_attempts, backoff, timeout, after."""
         self.then = then
 
 
 class Notification(msgspec.Struct, kw_only=True, rename={"created": "made", "payload": "said"}):
-    """What must be told to one handler. The row of the store holds it."""
+    """A notification for one handler, as the store keeps it."""
 
     id: str
     handler: str
@@ -88,9 +86,9 @@ class Notification(msgspec.Struct, kw_only=True, rename={"created": "made", "pay
     due: float = 0.0
     """Not to be sent before this wall time: a summary grows until its period ends."""
     task: str = ""
-    """The task that tells it, once the queue has it; what is left then is to check again."""
+    """The task that delivers it, once the queue has it; then only the recheck is left."""
     payload: dict[str, Any] = {}
-    """What is told, in plain values."""
+    """What the handler gets."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -99,14 +97,14 @@ _to_json: Final = msgspec.json.Encoder().encode
 
 
 def notification_id(*parts: str) -> str:
-    """An id that the same notice always gets."""
+    """Equal notifications get equal ids."""
     return "n-" + hashlib.blake2s("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def notification_for(
     handler: str, key: tuple[str, str], state: CheckState, labels: dict[str, str], incident: str, wall: float
 ) -> Notification:
-    """What a handler is told of the state of a check: that it has a problem, or has none any more."""
+    """The notification of a problem or a recovery."""
     agent, check = key
     id_ = notification_id(handler, agent, check, state.state, str(state.at), state.ref)
     payload = {
@@ -130,13 +128,13 @@ def notification_for(
 
 
 def wants(handler: Reaction, state: str) -> bool:
-    """True if this handler is told of this state."""
+    """True if this handler is notified of this state."""
     states = handler.states or (QUIET_STATES if handler.type == "task" else ALL_STATES)
     return state in states
 
 
 class _Period:
-    """How much a handler was told in the period that runs."""
+    """The current period of a handler."""
 
     __slots__ = ("count", "ends_mono", "ends_wall", "summary")
 
@@ -148,33 +146,32 @@ class _Period:
 
 
 class _Waiting:
-    """A notice's attempts."""
+    """A notification and its submissions."""
 
     __slots__ = ("in_flight", "notification", "pause", "since")
 
     def __init__(self, notification: Notification) -> None:
         self.notification = notification
         self.since: float | None = None
-        """When it was first tried, by the monotonic clock: a wall clock that jumps gives nothing up."""
+        """When it was first submitted, monotonic time: setting the wall clock must drop nothing."""
         self.pause = FIRST_RETRY_SECONDS
         self.in_flight = False
 
 
 class Outbox:
-    """The notices of one Helen that are not on the queue yet."""
+    """The notifications that are not on the queue yet."""
 
     __slots__ = ("_changed", "_due", "_fresh", "_in_flight", "_periods", "_waiting", "dropped", "handlers", "sent")
 
     def __init__(self, rows: Iterable[NoticeRow]) -> None:
         self.handlers: Mapping[str, Reaction] = {}
-        """Those of the current configuration."""
         self.sent = 0
         self.dropped = 0
         self._waiting: dict[str, _Waiting] = {}
         self._due: list[tuple[float, str]] = []
-        """When to try which, by the monotonic clock; a heap."""
+        """When to submit which notification, monotonic time; a heap."""
         self._fresh: list[str] = []
-        """Put in this turn: to be submitted once they are stored."""
+        """Added in this turn: to be submitted once they are stored."""
         self._changed: dict[str, Notification] = {}
         """To be written with this turn."""
         self._periods: dict[str, _Period] = {}
@@ -183,26 +180,25 @@ class Outbox:
             try:
                 self._waiting[row.id] = _Waiting(_decode(row.body))
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise StoreError(f"the row of notice {row.id} is damaged: {error}") from error
+                raise StoreError(f"the row of notification {row.id} is damaged: {error}") from error
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def start(self, now: Now) -> None:
-        """After a restart: everything that waits is tried again, each at its time."""
+        """After a restart: submit everything again, each at its time."""
         for name, waiting in self._waiting.items():
             heapq.heappush(self._due, (now.mono + max(0.0, waiting.notification.due - now.wall), name))
 
     def configure(self, handlers: Mapping[str, Reaction]) -> None:
-        """These are the handlers from now on."""
         self.handlers = handlers
         self._periods = {name: period for name, period in self._periods.items() if name in handlers}
 
     def put(self, notification: Notification, now: Now, effects: Effects) -> None:
-        """Have it told, or counted where its handler was told too much already."""
+        """Send a notification, or count it if its handler is over its limit."""
         handler = self.handlers.get(notification.handler)
         if handler is None:
-            self._drop(notification, "there is no such handler", effects)
+            self._drop(notification, "unknown handler", effects)
             return
         if notification.id in self._waiting:
             return
@@ -212,7 +208,7 @@ class Outbox:
         if period.count >= handler.limit:
             self._summarize(handler, period, notification, now, effects)
         elif len(self._waiting) >= MAX_NOTIFICATIONS:
-            self._drop(notification, "too many notices wait", effects)
+            self._drop(notification, "too many notifications are waiting", effects)
         else:
             period.count += 1
             self._keep(notification)
@@ -230,9 +226,9 @@ class Outbox:
     def _summarize(
         self, handler: Reaction, period: _Period, notification: Notification, now: Now, effects: Effects
     ) -> None:
-        """One notice more than the limit: it is counted in the one that is sent when the period ends."""
+        """Count a notification over the limit in the summary that is sent when the period ends."""
         if handler.type == "task":
-            # What heals cannot heal a sum.
+            # A task handler repairs one check: a summary is of no use to it.
             self._drop(notification, LIMIT, effects)
             return
         self.dropped += 1
@@ -256,14 +252,14 @@ class Outbox:
         self._keep(summary)
 
     def settle(self, effects: Effects) -> None:
-        """The end of a turn: what was put in it is written, and submitted once it is stored."""
+        """Write what this turn changed, and submit it once it is stored."""
         if self._changed:
             for notification in self._changed.values():
                 effects.write(PutNotice(notification.id, _encode(notification)))
             self._changed = {}
         if self._fresh:
             names, self._fresh = self._fresh, []
-            # The answer comes behind this turn's writes: then they are on disk, and only then the queue may hear.
+            # The read comes after this turn's writes: the queue may get a notification only once it is stored.
             effects.ask(StoreQuery(ReadNotices("", 1), lambda _rows, now, later: self._submit(names, now, later)))
 
     def _submit(self, names: Iterable[str], now: Now, effects: Effects) -> None:
@@ -282,9 +278,7 @@ class Outbox:
         if waiting.since is None:
             waiting.since = now.mono
         if handler is None or now.mono - waiting.since > GIVE_UP_SECONDS:
-            self._drop(
-                notification, "there is no such handler" if handler is None else "the queue did not take it", effects
-            )
+            self._drop(notification, "unknown handler" if handler is None else "the queue did not accept it", effects)
             self._forget(notification, effects)
             return
         waiting.in_flight = True
@@ -335,7 +329,7 @@ class Outbox:
         effects.write(DropNotice(notification.id))
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Try what is due."""
+        """Submit what is due."""
         names: list[str] = []
         while self._due and self._due[0][0] <= now.mono and len(names) < MAX_SUBMITS:
             names.append(heapq.heappop(self._due)[1])
@@ -343,12 +337,11 @@ class Outbox:
             self._submit(names, now, effects)
 
     def deadline(self) -> float | None:
-        """When something is due, by the monotonic clock."""
         return self._due[0][0] if self._due else None
 
 
 def _task_of(notification: Notification, handler: Reaction) -> tuple[str, bytes, dict[str, Any]]:
-    """The task that tells a notice, or, once that is on the queue, the one that checks again."""
+    """The task that delivers a notification or, once that is on the queue, the recheck."""
     if notification.task:
         params: Any = {"agent": notification.agent, "check": notification.check}
         return RECHECK_METHOD, _to_json(params), {"key": notification.id + RECHECK, "after": [notification.task]}

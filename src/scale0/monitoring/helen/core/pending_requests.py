@@ -1,8 +1,6 @@
-"""Checks and other things that somebody on the network asked of Helen, until they are answered.
+"""Requests of network clients that wait for an answer, and the asks to forward one to another Helen.
 
-Lives here: `Requester`, who waits; `PendingRequest`, one open question; `PendingRequests`, all of them with their
-deadlines; and the wish to ask another Helen. Never here: what a service is (`helen_services`), or a result's meaning.
-Invariant: every question is answered exactly once: by its result, by an error, or at its deadline.
+Each request is answered exactly once: with its result, with an error, or at its deadline.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ if TYPE_CHECKING:
     from scale0.monitoring.helen.core.agent_connection import AgentConnection
 
 MAX_OPEN: Final = 10_000
-"""Questions that wait, over all agents."""
+"""Pending requests, over all agents."""
 PATIENT_CODES: Final = frozenset({codes.NO_SUCH_SERVICE, codes.BACKEND_DIED, codes.NOT_SERVING, codes.NO_ANSWER})
-"""What another Helen may answer without having the agent; 504 among them: one that is slow must not hide the rest."""
+"""What a Helen without the agent may answer; 504 is among them, so that one slow Helen does not hide the others."""
 
 
 class ForwardRequest:
-    """An Ask: put a request to the network. The answer is the reply's body (bytes), or a Refusal."""
+    """An ask: send a request to the network. The answer is the reply's body (bytes), or a Refusal."""
 
     __slots__ = ("body", "service", "then", "timeout")
 
@@ -49,24 +47,23 @@ class Requester:
         self.routing_id = routing_id
 
     def pack(self, messages: Sequence[Message]) -> list[list[Any]]:
-        """As they are: this door takes frames."""
         return [list(message) for message in messages]
 
     def refuse(self, code: int, message: str, effects: Effects) -> None:
-        """It cannot be done; that speaks of nothing on disk."""
+        """Send an error; it depends on nothing in the store."""
         effects.send(self, (RequestError(code, message),))
 
     def reply(self, body: bytes, effects: Effects) -> None:
-        """An answer that speaks of nothing on disk."""
+        """Send an answer that depends on nothing in the store."""
         effects.send(self, (RequestReply(body),))
 
     def promise(self, body: bytes, effects: Effects) -> None:
-        """An answer that is said once this turn is on disk."""
+        """Send an answer once this turn is stored."""
         effects.promise(self, (RequestReply(body),))
 
 
 class PendingRequest:
-    """One question that waits: for an agent's result (`line`), or for other Helens (`elsewhere`)."""
+    """A request that waits for an agent's result (`connection`) or for other Helens (`elsewhere`)."""
 
     __slots__ = (
         *(
@@ -90,66 +87,58 @@ class PendingRequest:
         """The name that its result is recorded under."""
         self.ref = ref
         self.scheduled = scheduled
-        """It runs a definition as the schedule does, and so counts for its state."""
+        """It runs a definition like the schedule does, and so counts for its state."""
         self.connection: AgentConnection | None = None
         self.elsewhere = 0
         """Other Helens that have not answered."""
         self.refusal: Refusal | None = None
-        """What they answered so far."""
+        """Their best answer so far."""
         self.ended = False
         self.enough_time = False
-        """It gave the agent time enough: no answer speaks against the agent."""
+        """Its timeout was long enough to count against the agent."""
         self.size = 0
-        """Bytes of its args."""
+        """The bytes of its arguments."""
         self.bucket = 0
 
 
 class PendingRequests:
-    """All open questions."""
-
     __slots__ = ("_all", "_wheel", "on_given_up")
 
     def __init__(self) -> None:
         self._wheel: TimerWheel[PendingRequest] = TimerWheel()
         self._all: dict[PendingRequest, None] = {}
         self.on_given_up: Callable[[PendingRequest, Now, Effects], None] = lambda *_: None
-        """Told of a question that its asker does not wait for any more, while an agent still may answer."""
+        """Called for a request that timed out while an agent may still answer."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(self._all)
 
     @property
     def is_full(self) -> bool:
-        """No more can be taken."""
         return len(self._all) >= MAX_OPEN
 
     def add(self, pending: PendingRequest, deadline: float) -> None:
-        """Wait for its answer until then."""
         pending.bucket = self._wheel.add(pending, deadline)
         self._all[pending] = None
 
     def close(self, pending: PendingRequest) -> None:
-        """It is answered."""
         if not pending.ended:
             pending.ended = True
             self._wheel.remove(pending, pending.bucket)
             self._all.pop(pending, None)
 
     def fail(self, pending: PendingRequest, code: int, message: str, effects: Effects) -> None:
-        """Answer with an error."""
         if not pending.ended:
             self.close(pending)
             pending.requester.refuse(code, message, effects)
 
     def fail_all(self, code: int, message: str, effects: Effects) -> None:
-        """Answer everybody with an error."""
         for pending in list(self._all):
             self.fail(pending, code, message, effects)
 
-    def on_replica_answer(self, pending: PendingRequest, value: Any, effects: Effects) -> None:
-        """Another Helen answered: the first who has the agent counts, and the last who has not."""
+    def on_replica_answer(self, pending: PendingRequest, value: Any, _now: Now, effects: Effects) -> None:
+        """Another Helen answered: the first result counts, or the last error."""
         if pending.ended:
             return
         pending.elsewhere -= 1
@@ -166,12 +155,11 @@ class PendingRequests:
             self.fail(pending, pending.refusal.code, pending.refusal.message, effects)
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Those whose time is over."""
+        """Fail the requests that timed out."""
         for pending in self._wheel.expire(now.mono):
             if not pending.ended:
                 self.fail(pending, codes.NO_ANSWER, "no result in time", effects)
                 self.on_given_up(pending, now, effects)
 
     def deadline(self) -> float | None:
-        """When the next one's time is over."""
         return self._wheel.deadline()

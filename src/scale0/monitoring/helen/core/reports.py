@@ -1,8 +1,6 @@
-"""Reports and results: what agents found, on its way to Watch. The busiest part of Helen.
+"""Reports and results of agents, on their way to the evaluation. This is the busiest part of Helen.
 
-Lives here: `Reports`: what counts, under which name and time, and what is acknowledged. Never here: what follows from
-a result (Watch), or which word may come (`helen_line`). Invariants: a report counts once; it is acknowledged by a
-promise of the turn that stored it, or after it; what happened never lies in the future.
+A report counts once. It is acknowledged after the turn that stored it. No result is dated in the future.
 """
 
 from __future__ import annotations
@@ -23,12 +21,10 @@ from scale0.monitoring.protocol.messages import Report, Result
 from scale0.monitoring.protocol.results import AGENT_REPORT, ReportedResult, read_result, write_result
 
 MAX_AGE_SECONDS: Final = 30 * 86_400.0
-"""No agent keeps a result for longer: a time before that is a wrong clock's, and then it counts as of now."""
+"""No agent keeps a result for longer: an older time comes from a wrong clock, and the current time is used."""
 
 
 class Reports:
-    """Takes what agents found."""
-
     __slots__ = ("_counts", "_described", "_schedules", "_state")
 
     def __init__(self, state: HelenState, schedules: Schedules) -> None:
@@ -36,12 +32,12 @@ class Reports:
         self._schedules = schedules
         self._counts = state.counts
         self._described: dict[AgentConnection, tuple[ReportedResult, float] | None] = {}
-        """Who spoke of itself in this turn; and what it said last, if that was more than once."""
+        """Agents that described themselves in this turn, with the last description if there was more than one."""
         for name in ("reports", "reports_repeated", "results", "results_late"):
             self._counts[name] = 0
 
     def report(self, connection: AgentConnection, message: Report, now: Now, effects: Effects) -> None:
-        """A report of an agent that was taken in and speaks version 2."""
+        """A report of an accepted version 2 agent."""
         state, agent, name = self._state, connection.agent, message.name
         if agent is None:
             return
@@ -49,9 +45,10 @@ class Reports:
             state.refuse(connection, reason, now, effects)
             return
         if not is_check_name(name):
-            state.refuse(connection, "a check's name is too long or cannot be printed", now, effects)
+            state.refuse(connection, "a check name must be printable, without spaces and not too long", now, effects)
             return
-        # Should anything below fail by our own mistake, this report is not offered again and again: it counts as seen.
+        # If anything below fails because of a bug, the report counts as seen: otherwise the agent would send it for
+        # ever.
         state.acks[connection] = None
         reported = read_result(message.body)
         ref = ""
@@ -64,7 +61,8 @@ class Reports:
         at = happened_at(reported, now)
         if name == AGENT_REPORT:
             if connection in self._described:
-                # Other labels are other checks, and to choose these takes time: once now, and once at the end.
+                # New labels select new checks, which takes time: do it for the first description and for the last of a
+                # turn.
                 self._described[connection] = (reported, at)
             else:
                 self._described[connection] = None
@@ -76,7 +74,7 @@ class Reports:
     def _describe(
         self, agent: Agent, connection: AgentConnection, reported: ReportedResult, at: float, now: Now, effects: Effects
     ) -> None:
-        """An agent says what it is labelled and which checks it can run."""
+        """An agent reports its labels and the checks that it can run."""
         if reported.labels is None:
             return
         checks = agent.checks
@@ -87,7 +85,7 @@ class Reports:
             self._schedules.push(connection, now, effects)
 
     def answer(self, connection: AgentConnection, message: Result, now: Now, effects: Effects) -> None:
-        """The result of a check that Helen asked for."""
+        """The result of a check that Helen requested."""
         state, agent = self._state, connection.agent
         if agent is None:
             return
@@ -108,7 +106,7 @@ class Reports:
         pending.requester.promise(write_result(finding), effects)
 
     def settle_descriptions(self, now: Now, effects: Effects) -> None:
-        """The turn ends: what agents said of themselves last counts."""
+        """Apply the last description of each agent in this turn."""
         if self._described:
             described, self._described = self._described, {}
             for connection, last in described.items():
@@ -116,7 +114,7 @@ class Reports:
                     self._describe(connection.agent, connection, *last, now, effects)
 
     def settle(self, effects: Effects) -> None:
-        """The turn ends: acknowledge what it stored, once for each connection."""
+        """Acknowledge the reports of this turn, once for each connection."""
         acks = self._state.acks
         if acks:
             for connection in acks:
@@ -125,7 +123,7 @@ class Reports:
 
 
 def happened_at(reported: ReportedResult, now: Now) -> float:
-    """When a reported check ended, by our wall clock, as well as it can be known."""
+    """When a reported check ended, wall time here, as accurately as possible."""
     wall = now.wall
     if reported.age is not None:
         at = wall - reported.age
@@ -133,6 +131,6 @@ def happened_at(reported: ReportedResult, now: Now) -> float:
         finding = reported.finding
         if reported.sent is None or finding.started is None or finding.seconds is None:
             return wall
-        # Both by the agent's clock: only their difference is believed.
+        # Both are by the agent's clock: only their difference is used.
         at = wall - (reported.sent - finding.started - finding.seconds)
     return at if wall - MAX_AGE_SECONDS <= at <= wall else wall

@@ -1,7 +1,6 @@
-"""What the parts of one Helen share: who she is, her agents, her connections, her timers and her counts.
+"""The state that the parts of Helen's machine share: settings, agents, connections, timers and counters.
 
-Lives here: the record, and the ways in which a connection ends. Never here: the parts' own decisions. Invariant: a
-connection ends in one place, so that its agent, its timer, its questions and its acknowledgement end with it.
+A connection ends in one place, `drop`: its agent, its timer, its pending checks and its acknowledgement end with it.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from scale0.monitoring.helen.core.evaluation import Evaluation
 
 AGENT: Final = "agent"
-"""The role of an agent in the events of clients."""
+"""The role of an agent in client events."""
 MAX_REFUSED_EVENTS: Final = 20
-"""`agent.refused` in one second; what is more is only counted: a stranger must not fill the journal."""
+"""`agent.refused` events per second; more are only counted: an unknown client must not fill the journal."""
 
 LEFT: Final = "left"
 LOST: Final = "lost"
@@ -38,22 +37,20 @@ REPLACED: Final = "replaced"
 
 
 class HelenSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What her own file decides."""
+    """Settings from Helen's configuration file."""
 
     identity: str
     advertise: str = ""
-    """`host:port` at which agents reach her; blank: no other Helen sends any here."""
+    """The `host:port` at which agents reach her; empty: other Helens redirect no agents to her."""
     max_agents: int = 20_000
     heartbeat_seconds: int = 30
     min_equus_version: str = ""
-    """Blank: every version will do."""
+    """Empty: each version is accepted."""
     token: str = ""
-    """Whoever has it may have agents forgotten: it lies in her folder. Blank: nobody may."""
+    """The token for helen.forget, from her data directory. Empty: the service is off."""
 
 
 class HelenState:
-    """One Helen's shared state."""
-
     __slots__ = (
         *(
             "_refused_in",
@@ -79,42 +76,41 @@ class HelenState:
         self.requests.on_given_up = self._given_up
         self.connections: dict[bytes, AgentConnection] = {}
         self.connections_by_name: dict[str, int] = {}
-        """How many connections each certificate's name has, in whatever stage."""
+        """The number of connections of each certificate name, in any stage."""
         self.awaiting_hello: set[AgentConnection] = set()
-        """Connections that have not said hello."""
         self.anonymous: set[AgentConnection] = set()
         """Connections without a certificate."""
         self.acks: dict[AgentConnection, None] = {}
-        """Who reported in this turn."""
+        """Connections with reports in this turn."""
         self.timers: TimerWheel[Alarm] = TimerWheel()
         self.on_timer: Callable[[AgentConnection, Now, Effects], None] = lambda *_: None
-        """Looks at a connection when its timer rings."""
+        """Called when the timer of a connection fires."""
         self.counts: dict[str, int] = {}
         self._refused_in = 0
         self._refused_now = 0
 
     def count(self, name: str, number: int = 1) -> None:
-        """Something happened that is not worth an event of its own."""
+        """Increase a counter."""
         self.counts[name] = self.counts.get(name, 0) + number
 
     def enter(self, connection: AgentConnection) -> int:
-        """A connection is there; how many there are of its name. `drop` takes it out again."""
+        """Add a connection; returns how many its name has."""
         self.connections[connection.routing_id] = connection
         self.connections_by_name[connection.name] = count = self.connections_by_name.get(connection.name, 0) + 1
         return count
 
     def arm(self, connection: AgentConnection, when: float) -> None:
-        """Look at a connection at that time, and at no other."""
+        """Set the timer of a connection."""
         self.timers.remove((self.on_timer, connection), connection.bucket)
         connection.bucket = self.timers.add((self.on_timer, connection), when)
 
     def disarm(self, connection: AgentConnection) -> None:
-        """Never look at it: only its socket says when it is gone."""
+        """A connection without a timer ends only with its socket."""
         self.timers.remove((self.on_timer, connection), connection.bucket)
         connection.bucket = 0
 
     def refuse(self, connection: AgentConnection, reason: str, now: Now, effects: Effects, how: str = LOST) -> None:
-        """They are wrong: `error`, and the connection ends."""
+        """Send `error` and close a connection because of the agent's mistake."""
         if connection.stage is ENDED:
             return
         self.count("connections_refused")
@@ -123,7 +119,7 @@ class HelenState:
         self.drop(connection, how, now, effects)
 
     def drop(self, connection: AgentConnection, how: str, now: Now, effects: Effects, closed: bool = False) -> None:
-        """A connection ends. `closed`: the door has said so itself."""
+        """End a connection. `closed`: its socket is closed already."""
         if connection.stage is ENDED:
             return
         agent, connection.agent = connection.agent, None
@@ -167,7 +163,7 @@ class HelenState:
             self.count("refusals_not_recorded")
 
     def _given_up(self, pending: Any, now: Now, effects: Effects) -> None:
-        """Nobody waits for this result any more; an agent that answers nothing at all is let go."""
+        """A check timed out; disconnect an agent that answers no check at all."""
         self.count("checks_given_up")
         connection = pending.connection
         if (

@@ -17,14 +17,14 @@ from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.helen.core.monitored_agent import Covered, MonitoredAgent
 
 ON_TIME_SECONDS: Final = 5.0
-"""A downtime that is noticed this soon after its start or end began or ended when it was planned to."""
+"""A change that is noticed this soon is recorded with its planned time."""
 
 Find = Callable[[str, str], CheckState | None]
 """The state of a check of an agent, if it is known here."""
 
 
 def dependencies_down(agent: str, definition: CompiledCheck, find: Find) -> list[str]:
-    """The dependencies that are down; a check that names itself does not excuse itself."""
+    """The dependencies that are down; a check never depends on itself."""
     out: list[str] = []
     for text, where, check in definition.depends_on:
         if (where or agent) == agent and check == definition.name:
@@ -44,7 +44,7 @@ def causes(
     find: Find,
     wall: float,
 ) -> tuple[str, ...]:
-    """Everything that suppresses a notice of this check now, each in two words; nothing: it may be sent."""
+    """Everything that suppresses a notification of this check now; empty: it may be sent."""
     name = definition.name
     out = [f"depends_on {text}" for text in dependencies_down(agent, definition, find)]
     downtimes, silences = rules.active_at(wall)
@@ -75,7 +75,7 @@ def covered(
 
 
 def update_downtimes(rules: CheckRules, monitored: MonitoredAgent, now: Now, effects: Effects) -> bool:
-    """Record what began and what ended; True: the agent's own row is another."""
+    """Record the downtimes that began or ended; True: the agent's own row changed."""
     changed = False
     wanted = covered(rules, monitored.agent, monitored.labels, monitored.selected, now.wall)
     for one in [one for one in monitored.downtimes if one not in wanted]:
@@ -103,7 +103,6 @@ def _start_downtime(
 
 
 def end_downtime(monitored: MonitoredAgent, one: Covered, now: Now, effects: Effects) -> None:
-    """It is over."""
     ends = monitored.downtimes.pop(one)
     on_time = 0.0 <= now.wall - ends <= ON_TIME_SECONDS
     effects.record(DowntimeEnded(one[0], monitored.agent, one[1], ends, ends if on_time else None))

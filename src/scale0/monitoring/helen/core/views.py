@@ -1,7 +1,7 @@
-"""Views of checks and incidents: pages of plain values for whoever asks Helen.
+"""Pages of checks and incidents for clients.
 
-Lives here: what a query may hold, and the pages. Never here: changing anything. Invariant: a page is bounded in what it
-holds and in what it looks at; `next` goes on from there, and is None at the end.
+A page is limited in its size and in the entries that it examines. `next` is where the next page begins, and None at the
+end.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 1_000
 """Items of one page."""
 MAX_PAGE_CHARS: Final = 1_000_000
-"""Of one page: a character has up to six bytes as JSON, and a message that is too long cuts Helen off the network."""
+"""The length of one page: a character takes up to six bytes as JSON, and a message that is too long would cost Helen
+her connection to the network."""
 ITEM_CHARS: Final = 800
-"""Of an item beside its message and what suppresses it."""
+"""The length of an item without its message and its suppressions."""
 MAX_EXAMINED: Final = 20_000
-"""Checks that one page looks at, whether they fit the query or not: others wait for the turn."""
+"""Checks that are examined for one page."""
 
 MAX_READS: Final = 20
-"""Pages of the store that one page of incidents looks at."""
+"""Reads of the store for one page of incidents."""
 STALE_SECONDS: Final = 60.0
-"""By how much a result may be late, after its interval and its timeout, before it is called stale."""
+"""A result is stale if it is later than its interval and timeout by more than this."""
 MAX_DIGITS: Final = 20
-"""Of microseconds since 1970 in an incident's id."""
+"""Digits of the microseconds in an incident's id."""
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT)]
 QueryText = Annotated[str, msgspec.Meta(max_length=400)]
 SuppressedBy = Callable[[MonitoredAgent, CompiledCheck, CheckState], tuple[str, ...]]
 Page = dict[str, Any]
 OnPage = Callable[[Page | Refusal, Now | None, Effects], None]
-"""Gets a page that took its time, or why there is none."""
+"""Gets the page, or why there is none."""
 T = TypeVar("T")
 
 
 class ChecksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which checks: `agent` and `check` are globs; `state` may also be `problem`, any state but ok."""
+    """`agent` and `check` are globs; `state` may also be `problem`: any state but ok."""
 
     agent: QueryText = ""
     check: QueryText = ""
@@ -60,10 +61,10 @@ class ChecksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IncidentsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which incidents, newest first."""
+    """Incidents, newest first."""
 
     open: bool = False
-    """Only those that are not over."""
+    """Open incidents only."""
     agent: QueryText = ""
     check: QueryText = ""
     limit: Limit = DEFAULT_LIMIT
@@ -88,7 +89,7 @@ def checks(
     known: Incidents,
     wall: float,
 ) -> Page:
-    """A page of checks, by agent and check, as it is at that wall time."""
+    """A page of checks, by agent and check, at that wall time."""
     wanted = _read(query, ChecksQuery)
     agent_fits, check_fits = _fits(wanted.agent), _fits(wanted.check)
     after_agent, _, after_check = wanted.after.partition("/")
@@ -153,12 +154,12 @@ def _check(
 
 
 def incidents(query: Mapping[str, Any], known: Incidents) -> Page:
-    """A page of the incidents at hand, newest first."""
+    """A page of the incidents in memory, newest first."""
     return _Search(_read(query, IncidentsQuery), known).page_in_memory()
 
 
 def find_incidents(query: Mapping[str, Any], known: Incidents, on_page: OnPage, effects: Effects) -> None:
-    """A page of all incidents, newest first: open ones are all at hand, of the others the store knows more."""
+    """A page of all incidents, newest first: open ones are all in memory, closed ones are read from the store."""
     search = _Search(_read(query, IncidentsQuery), known)
     if search.wanted.open:
         on_page(search.page_in_memory(), None, effects)
@@ -168,7 +169,7 @@ def find_incidents(query: Mapping[str, Any], known: Incidents, on_page: OnPage, 
 
 
 class _Search:
-    """One page of incidents on its way."""
+    """A search for one page of incidents."""
 
     __slots__ = ("_after", "_agent_fits", "_check_fits", "_items", "_known", "_reads", "_rows", "on_page", "wanted")
 
@@ -183,12 +184,10 @@ class _Search:
         self._rows = MAX_LIMIT if wanted.agent or wanted.check else wanted.limit + 1
 
     def page_in_memory(self) -> Page:
-        """Of what is in memory."""
         self._add_matching(self._known.newest_first(self.wanted.open))
         return self._page(None)
 
     def read_next(self, effects: Effects) -> None:
-        """Read what comes next."""
         before_us, before_id = (None, "") if self._after is None else self._after
         effects.ask(StoreQuery(ReadIncidents(False, before_us, before_id, self._rows), self._on_rows, aside=True))
 
@@ -199,7 +198,7 @@ class _Search:
         self._reads += 1
         floor = (rows[-1].opened_us, rows[-1].id) if len(rows) == self._rows else None
         found = {row.id: read_row(row) for row in rows}
-        # What is at hand is newer than its row: that may still be on its way.
+        # An incident in memory is newer than its row, which may not be written yet.
         for incident in self._known.newest_first(False):
             if (self._after is None or incident.sort_key < self._after) and (
                 floor is None or incident.sort_key >= floor
@@ -224,7 +223,7 @@ class _Search:
                     return
 
     def _page(self, examined: str | None) -> Page:
-        """What was found; `looked_at`: the last of those that did not fit, if there may be more."""
+        """The page; `examined` is the id of the last examined incident if there may be more."""
         items: list[dict[str, Any]] = []
         chars = 0
         for incident in self._items[: self.wanted.limit]:
@@ -237,8 +236,8 @@ class _Search:
 
 
 def _after(id_: str) -> tuple[int, str]:
-    """The place of an incident in the order of all, which its id tells."""
+    """The sort key in an incident's id."""
     opened = id_.rpartition("@")[2]
     if not (opened.isascii() and opened.isdigit() and len(opened) < MAX_DIGITS):
-        raise Refusal(codes.MALFORMED, "after is the id of an incident")
+        raise Refusal(codes.MALFORMED, "`after` must be the id of an incident")
     return int(opened), id_

@@ -156,6 +156,6 @@ def outcome_of(future: TaskFuture) -> str | Refusal:
     future = future.original or future
     if future.status == futures.REFUSED or future.status == futures.UNKNOWN:
         error = future.fault
-        reason = "the queue did not take it" if error is None else f"{error.code} {error.message}"
+        reason = "the queue did not accept it" if error is None else f"{error.code} {error.message}"
         return Refusal(codes.NOT_SERVING, reason)
     return future.id
