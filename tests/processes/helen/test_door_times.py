@@ -144,7 +144,7 @@ def test_all_that_waits_is_bounded_for_all_together(bench: Bench, monkeypatch: p
     for routing_id in (one, two, three):
         assert bench.door.send(routing_id, [b"a"]) == "sent"
     bench.fill(one)
-    monkeypatch.setattr(rules, "MAX_ALL_WAITING_BYTES", bench.door._unsent_bytes + 100)
+    monkeypatch.setattr(rules, "MAX_TOTAL_UNSENT_BYTES", bench.door._unsent_bytes + 100)
     assert any(bench.door.send(two, [b"x" * 100_000]) == "gone" for _ in range(1_000))
     assert bench.door.send(three, [b"b"]) == "sent"
 

@@ -176,12 +176,12 @@ def test_helen_serves_agents_without_a_broker_and_comes_back_to_it(tmp_path: Pat
     ):
         assert client.call("helen.h1.status")["agents"] == 0
         broker.kill9()
-        until(lambda: "the network is away" in helen.said())
+        until(lambda: "the connection to the network was lost" in helen.said())
         with helen.accepted("steady") as agent:
             agent.schedule()
             report(agent, 1, "ok", "load")
             broker.restart()
-            until(lambda: helen.said().count("up on the network") == 2)
+            until(lambda: helen.said().count("connected to the network") == 2)
             assert client.call("helen.h1.status")["agents"] == 1
 
 

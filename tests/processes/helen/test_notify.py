@@ -134,7 +134,7 @@ def test_command_that_helen_does_not_know_is_not_run() -> None:
 
 
 def test_command_that_fails_says_why() -> None:
-    with pytest.raises(NotificationFailed, match="ended with 3: no bell") as told:
+    with pytest.raises(NotificationFailed, match="exited with status 3: no bell") as told:
         tell(COMMAND, **page(sys.executable, "-c", "import sys; sys.stderr.write('no bell' * 9_999); sys.exit(3)"))
     assert len(str(told.value)) < 1_000
     with pytest.raises(NotificationFailed, match="No such file"):
@@ -205,7 +205,7 @@ def test_mail_is_a_letter_that_says_what_is_wrong() -> None:
 
 def test_mail_needs_a_server_that_speaks() -> None:
     handler = Reaction(name="mail", type="email", to=("one@example.org",), timeout=0.5)
-    with pytest.raises(NotificationFailed, match="names no smtp server"):
+    with pytest.raises(NotificationFailed, match="names no SMTP server"):
         tell(handler)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         smtp = MailServer(host="127.0.0.1", port=silent.getsockname()[1], tls="off")
@@ -220,7 +220,7 @@ def test_subject_is_one_line_whatever_an_agent_said() -> None:
     said = {**NOTICE, "message": "a\r\nBcc: everybody@example.org\x00" + "x" * 999}
     assert subject_of(said).startswith("CRITICAL web-1/disk a  Bcc: everybody@example.org x")
     assert len(subject_of(said)) <= 200
-    assert subject_of({"kind": "summary", "handler": "mail", "dropped": 7}) == "7 more notices for mail"
+    assert subject_of({"kind": "summary", "handler": "mail", "dropped": 7}) == "7 more notifications for mail"
 
 
 @pytest.mark.parametrize("params", [b"", b"[]", b"{}", b"[" * 100_000, b'{"handler": 1, "notice": {}}', b"\xff"])

@@ -161,12 +161,12 @@ def test_sighup_reads_the_certificate_anew(broker: BrokerProcess, tmp_path: Path
         for name in ("helen.pem", "helen-key.pem"):
             shutil.copy(other / name, helen.folder / name)
         helen.process.send_signal(signal.SIGHUP)
-        until(lambda: "read anew" in helen.said())
+        until(lambda: "certificate was reloaded" in helen.said())
         with pytest.raises(ssl.SSLCertVerificationError):
             helen.connect()
         (helen.folder / "helen.pem").write_text("nonsense")
         helen.process.send_signal(signal.SIGHUP)
-        until(lambda: "the old certificate stays" in helen.said())
+        until(lambda: "the previous one stays" in helen.said())
         with pytest.raises(ssl.SSLCertVerificationError):
             helen.connect()
 
@@ -193,7 +193,7 @@ def test_sigterm_ends_her_in_order_and_a_restart_remembers(broker: BrokerProcess
 
 def test_helen_that_lost_her_identity_ends_and_says_so(broker: BrokerProcess, tmp_path: Path) -> None:
     with helen_process(tmp_path / "one", broker, "twin") as first:
-        until(lambda: "up on the network" in first.said())
+        until(lambda: "connected to the network" in first.said())
         with helen_process(tmp_path / "two", broker, "twin"):
             assert first.process.wait(PATIENCE_SECONDS) == 1
             assert "409" in first.said()

@@ -183,7 +183,9 @@ class Node:
         self.lines: dict[bytes, SimAgent] = {}
         self.askers: dict[bytes, Callable[[Any], None]] = {}
         self.numbers = 0
-        self.pending: list[tuple[list[Any], dict[Any, Any], list[StoreQuery]]] = []
+        self.pending: list[
+            tuple[list[Any], dict[Any, Any], list[Callable[[Now, Effects], None]], list[StoreQuery]]
+        ] = []
         self.wake_at: float | None = None
 
     def start(self) -> None:
@@ -237,9 +239,9 @@ class Node:
         row = self.journal.append(effects.events, now)
         questions = [ask for ask in effects.asks if isinstance(ask, StoreQuery)]
         writes = [*effects.writes, *([] if row is None else [row])]
-        if writes or effects.promises or questions:
+        if writes or effects.promises or effects.deferred or questions:
             boot = self.boot
-            self.pending.append((writes, effects.promises, questions))
+            self.pending.append((writes, effects.promises, effects.deferred, questions))
             self.world.after(self.commit_seconds, lambda: self._commit(boot))
         self._deliver(effects.sends)
         for ask in effects.asks:
@@ -268,13 +270,15 @@ class Node:
     def _commit(self, boot: int) -> None:
         if boot != self.boot or not self.up or not self.pending:
             return
-        writes, promises, questions = self.pending.pop(0)
+        writes, promises, deferred, questions = self.pending.pop(0)
         self.store.commit(writes)
         for row in writes:
             if isinstance(row, JournalRow):
                 self.journal_events += read(row.body)
                 self.seq = self.journal_events[-1]["seq"] + 1
         self._deliver(promises)
+        for then in deferred:
+            self.do(then)
         for question in questions:
             rows = self.store.read(question.ask)
             self.do(partial(self.helen.answer, question, rows))

@@ -125,7 +125,7 @@ class HelenWorld:
         """What a turn writes and promises waits for `commit`; without it, a crash would lose it."""
         self.stored: list[Any] = []
         """Events that are on disk."""
-        self._held: list[tuple[list[Any], list[Any], dict[Any, list[Any]]]] = []
+        self._held: list[tuple[list[Any], list[Any], dict[Any, list[Any]], list[Callable[[Now, Effects], None]]]] = []
         self._bytes: dict[bytes, bytes] = {}
         self._frames: dict[bytes, list[list[bytes]]] = {}
         self._parsers: dict[bytes, Parser] = {}
@@ -230,7 +230,12 @@ class HelenWorld:
         self.helen.settle(self.now, effects)
         self.events += effects.events
         row = self._journal.append(effects.events, self.now)
-        turn = ([*effects.writes, *([] if row is None else [row])], list(effects.events), effects.promises)
+        turn = (
+            [*effects.writes, *([] if row is None else [row])],
+            list(effects.events),
+            effects.promises,
+            effects.deferred,
+        )
         self._held.append(turn)
         self.writes += effects.writes
         self.asks += effects.asks
@@ -243,10 +248,12 @@ class HelenWorld:
     def commit(self) -> None:
         """All that was held is on disk now."""
         held, self._held = self._held, []
-        for writes, events, promises in held:
+        for writes, events, promises, deferred in held:
             self._store.commit(writes)
             self.stored += events
             self._deliver(promises)
+            for then in deferred:
+                self.do(then)
 
     def _deliver(self, boxes: dict[Any, list[Any]]) -> None:
         for peer, messages in boxes.items():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scale0.config import CheckDefinition, Downtime, Flapping, Reaction, Silence
-from scale0.kernel.effects import Effects, StoreQuery
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core.monitored_agent import CONFIG_ROW
 from scale0.monitoring.helen.core.notifications import (
     GIVE_UP_SECONDS,
@@ -79,7 +79,8 @@ def test_nothing_is_submitted_before_it_is_stored():
     effects = Effects()
     world.take(effects, "critical")
     world.watch.settle(effects)
-    assert [type(ask) for ask in effects.asks] == [StoreQuery]
+    assert effects.asks == []
+    assert len(effects.deferred) == 1
     assert any(isinstance(write, PutNotice) for write in effects.writes)
     world.finish(effects)
     assert world.told() == [("pager", "critical")]
@@ -233,7 +234,7 @@ def test_a_crash_between_the_task_and_its_recheck_loses_neither():
     world.watch.settle(effects)
     world.store.commit(effects.writes)
     later = Effects()
-    effects.asks[0].then((), world.now, later)
+    effects.deferred[0](world.now, later)
     (submit,) = later.asks
     world.tasks.append(submit)
     last = Effects()
@@ -301,9 +302,9 @@ def test_the_outbox_is_bounded_and_so_is_what_it_asks_at_once():
     outbox.put(notice(0), world.now, effects)
     assert outbox.dropped == 5
     outbox.settle(effects)
-    (question,) = effects.asks
+    (submit,) = effects.deferred
     later = Effects()
-    question.then((), world.now, later)
+    submit(world.now, later)
     assert len(later.asks) == MAX_SUBMITS
     done: list[Any] = list(later.asks)
     out = Effects()

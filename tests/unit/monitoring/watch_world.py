@@ -95,9 +95,11 @@ class World:
             self.events += read(row.body)
         self.store.commit([*effects.writes, *([] if row is None else [row])])
         later = Effects()
+        for then in effects.deferred:
+            then(self.now, later)
         for ask in effects.asks:
             self._answer(ask, later)
-        if effects.asks:
+        if effects.deferred or effects.asks:
             self.finish(later)
 
     def _answer(self, ask: Any, effects: Effects) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, StoreQuery
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity
 from scale0.monitoring.helen.core.agent_bundles import (
@@ -35,7 +36,6 @@ from scale0.monitoring.helen.core.pending_requests import ForwardRequest, Reques
 from scale0.monitoring.helen.core.replicas import Replicas
 from scale0.monitoring.helen.core.state import LEFT, HelenState
 from scale0.monitoring.protocol.messages import VERSION_1, Error
-from scale0.storage.check_rows import ReadAgents
 
 MIGRATION_SECONDS: Final = 2.0
 """How long an agent waits for the answers of other Helens."""
@@ -181,8 +181,8 @@ class Migration:
             # The agent did not stay, and no Helen handed it over: a bundle that was exported from here stays exported.
             self._admit(joining, now, effects)
         elif self._bundles.import_all(joining.agent.identity, joining.received, now, effects):
-            # The read comes after this turn's writes: reports may only be accepted once the bundles are stored.
-            effects.ask(StoreQuery(ReadAgents("", 1), lambda _rows, later, out: self._admit(joining, later, out)))
+            # The agent may report only once the bundles are stored.
+            effects.after_commit(partial(self._admit, joining))
         else:
             self._admit(joining, now, effects)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,11 +18,11 @@ import msgspec
 from scale0.config.monitoring import Reaction
 from scale0.history.events.checks import NoticeDropped, NoticeSent
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, StoreQuery
+from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.protocol.results import OK
-from scale0.storage.check_rows import DropNotice, NoticeRow, PutNotice, ReadNotices
+from scale0.storage.check_rows import DropNotice, NoticeRow, PutNotice
 
 NOTIFY_METHOD: Final = "helen.notify"
 """The task that delivers webhooks, commands and e-mails."""
@@ -259,8 +260,7 @@ class Outbox:
             self._changed = {}
         if self._fresh:
             names, self._fresh = self._fresh, []
-            # The read comes after this turn's writes: the queue may get a notification only once it is stored.
-            effects.ask(StoreQuery(ReadNotices("", 1), lambda _rows, now, later: self._submit(names, now, later)))
+            effects.after_commit(partial(self._submit, names))
 
     def _submit(self, names: Iterable[str], now: Now, effects: Effects) -> None:
         for name in names:

@@ -135,7 +135,7 @@ class NetworkClient:
                 resolve(event.tag.future, outcome_of(event.tag.futures[0]))
             case SessionEnded():
                 log.error(
-                    "the network takes no more requests of ours: %s %s",
+                    "the network refuses further requests of this Helen: %s %s",
                     event.code,
                     event.message,
                     extra=about(client=self.identity),
