@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import scale0
+import simulator
 from simulator.main import main
 from simulator.promises import PROMISES
 from tests.simulator.patches import OutOfDate, Planted, apply, one_seed, read_patch
@@ -19,6 +20,7 @@ from tests.simulator.patches import OutOfDate, Planted, apply, one_seed, read_pa
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 PACKAGE = Path(scale0.__file__).parent
+SIMULATOR = Path(simulator.__file__).parent
 PATCHES = [read_patch(path) for path in sorted((Path(__file__).parent / "planted").glob("*.patch"))]
 
 
@@ -31,14 +33,15 @@ def found(planted: Planted, said: str) -> bool:
 
 
 def plant(planted: Planted, folder: Path) -> None:
-    """The package with the bug in it, below `folder`: only rooms that it changes are copied, with their bytecode."""
-    rooms = {Path(hunk.file).parts[1] for hunk in planted.hunks}
-    (folder / PACKAGE.name).mkdir()
-    for entry in PACKAGE.iterdir():
-        if entry.name in rooms:  # but not what somebody is just writing
-            shutil.copytree(entry, folder / PACKAGE.name / entry.name, ignore=shutil.ignore_patterns("*.pyc.*"))
-        else:
-            (folder / PACKAGE.name / entry.name).symlink_to(entry)
+    """The packages with the bug in them, below `folder`: only what a hunk changes is copied, the rest is linked."""
+    for package in (PACKAGE, SIMULATOR):
+        changed = {Path(hunk.file).parts[1] for hunk in planted.hunks if hunk.file.startswith(f"{package.name}/")}
+        (folder / package.name).mkdir()
+        for entry in package.iterdir():
+            if entry.name in changed:  # but not bytecode that another process is just writing
+                shutil.copytree(entry, folder / package.name / entry.name, ignore=shutil.ignore_patterns("*.pyc.*"))
+            else:
+                (folder / package.name / entry.name).symlink_to(entry)
     apply(planted, folder)
 
 

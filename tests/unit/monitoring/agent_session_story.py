@@ -13,7 +13,7 @@ from scale0.monitoring.agent.core.effects import Address, AgentEffects, SessionA
 from scale0.monitoring.agent.core.session import ACCEPTED, DOWN, OPENING, AgentSession
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
-from scale0.monitoring.protocol.messages import Word
+from scale0.monitoring.protocol.messages import AgentMessage
 from scale0.monitoring.protocol.parser import ParseFault, Parser
 
 HERE: Final = ("helen.example", 4166)
@@ -88,7 +88,7 @@ class Story:
             self.opens_next()
         self.does("opened")
 
-    def says(self, *said: Word) -> list[Any]:
+    def says(self, *said: AgentMessage) -> list[Any]:
         """Helen says this, in one piece."""
         return self.does("received", b"".join(map(encode, said)))
 

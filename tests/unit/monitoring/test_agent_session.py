@@ -37,7 +37,7 @@ from scale0.monitoring.agent.core.session import (
 )
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
-from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_INT, Word
+from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_INT, AgentMessage
 from scale0.monitoring.protocol.results import read_result
 from tests.unit.monitoring.agent_session_story import HERE, THERE, WALL, Story, story
 
@@ -273,7 +273,7 @@ def test_a_schedule_is_handed_on():
 
 def test_what_comes_later_is_noted_and_ignored():
     agent = story()
-    later: list[Word] = [
+    later: list[AgentMessage] = [
         messages.File(1, "a", b""),
         messages.Upgrade(1, b"{}"),
         messages.Open(1, b"{}"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scale0.monitoring.agent.core.effects import Address, Delivered, HelenLost, RunCheck, SessionAccepted, Undelivered
 from scale0.monitoring.agent.core.session import ACCEPTED, DOWN, GREETED, MAX_BACKOFF_SECONDS, OPENING, REPORT_WINDOW
 from scale0.monitoring.protocol import messages
-from scale0.monitoring.protocol.messages import MAX_INT, Word
+from scale0.monitoring.protocol.messages import MAX_INT, AgentMessage
 from tests.fakes.examples import examples, seeds
 from tests.unit.monitoring.agent_session_story import HERE, THERE, Story
 
@@ -109,7 +109,7 @@ class Promises(Story):
         self.look(news)
         return news
 
-    def says(self, *said: Word) -> list[Any]:
+    def says(self, *said: AgentMessage) -> list[Any]:
         """Word by word, so that what was asked is known before it is answered."""
         for word in said:
             connected = self.session.state in (GREETED, ACCEPTED)

@@ -38,7 +38,7 @@ bodies = st.one_of(st.binary(max_size=200), st.sampled_from([b"", b"\n", b"\r\n"
 
 def written(form: CommandForm) -> st.SearchStrategy[Any]:
     parts = [ints if kind == INT else strings if kind == STRING else rests for kind in form.parameters]
-    return st.builds(form.word, *parts, *([] if form.max_blob_bytes == NO_BLOB else [bodies]))
+    return st.builds(form.message_class, *parts, *([] if form.max_blob_bytes == NO_BLOB else [bodies]))
 
 
 said_by_agents = st.one_of([written(form) for form in (*FORMS_TO_HELEN, *FORMS_OF_BOTH)])
@@ -61,7 +61,7 @@ def test_what_is_written_is_read_as_the_same_words_in_every_cut(conversation, cu
     for begin, end in zip([0, *places], [*places, len(data)], strict=True):
         heard += parser.feed(data[begin:end])
     assert heard == said
-    assert parser.held_bytes == 0
+    assert parser.buffered_bytes == 0
 
 
 # Promise: AGENT-1

@@ -425,7 +425,7 @@ def test_a_helen_who_stops_sends_her_agents_to_those_who_have_room():
     world.helen.stop(world.now, effects)
     world.end(effects)
     heard = [world.hear(line) for line in lines]
-    assert sorted(str(words[0].place) for words in heard if words) == ["h2:1", "h3:1", "h3:1", "h3:1"]
+    assert sorted(str(words[0].endpoint) for words in heard if words) == ["h2:1", "h3:1", "h3:1", "h3:1"]
     assert world.hear(old) == []
     assert {*lines, old} <= world.closed
 

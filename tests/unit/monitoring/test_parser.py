@@ -13,7 +13,7 @@ from scale0.monitoring.protocol.parser import (
     FORMS_TO_AGENT,
     FORMS_TO_HELEN,
     NO_BLOB,
-    Heard,
+    ParsedItem,
     ParseFault,
     Parser,
 )
@@ -73,11 +73,11 @@ def faults(data: bytes, to_helen: bool = True) -> str:
     heard = parser.feed(data)
     assert [type(one) for one in heard] == [ParseFault]
     assert parser.ended
-    assert parser.held_bytes == 0
+    assert parser.buffered_bytes == 0
     return reason(heard[0])
 
 
-def reason(heard: Heard) -> str:
+def reason(heard: ParsedItem) -> str:
     assert isinstance(heard, ParseFault)
     assert heard.reason.isprintable()
     assert len(heard.reason) < 300
@@ -241,7 +241,7 @@ def test_after_a_fault_all_is_dropped():
     assert len(heard) == 2
     assert parser.feed(b"ping 3\n") == []
     assert parser.feed(b"x" * 100_000) == []
-    assert parser.held_bytes == 0
+    assert parser.buffered_bytes == 0
 
 
 def test_a_big_blob_in_single_bytes_costs_no_more_than_its_bytes():
@@ -249,9 +249,9 @@ def test_a_big_blob_in_single_bytes_costs_no_more_than_its_bytes():
     parser.feed(b"result 1 a 200000\n")
     for count in range(200_000):
         assert parser.feed(b"x") == []
-        assert parser.held_bytes == count + 1
+        assert parser.buffered_bytes == count + 1
     assert parser.feed(b"\n") == [messages.Result(1, "a", b"x" * 200_000)]
-    assert parser.held_bytes == 0
+    assert parser.buffered_bytes == 0
 
 
 def test_a_line_after_a_blob_is_read_as_soon_as_it_is_whole():
@@ -293,21 +293,21 @@ def test_whatever_the_bytes_and_their_cuts_the_words_are_the_same(data, cuts, to
     assert all(not isinstance(word, ParseFault) for word in at_once[:-1])
     assert whole.ended == (bool(at_once) and isinstance(at_once[-1], ParseFault))
     parser = Parser(to_helen)
-    in_parts: list[Heard] = []
+    in_parts: list[ParsedItem] = []
     for piece in in_pieces(data, cuts):
         in_parts += parser.feed(piece)
-        assert parser.held_bytes <= max(MAX_LINE_BYTES, *(form.max_blob_bytes for form in FORMS_TO_HELEN)) + 1
+        assert parser.buffered_bytes <= max(MAX_LINE_BYTES, *(form.max_blob_bytes for form in FORMS_TO_HELEN)) + 1
     assert in_parts == at_once
     if len(data) > 2_000:
         return
     byte_by_byte = Parser(to_helen)
-    one_by_one: list[Heard] = []
+    one_by_one: list[ParsedItem] = []
     for number in data:
         one_by_one += byte_by_byte.feed(bytes([number]))
         if byte_by_byte._form is None:
-            assert byte_by_byte.held_bytes <= MAX_LINE_BYTES + 1
+            assert byte_by_byte.buffered_bytes <= MAX_LINE_BYTES + 1
         else:
-            assert byte_by_byte.held_bytes <= byte_by_byte._blob_bytes + 1
+            assert byte_by_byte.buffered_bytes <= byte_by_byte._blob_bytes + 1
     assert one_by_one == at_once
 
 
@@ -320,7 +320,7 @@ def test_no_bytes_raise(pieces, to_helen):
     for word in heard:
         if isinstance(word, ParseFault):
             reason(word)
-    assert parser.held_bytes <= sum(map(len, pieces))
+    assert parser.buffered_bytes <= sum(map(len, pieces))
 
 
 def test_forms_that_share_a_command_are_not_heard_by_one_side():

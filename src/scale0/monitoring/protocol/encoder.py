@@ -10,22 +10,22 @@ from typing import Final
 
 import msgspec
 
-from scale0.monitoring.protocol.messages import MAX_INT, MAX_LINE_BYTES, Word
+from scale0.monitoring.protocol.messages import MAX_INT, MAX_LINE_BYTES, AgentMessage
 from scale0.monitoring.protocol.parser import FORMS, INT, NO_BLOB, STRING, CommandForm
 
 MAX_ERROR_CHARS: Final = 500
 """The length of a text from `in_one_line`: as UTF-8 it always fits into a line."""
 
-_FORM_OF: Final[dict[object, CommandForm]] = {form.word: form for form in FORMS}
+_FORM_OF: Final[dict[object, CommandForm]] = {form.message_class: form for form in FORMS}
 _fields_of: Final = msgspec.structs.astuple
 
 
-def encode(word: Word) -> bytes:
+def encode(message: AgentMessage) -> bytes:
     """The bytes of a message, including its blob. Raises ValueError if it cannot be encoded."""
-    form = _FORM_OF.get(type(word))
+    form = _FORM_OF.get(type(message))
     if form is None:
-        raise ValueError(f"{type(word).__name__} is never sent")
-    fields = _fields_of(word)
+        raise ValueError(f"{type(message).__name__} is never sent")
+    fields = _fields_of(message)
     line = form.command
     for kind, value in zip(form.parameters, fields, strict=False):
         line += b" " + (_number(value) if kind is INT else _text(value, spaces=kind is not STRING))

@@ -65,7 +65,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 class Redirect(msgspec.Struct, frozen=True, gc=False):
     """Helen → agent: connect to this `host:port`."""
 
-    place: str
+    endpoint: str
 
 
 class Ping(msgspec.Struct, frozen=True, gc=False):
@@ -194,4 +194,4 @@ ToAgent = (
 )
 """What Helen may send."""
 
-Word = ToHelen | ToAgent
+AgentMessage = ToHelen | ToAgent

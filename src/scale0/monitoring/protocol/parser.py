@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from scale0.monitoring.protocol import messages
-from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_DATA_BYTES, MAX_INT, MAX_LINE_BYTES, Word
+from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_DATA_BYTES, MAX_INT, MAX_LINE_BYTES, AgentMessage
 
 INT: Final = "int"
 STRING: Final = "string"
@@ -36,14 +36,14 @@ class ParseFault(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-Heard = Word | ParseFault
+ParsedItem = AgentMessage | ParseFault
 
 
 class CommandForm(msgspec.Struct, frozen=True):
     """The grammar of a command: its parameters in order, and the maximum length of its blob."""
 
     command: bytes
-    word: Callable[..., Word]
+    message_class: Callable[..., AgentMessage]
     parameters: tuple[str, ...] = ()
     max_blob_bytes: int = NO_BLOB
 
@@ -84,21 +84,21 @@ FORMS_OF_BOTH: Final = (
 FORMS: Final = (*FORMS_TO_HELEN, *FORMS_TO_AGENT, *FORMS_OF_BOTH)
 
 
-class _Wrong(Exception):
+class _InvalidInput(Exception):
     """The input is invalid. Internal: `feed` turns it into a ParseFault."""
 
 
 class Parser:
     """One direction of one connection."""
 
-    __slots__ = ("_at_helen", "_blob_bytes", "_fields", "_form", "_forms", "_held", "_wanted", "ended")
+    __slots__ = ("_blob_bytes", "_buffer", "_fields", "_form", "_forms", "_is_helen", "_min_bytes", "ended")
 
     def __init__(self, to_helen: bool) -> None:
-        self._at_helen = to_helen
-        self._forms = _HEARD_BY_HELEN if to_helen else _HEARD_BY_AGENT
-        self._held = bytearray()
+        self._is_helen = to_helen
+        self._forms = _FORMS_FOR_HELEN if to_helen else _FORMS_FOR_AGENT
+        self._buffer = bytearray()
         """The beginning of a line or of a blob."""
-        self._wanted = 0
+        self._min_bytes = 0
         """Bytes that must be buffered before parsing continues."""
         self._form: CommandForm | None = None
         """The command whose blob is expected; its parameters are in `_fields`."""
@@ -108,34 +108,34 @@ class Parser:
         """True after a fault: further input is dropped."""
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes of an incomplete line or blob."""
-        return len(self._held)
+        return len(self._buffer)
 
-    def feed(self, data: bytes) -> list[Heard]:
+    def feed(self, data: bytes) -> list[ParsedItem]:
         """All messages that these bytes complete, in order; a ParseFault is always the last."""
-        heard: list[Heard] = []
+        parsed: list[ParsedItem] = []
         if self.ended:
-            return heard
-        if self._held:
-            self._held += data
-            if len(self._held) < self._wanted:
-                return heard
-            data = bytes(self._held)
-            self._held = bytearray()
+            return parsed
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._min_bytes:
+                return parsed
+            data = bytes(self._buffer)
+            self._buffer = bytearray()
         try:
-            at = self._read(data, heard)
-        except _Wrong as wrong:
+            at = self._read(data, parsed)
+        except _InvalidInput as invalid:
             self.ended = True
             self._form = None
             self._fields = []
-            heard.append(ParseFault(str(wrong)))
-            return heard
+            parsed.append(ParseFault(str(invalid)))
+            return parsed
         if at < len(data):
-            self._held += data[at:] if at else data
-        return heard
+            self._buffer += data[at:] if at else data
+        return parsed
 
-    def _read(self, data: bytes, heard: list[Heard]) -> int:
+    def _read(self, data: bytes, parsed: list[ParsedItem]) -> int:
         """Parse as far as possible; returns where the unparsed bytes begin."""
         at = 0
         while True:
@@ -144,7 +144,7 @@ class Parser:
                 if end < 0:
                     return at
                 body = data[at : at + self._blob_bytes]
-                heard.append(self._form.word(*self._fields, body))
+                parsed.append(self._form.message_class(*self._fields, body))
                 self._form = None
                 at = end
             # One byte more than a line and its carriage return may have: if there is no newline up to here, the line is
@@ -152,60 +152,60 @@ class Parser:
             end = data.find(b"\n", at, at + MAX_LINE_BYTES + 2)
             if end < 0:
                 self._refuse_long_line(data, at)
-                self._wanted = 0
+                self._min_bytes = 0
                 return at
             stop = end - 1 if end > at and data[end - 1] == _RETURN else end
             if stop - at > MAX_LINE_BYTES:
-                raise _Wrong(f"a line is longer than {MAX_LINE_BYTES} bytes")
-            self._read_line(data[at:stop], heard)
+                raise _InvalidInput(f"a line is longer than {MAX_LINE_BYTES} bytes")
+            self._read_line(data[at:stop], parsed)
             at = end + 1
 
     def _refuse_long_line(self, data: bytes, at: int) -> None:
         """An incomplete line may be of full length and end with a carriage return."""
-        there = len(data) - at
-        if there > MAX_LINE_BYTES + 1 or (there == MAX_LINE_BYTES + 1 and data[-1] != _RETURN):
-            raise _Wrong(f"a line is longer than {MAX_LINE_BYTES} bytes")
+        available = len(data) - at
+        if available > MAX_LINE_BYTES + 1 or (available == MAX_LINE_BYTES + 1 and data[-1] != _RETURN):
+            raise _InvalidInput(f"a line is longer than {MAX_LINE_BYTES} bytes")
 
     def _blob_end(self, data: bytes, at: int) -> int:
         """The position after the blob and its end of line; -1: it is incomplete."""
         end = at + self._blob_bytes
-        there = len(data)
-        if there > end and data[end] == _NEWLINE:
+        available = len(data)
+        if available > end and data[end] == _NEWLINE:
             return end + 1
-        if there > end and data[end] != _RETURN:
-            raise _Wrong("a blob is not followed by its end of line")
-        if there > end + 1:
+        if available > end and data[end] != _RETURN:
+            raise _InvalidInput("a blob is not followed by its end of line")
+        if available > end + 1:
             if data[end + 1] != _NEWLINE:
-                raise _Wrong("a blob is not followed by its end of line")
+                raise _InvalidInput("a blob is not followed by its end of line")
             return end + 2
-        self._wanted = self._blob_bytes + 1
+        self._min_bytes = self._blob_bytes + 1
         return -1
 
-    def _read_line(self, line: bytes, heard: list[Heard]) -> None:
+    def _read_line(self, line: bytes, parsed: list[ParsedItem]) -> None:
         """Parse a line: a message, or the head of a message with a blob."""
         command, *parts = line.split(b" ")
         form = self._forms.get(command)
         if form is None:
-            if self._at_helen:
-                raise _Wrong(f"unknown command {_quoted(command)}")
-            heard.append(messages.UnknownMessage(_text(line)))
+            if self._is_helen:
+                raise _InvalidInput(f"unknown command {_quoted(command)}")
+            parsed.append(messages.UnknownMessage(_text(line)))
             return
         parameters = form.parameters
         if parameters == _ONLY_REST:
-            heard.append(form.word(_text(line[len(command) + 1 :])))
+            parsed.append(form.message_class(_text(line[len(command) + 1 :])))
             return
         has_blob = form.max_blob_bytes != NO_BLOB
         if len(parts) != len(parameters) + has_blob:
-            raise _Wrong(f"{command.decode()} has {len(parts)} parameters, not {len(parameters) + has_blob}")
+            raise _InvalidInput(f"{command.decode()} has {len(parts)} parameters, not {len(parameters) + has_blob}")
         fields = [
             _number(part) if kind is INT else _string(part) for kind, part in zip(parameters, parts, strict=False)
         ]
         if not has_blob:
-            heard.append(form.word(*fields))
+            parsed.append(form.message_class(*fields))
             return
         length = _number(parts[-1])
         if length > form.max_blob_bytes:
-            raise _Wrong(f"a blob of {length} bytes is longer than {form.max_blob_bytes}")
+            raise _InvalidInput(f"a blob of {length} bytes is longer than {form.max_blob_bytes}")
         self._form = form
         self._fields = fields
         self._blob_bytes = length
@@ -217,12 +217,12 @@ def _number(text: bytes) -> int:
         number = int(text)
         if number <= MAX_INT:
             return number
-    raise _Wrong(f"bad number {_quoted(text)}")
+    raise _InvalidInput(f"bad number {_quoted(text)}")
 
 
 def _string(text: bytes) -> str:
     if not text:
-        raise _Wrong("a parameter is empty")
+        raise _InvalidInput("a parameter is empty")
     return _text(text)
 
 
@@ -230,7 +230,7 @@ def _text(text: bytes) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError:
-        raise _Wrong(f"invalid UTF-8 in {_quoted(text)}") from None
+        raise _InvalidInput(f"invalid UTF-8 in {_quoted(text)}") from None
 
 
 def _quoted(text: bytes) -> str:
@@ -239,5 +239,5 @@ def _quoted(text: bytes) -> str:
     return repr(text[:MAX_QUOTED_BYTES])[1:] + more
 
 
-_HEARD_BY_HELEN: Final = {form.command: form for form in (*FORMS_TO_HELEN, *FORMS_OF_BOTH)}
-_HEARD_BY_AGENT: Final = {form.command: form for form in (*FORMS_TO_AGENT, *FORMS_OF_BOTH)}
+_FORMS_FOR_HELEN: Final = {form.command: form for form in (*FORMS_TO_HELEN, *FORMS_OF_BOTH)}
+_FORMS_FOR_AGENT: Final = {form.command: form for form in (*FORMS_TO_AGENT, *FORMS_OF_BOTH)}

@@ -30,8 +30,8 @@ from scale0.monitoring.agent.core.effects import (
 )
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
-from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_INT, MAX_LINE_BYTES, VERSION_2, Word
-from scale0.monitoring.protocol.parser import Heard, ParseFault, Parser
+from scale0.monitoring.protocol.messages import MAX_BLOB_BYTES, MAX_INT, MAX_LINE_BYTES, VERSION_2, AgentMessage
+from scale0.monitoring.protocol.parser import ParsedItem, ParseFault, Parser
 from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding, write_result
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class AgentSession:
         self._unacked_bytes += len(data)
         self._send_bytes(data, now, effects)
 
-    def _handle(self, message: Heard, now: Now, effects: AgentEffects) -> None:
+    def _handle(self, message: ParsedItem, now: Now, effects: AgentEffects) -> None:
         """Before `accepted` only the messages of version 1, and the two that may end a connection, are valid."""
         match message:
             case ParseFault(reason):
@@ -287,7 +287,7 @@ class AgentSession:
             self._pings = self._pings % MAX_INT + 1
             self._send(messages.Ping(self._pings), now, effects)
 
-    def _send(self, message: Word, now: Now, effects: AgentEffects) -> None:
+    def _send(self, message: AgentMessage, now: Now, effects: AgentEffects) -> None:
         self._send_bytes(encode(message), now, effects)
 
     def _send_bytes(self, data: bytes, now: Now, effects: AgentEffects) -> None:

@@ -75,19 +75,9 @@ class AgentConnection:
     """A connection; also the peer that the runner sends to."""
 
     __slots__ = (
-        *(
-            "_next_id",
-            "address",
-            "agent",
-            "pending",
-            "pending_bytes",
-            "bucket",
-            "suspected_at",
-            "given_up",
-            "last_seen",
-        ),
-        *("identity", "issued", "parser", "protocol", "reports", "routing_id", "schedule", "sequence", "serial"),
-        "stage",
+        *("_next_id", "address", "agent", "bucket", "given_up", "identity", "issued", "last_seen", "parser"),
+        *("pending", "pending_bytes", "protocol", "reports", "routing_id", "schedule", "sequence", "serial", "stage"),
+        "suspected_at",
     )
 
     door: Final = AGENTS

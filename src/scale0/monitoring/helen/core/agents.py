@@ -83,18 +83,8 @@ class Agent:
     """One identity. `connection` is None while the agent is away."""
 
     __slots__ = (
-        *(
-            "_takeovers",
-            "checks",
-            "doubled_at",
-            "elsewhere_until",
-            "identity",
-            "issued",
-            "labels",
-            "left",
-            "connection",
-        ),
-        *("merged", "protocol", "reloaded", "revoked", "serial", "since", "software", "described_at"),
+        *("_takeovers", "checks", "connection", "described_at", "doubled_at", "elsewhere_until", "identity"),
+        *("issued", "labels", "left", "merged", "protocol", "reloaded", "revoked", "serial", "since", "software"),
     )
 
     def __init__(self, identity: str) -> None:

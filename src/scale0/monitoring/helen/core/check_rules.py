@@ -95,8 +95,8 @@ class CompiledCheck:
     """A check definition, compiled."""
 
     __slots__ = (
-        *("alive", "depends_on", "flap_rule", "handlers", "interval", "thresholds", "max_attempts"),
-        *("name", "targets", "scheduled", "suppress_flapping", "timeout"),
+        *("alive", "depends_on", "flap_rule", "handlers", "interval", "max_attempts", "name", "scheduled"),
+        *("suppress_flapping", "targets", "thresholds", "timeout"),
     )
 
     def __init__(self, given: CheckDefinition) -> None:
@@ -172,8 +172,8 @@ class ActiveSuppressions(NamedTuple):
 
 class CheckRules:
     __slots__ = (
-        *("_active", "_schedules", "_selections", "_since", "_until", "alive", "definitions", "downtimes", "handlers"),
-        "silences",
+        *("_active", "_schedules", "_selections", "_since", "_until", "alive", "definitions", "downtimes"),
+        *("handlers", "silences"),
     )
 
     def __init__(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,7 @@ from scale0.monitoring.helen.core.agent_bundles import (
 )
 from scale0.monitoring.helen.core.check_rules import CheckRules, CompiledCheck
 from scale0.monitoring.helen.core.check_state import CheckState, to_row
-from scale0.monitoring.helen.core.incidents import REMOVED, UP, Incidents, Key
+from scale0.monitoring.helen.core.incidents import REMOVED, UP, Incident, Incidents, Key
 from scale0.monitoring.helen.core.monitored_agent import MonitoredAgent, StoredChecks, config_row, read_states
 from scale0.monitoring.helen.core.notifications import Outbox, notification_for, wants
 from scale0.monitoring.helen.core.suppression import causes, end_downtime, update_downtimes
@@ -42,9 +42,9 @@ MAX_RUN_SECONDS: Final = 1e9
 
 SLICE: Final = 500
 """Agents, and held notifications, that are re-evaluated in one turn."""
-LOOK_SECONDS: Final = 30.0
+CLOCK_CHECK_SECONDS: Final = 30.0
 """How often the wall clock is compared with planned times: it may be set."""
-STEP_SECONDS: Final = 1.0
+CLOCK_STEP_SECONDS: Final = 1.0
 """If the wall clock goes back by more, planned times are evaluated again."""
 
 
@@ -61,10 +61,9 @@ class IncomingResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reevaluation:
-    """What must be re-evaluated after planned times or the configuration changed: each agent once, agents before
-    notifications."""
+    """What must be re-evaluated after planned times or the configuration changed: agents, then held notifications."""
 
-    __slots__ = ("_agents", "_boundary", "_held", "_look_at", "_mono", "_wall")
+    __slots__ = ("_agents", "_boundary", "_check_clock_at", "_held", "_mono", "_wall")
 
     def __init__(self) -> None:
         self._agents: deque[MonitoredAgent] = deque()
@@ -76,7 +75,7 @@ class Reevaluation:
         self._mono = 0.0
         self._wall = 0.0
         """When planned times were last compared with the clock."""
-        self._look_at = 0.0
+        self._check_clock_at = 0.0
 
     def begin(self, agents: Iterable[MonitoredAgent], held: Iterable[Key], boundary: float | None, now: Now) -> None:
         """Re-evaluate everything."""
@@ -94,11 +93,11 @@ class Reevaluation:
 
     def is_due(self, now: Now) -> bool:
         """True if a planned time has come, or the wall clock was set back."""
-        return now.wall < self._wall - STEP_SECONDS or (self._boundary is not None and now.wall >= self._boundary)
+        return now.wall < self._wall - CLOCK_STEP_SECONDS or (self._boundary is not None and now.wall >= self._boundary)
 
-    def note(self, now: Now) -> None:
+    def note_clock(self, now: Now) -> None:
         self._mono, self._wall = now.mono, now.wall
-        self._look_at = now.mono + LOOK_SECONDS
+        self._check_clock_at = now.mono + CLOCK_CHECK_SECONDS
 
     def take_agents(self, most: int) -> Iterator[MonitoredAgent]:
         """Take some agents from the queue."""
@@ -117,26 +116,28 @@ class Reevaluation:
         """The monotonic time of the next work. `has_times`: there are planned times."""
         if self._agents or self._held:
             return 0.0
-        when = self._look_at if has_times else math.inf
+        when = self._check_clock_at if has_times else math.inf
         return when if self._boundary is None else min(when, self._mono + self._boundary - self._wall)
+
+
+class _AgentCheck(NamedTuple):
+    """A check of an agent."""
+
+    monitored: MonitoredAgent
+    definition: CompiledCheck
+    state: CheckState
+
+    @property
+    def key(self) -> Key:
+        return self.monitored.agent, self.definition.name
 
 
 class Evaluation:
     """The checks of all agents of one Helen."""
 
     __slots__ = (
-        *(
-            "_agents",
-            "_rules",
-            "_changed_states",
-            "_held",
-            "_incidents",
-            "_reevaluation",
-            "_outbox",
-            "_config",
-            "_config_changed",
-        ),
-        *("_started", "_sweep_at", "_changed_agents", "_wall"),
+        *("_agents", "_changed_agents", "_changed_states", "_config", "_config_changed", "_held", "_incidents"),
+        *("_outbox", "_reevaluation", "_rules", "_started", "_sweep_at", "_wall"),
     )
 
     def __init__(self, rows: StoredChecks) -> None:
@@ -167,18 +168,12 @@ class Evaluation:
         """False until the first configuration: until then agents keep the schedules that they have."""
         return self._config is not None
 
-    def configure(self, part: ClientConfig, now: Now, effects: Effects) -> None:
+    def configure(self, config: ClientConfig, now: Now, effects: Effects) -> None:
         """Use a new configuration; an equal one changes nothing."""
-        known = self._config
-        if known is not None and (known.checks, known.handlers, known.downtimes, known.silences) == (
-            part.checks,
-            part.handlers,
-            part.downtimes,
-            part.silences,
-        ):
+        if self._config is not None and _monitoring(self._config) == _monitoring(config):
             return
-        self._config, self._config_changed = part, True
-        self._rules = CheckRules.of(part)
+        self._config, self._config_changed = config, True
+        self._rules = CheckRules.of(config)
         self._outbox.configure(self._rules.handlers)
         self._reevaluate_all(now)
 
@@ -258,39 +253,21 @@ class Evaluation:
         self._changed_states[key] = state
         if changed:
             state.since = at
-            self._change(monitored, definition, state, previous, now, effects)
+            self._change(_AgentCheck(monitored, definition, state), previous, now, effects)
         elif state.held:
             self._reevaluate_held(key, now, effects)
 
-    def _change(
-        self,
-        monitored: MonitoredAgent,
-        definition: CompiledCheck,
-        state: CheckState,
-        previous: str,
-        now: Now,
-        effects: Effects,
-    ) -> None:
+    def _change(self, check: _AgentCheck, previous: str, now: Now, effects: Effects) -> None:
         """State, hardness or flapping changed: record it, and update the incident."""
-        agent, check = key = (monitored.agent, definition.name)
-        suppressed = self._causes(monitored, definition, state, now) if state.problem or state.notified != OK else ()
-        rule = definition.flap_rule
-        effects.record(
-            CheckStateChanged(
-                agent,
-                check,
-                state.ref,
-                state.at,
-                state.state,
-                state.hard,
-                state.attempt,
-                previous,
-                state.flapping,
-                0.0 if rule is None else rule.percent(state.history, state.known),
-                state.message,
-                suppressed,
-            )
-        )
+        key, state, rule = check.key, check.state, check.definition.flap_rule
+        suppressed = self._causes(check, now.wall) if state.problem or state.notified != OK else ()
+        percent = 0.0 if rule is None else rule.percent(state.history, state.known)
+        # fmt: off
+        effects.record(CheckStateChanged(
+            *key, state.ref, state.at, state.state, state.hard, state.attempt, previous, state.flapping, percent,
+            state.message, suppressed,
+        ))
+        # fmt: on
         incident = self._incidents.find(key)
         if state.down:
             incident = self._incidents.open(key, state.state, state.message, state.at, suppressed, effects)
@@ -298,32 +275,21 @@ class Evaluation:
             self._incidents.close(key, state.at, UP, effects)
         if state.flapping:
             self._incidents.flaps(key, effects)
-        self._notify_or_hold(
-            monitored, definition, state, suppressed, "" if incident is None else incident.id, now, effects
-        )
+        self._notify_or_hold(check, suppressed, incident, now, effects)
 
-    def _causes(
-        self, monitored: MonitoredAgent, definition: CompiledCheck, state: CheckState, now: Now
-    ) -> tuple[str, ...]:
-        return causes(self._rules, monitored.agent, monitored.labels, definition, state, self._find, now.wall)
+    def _causes(self, check: _AgentCheck, wall: float) -> tuple[str, ...]:
+        monitored = check.monitored
+        return causes(self._rules, monitored.agent, monitored.labels, check.definition, check.state, self._find, wall)
 
     def _find(self, agent: str, check: str) -> CheckState | None:
         monitored = self._agents.get(agent)
         return None if monitored is None else monitored.states.get(check)
 
     def _notify_or_hold(
-        self,
-        monitored: MonitoredAgent,
-        definition: CompiledCheck,
-        state: CheckState,
-        suppressed: tuple[str, ...],
-        incident: str,
-        now: Now,
-        effects: Effects,
+        self, check: _AgentCheck, suppressed: tuple[str, ...], incident: Incident | None, now: Now, effects: Effects
     ) -> None:
-        """A notification is due if the hard state is not the one that was notified last; send it, or hold it while
-        suppressed."""
-        key = (monitored.agent, definition.name)
+        """Notify if the hard state is not the one that was notified last; hold the notification while suppressed."""
+        key, state = check.key, check.state
         due = state.hard and state.state != state.notified
         state.held = due and bool(suppressed)
         self._changed_states[key] = state
@@ -332,27 +298,19 @@ class Evaluation:
             return
         self._held.pop(key, None)
         if due:
-            self._notify(monitored, definition, state, incident, now, effects)
+            self._notify(check, "" if incident is None else incident.id, now, effects)
 
-    def _notify(
-        self,
-        monitored: MonitoredAgent,
-        definition: CompiledCheck,
-        state: CheckState,
-        incident: str,
-        now: Now,
-        effects: Effects,
-    ) -> None:
+    def _notify(self, check: _AgentCheck, incident: str, now: Now, effects: Effects) -> None:
         """Notify the handlers; of a recovery only those that were notified of the problem."""
+        state, labels = check.state, check.monitored.labels
         recovered = state.state == OK
         notified: list[str] = []
-        for name in state.notified_handlers if recovered else definition.handlers:
+        for name in state.notified_handlers if recovered else check.definition.handlers:
             handler = self._rules.handlers.get(name)
             if handler is None or not wants(handler, state.state):
                 continue
             notified.append(name)
-            key = (monitored.agent, definition.name)
-            self._outbox.put(notification_for(name, key, state, monitored.labels, incident, now.wall), now, effects)
+            self._outbox.put(notification_for(name, check.key, state, labels, incident, now.wall), now, effects)
         state.notified, state.notified_at = state.state, now.wall
         state.notified_handlers = () if recovered else tuple(dict.fromkeys((*state.notified_handlers, *notified)))
 
@@ -364,10 +322,8 @@ class Evaluation:
         if monitored is None or state is None or definition is None:
             self._held.pop(key, None)
             return
-        incident, suppressed = self._incidents.find(key), self._causes(monitored, definition, state, now)
-        self._notify_or_hold(
-            monitored, definition, state, suppressed, "" if incident is None else incident.id, now, effects
-        )
+        check = _AgentCheck(monitored, definition, state)
+        self._notify_or_hold(check, self._causes(check, now.wall), self._incidents.find(key), now, effects)
 
     def _reevaluate_agent(self, monitored: MonitoredAgent, now: Now, effects: Effects) -> None:
         """Drop the states of checks that the agent no longer runs; record downtimes that began or ended."""
@@ -461,7 +417,7 @@ class Evaluation:
             self._reevaluate_all(now)
         if self._reevaluation.is_due(now):
             self._reevaluate_all(now)
-        self._reevaluation.note(now)
+        self._reevaluation.note_clock(now)
         for monitored in self._reevaluation.take_agents(self.slice):
             if self._agents.get(monitored.agent) is monitored:
                 self._reevaluate_agent(monitored, now, effects)
@@ -487,7 +443,7 @@ class Evaluation:
         return views.checks(query, self._agents, self._suppressed, self._incidents, wall)
 
     def _suppressed(self, monitored: MonitoredAgent, definition: CompiledCheck, state: CheckState) -> tuple[str, ...]:
-        return causes(self._rules, monitored.agent, monitored.labels, definition, state, self._find, self._wall)
+        return self._causes(_AgentCheck(monitored, definition, state), self._wall)
 
     def incidents(self, query: Mapping[str, Any]) -> dict[str, Any]:
         """A page of the incidents in memory, newest first; the query is a `views.IncidentsQuery`."""
@@ -496,3 +452,8 @@ class Evaluation:
     def find_incidents(self, query: Mapping[str, Any], on_page: views.OnPage, effects: Effects) -> None:
         """A page of all stored incidents: `on_page` gets it, in a later turn if the store must be read."""
         views.find_incidents(query, self._incidents, on_page, effects)
+
+
+def _monitoring(config: ClientConfig) -> tuple[object, ...]:
+    """The parts of a configuration that matter to the evaluation."""
+    return config.checks, config.handlers, config.downtimes, config.silences

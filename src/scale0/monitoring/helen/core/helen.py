@@ -78,7 +78,7 @@ INTERNAL_ERROR: Final = "internal error; see the log of this Helen"
 
 class Helen:
     __slots__ = (
-        *("_keepalive", "_handshake", "_migration", "_bundles", "_reports", "_schedules", "_services", "_replicas"),
+        *("_bundles", "_handshake", "_keepalive", "_migration", "_replicas", "_reports", "_schedules", "_services"),
         *("config_error", "state"),
     )
 
@@ -178,7 +178,7 @@ class Helen:
                 self._handle_message(connection, message, now, effects)  # type: ignore[arg-type]  # its parser knows no others
             if connection.stage is ENDED:
                 return
-        if connection.stage is not ACTIVE and connection.parser.held_bytes > MAX_HANDSHAKE_BYTES:
+        if connection.stage is not ACTIVE and connection.parser.buffered_bytes > MAX_HANDSHAKE_BYTES:
             reason = f"more than {MAX_HANDSHAKE_BYTES} bytes of one message while {connection.stage}"
             self.state.refuse(connection, reason, now, effects)
 

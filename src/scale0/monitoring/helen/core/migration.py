@@ -86,18 +86,8 @@ class _Window:
 
 class Migration:
     __slots__ = (
-        *(
-            "_cursor",
-            "_drained",
-            "_waiting_for_replicas",
-            "_replicas_expected_until",
-            "_joining",
-            "_bundles",
-            "_replicas",
-            "_state",
-            "_verifying",
-        ),
-        *("_windows", "on_admit"),
+        *("_bundles", "_cursor", "_drained", "_joining", "_replicas", "_replicas_expected_until", "_state"),
+        *("_verifying", "_waiting_for_replicas", "_windows", "on_admit"),
     )
 
     def __init__(self, state: HelenState, replicas: Replicas, bundles: AgentBundles) -> None:
@@ -215,10 +205,7 @@ class Migration:
         window.in_flight.add(identity)
         agent = self._state.agents.get(identity)
         body = ReleaseBody(identity, self._state.settings.identity, () if agent is None else agent.merged)
-
-        def then(value: Any, now: Now, out: Effects) -> None:
-            self._on_released(name, window, identity, joining, value, now, out)
-
+        then = partial(self._on_released, name, window, identity, joining)
         self._state.count("handovers_asked")
         effects.ask(ForwardRequest(f"helen.{name}.release", to_json(body), MIGRATION_SECONDS, then))
 
@@ -287,10 +274,10 @@ class Migration:
         """Another Helen says that an agent is connected to her."""
         if not is_identity(body.to) or body.to == self._state.settings.identity:
             raise Refusal(codes.MALFORMED, "`to` must be the identity of another Helen")
-        stored = self._bundles.moved
-        moved = stored.get(body.agent)
+        migrated = self._bundles.moved
+        moved = migrated.get(body.agent)
         if moved is not None and moved.bundle.id in body.merged:
-            stored.confirm(body.agent, effects)
+            migrated.confirm(body.agent, effects)
             moved = None
         if moved is None and not self._knows(body.agent):
             requester.reply(to_json(Released()), effects)
@@ -299,12 +286,7 @@ class Migration:
             raise Refusal(codes.TOO_MANY, "too many agents are being handed over")
         # Any client of the network can send this request, so the named Helen must confirm it.
         self._verifying += 1
-
-        def then(value: Any, now: Now, out: Effects) -> None:
-            self._verifying -= 1
-            self._on_verified(requester, body, value, now, out)
-
-        question = to_json(HasBody([body.agent]))
+        then, question = partial(self._on_verified, requester, body), to_json(HasBody([body.agent]))
         effects.ask(ForwardRequest(f"helen.{body.to}.has", question, VERIFY_SECONDS, then))
 
     def _knows(self, identity: str) -> bool:
@@ -312,6 +294,7 @@ class Migration:
         return (agent is not None and agent.protocol > 0) or identity in self._joining
 
     def _on_verified(self, requester: Requester, body: ReleaseBody, value: Any, now: Now, effects: Effects) -> None:
+        self._verifying -= 1
         if body.agent not in held_of(value):
             self._state.count("handovers_refused")
             requester.refuse(codes.NOT_ALLOWED, f"{body.to} does not confirm that it has {body.agent}", effects)
@@ -353,18 +336,14 @@ class Migration:
         self._cursor = start + len(pages) * PAGE
         for page in pages:
             body = to_json(HasBody(page, state.settings.identity))
-            pending = frozenset(page)
-
-            def then(value: Any, now: Now, _step: Effects, pending: frozenset[str] = pending) -> None:
-                self._on_held(pending, value, now)
-
+            then = partial(self._on_held, frozenset(page))
             for name in names:
                 effects.ask(ForwardRequest(f"helen.{name}.has", body, HAS_SECONDS, then))
 
-    def _on_held(self, pending: frozenset[str], value: Any, now: Now) -> None:
+    def _on_held(self, requested: frozenset[str], value: Any, now: Now, _effects: Effects) -> None:
         """She will request these agents; until then they are not reported as missing."""
         for identity in held_of(value):
-            agent = self._state.agents.get(identity) if identity in pending else None
+            agent = self._state.agents.get(identity) if identity in requested else None
             if agent is not None and agent.connection is None:
                 agent.elsewhere_until = now.mono + ELSEWHERE_SECONDS
 

@@ -17,6 +17,7 @@ import msgspec
 
 from scale0.config.monitoring import Reaction
 from scale0.history.events.checks import NoticeDropped, NoticeSent
+from scale0.kernel.backoff import Backoff
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
@@ -149,13 +150,13 @@ class _Period:
 class _Waiting:
     """A notification and its submissions."""
 
-    __slots__ = ("in_flight", "notification", "pause", "since")
+    __slots__ = ("backoff", "in_flight", "notification", "since")
 
     def __init__(self, notification: Notification) -> None:
         self.notification = notification
         self.since: float | None = None
         """When it was first submitted, monotonic time: setting the wall clock must drop nothing."""
-        self.pause = FIRST_RETRY_SECONDS
+        self.backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
         self.in_flight = False
 
 
@@ -284,10 +285,7 @@ class Outbox:
         waiting.in_flight = True
         self._in_flight += 1
         method, params, options = _task_of(notification, handler)
-
-        def then(value: Any, later: Now, out: Effects) -> None:
-            self._answered(waiting, value, later, out)
-
+        then = partial(self._answered, waiting)
         effects.ask(SubmitNotification(notification.id, method, params, options, then))
 
     def _answered(self, waiting: _Waiting, value: Any, now: Now, effects: Effects) -> None:
@@ -297,8 +295,7 @@ class Outbox:
         if notification.id not in self._waiting:
             return
         if not isinstance(value, str):
-            heapq.heappush(self._due, (now.mono + waiting.pause, notification.id))
-            waiting.pause = min(2 * waiting.pause, MAX_RETRY_SECONDS)
+            heapq.heappush(self._due, (now.mono + waiting.backoff.next(), notification.id))
             return
         handler = self.handlers.get(notification.handler)
         if not notification.task:
@@ -317,7 +314,7 @@ class Outbox:
                 effects.record(NoticeDropped(notification.handler, notification.payload["dropped"], LIMIT))
             if handler is not None and handler.type == "task" and handler.check_again and notification.check:
                 notification.task = value
-                waiting.pause = FIRST_RETRY_SECONDS
+                waiting.backoff.reset()
                 self._keep(notification)
                 self._fresh.append(notification.id)
                 return

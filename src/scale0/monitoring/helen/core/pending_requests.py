@@ -66,19 +66,8 @@ class PendingRequest:
     """A request that waits for an agent's result (`connection`) or for other Helens (`elsewhere`)."""
 
     __slots__ = (
-        *(
-            "requester",
-            "bucket",
-            "check",
-            "elsewhere",
-            "ended",
-            "enough_time",
-            "connection",
-            "ref",
-            "refusal",
-            "scheduled",
-            "size",
-        ),
+        *("bucket", "check", "connection", "elsewhere", "ended", "enough_time", "ref", "refusal", "requester"),
+        *("scheduled", "size"),
     )
 
     def __init__(self, requester: Requester, check: str, ref: str, scheduled: bool) -> None:

@@ -52,19 +52,8 @@ class HelenSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 class HelenState:
     __slots__ = (
-        *(
-            "_refused_in",
-            "_refused_now",
-            "acks",
-            "agents",
-            "counts",
-            "connections_by_name",
-            "connections",
-            "on_timer",
-            "awaiting_hello",
-            "requests",
-        ),
-        *("settings", "spools", "anonymous", "timers", "evaluation"),
+        *("_refused_in", "_refused_now", "acks", "agents", "anonymous", "awaiting_hello", "connections"),
+        *("connections_by_name", "counts", "evaluation", "on_timer", "requests", "settings", "spools", "timers"),
     )
 
     def __init__(self, settings: HelenSettings, evaluation: Evaluation) -> None:
