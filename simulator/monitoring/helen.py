@@ -32,8 +32,7 @@ from scale0.monitoring.helen.core.socket_events import (
     RequestError,
     RequestReply,
 )
-from scale0.monitoring.helen.edge.composition import compose_helen, read_agents, read_spools
-from scale0.monitoring.helen.edge.process import MAX_CLIENT_BYTES
+from scale0.monitoring.helen.edge.composition import MAX_CLIENT_BYTES, compose_helen, read_agents, read_spools
 from simulator.invariants.evaluation_recorder import Note, StoredTurn, WatchSpy
 from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
 from simulator.network.connections import Parcel, Wire

@@ -26,6 +26,8 @@ PAGE_ROWS: Final = 10_000
 """Rows per read."""
 CLOSED_INCIDENTS: Final = 1_000
 """Closed incidents that are kept in memory; open ones all are."""
+MAX_CLIENT_BYTES: Final = 16 * 1024 * 1024
+"""The send backlog of one peer."""
 WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::"})
 
 

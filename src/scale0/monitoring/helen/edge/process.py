@@ -38,7 +38,7 @@ from scale0.kernel.log_context import about
 from scale0.monitoring.helen.core.helen import Helen
 from scale0.monitoring.helen.core.services import RECHECK, service_names
 from scale0.monitoring.helen.edge.answers import HelenAskAnswers
-from scale0.monitoring.helen.edge.composition import compose_helen, read_agents, read_spools
+from scale0.monitoring.helen.edge.composition import MAX_CLIENT_BYTES, compose_helen, read_agents, read_spools
 from scale0.monitoring.helen.edge.network_backend import NetworkBackend
 from scale0.monitoring.helen.edge.notifier import NOTIFY, NotificationFailed, Notifier
 from scale0.monitoring.helen.edge.tls import server_context
@@ -66,7 +66,6 @@ RENEW_SECONDS: Final = 3_600.0
 """How often her own certificate is checked for renewal."""
 EXTRA_CONNECTIONS: Final = MAX_HANDSHAKES + 5_000
 """Connections beside those of agents: handshakes, clients before their hello, and connections being closed."""
-MAX_CLIENT_BYTES: Final = 16 * 1024 * 1024
 
 Ready = Callable[[Helen, int], None]
 """Called with the machine and the port once she serves."""
