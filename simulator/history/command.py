@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from scale0.cli.common import errors, output
-from scale0.cli.common.watch_mode import json_option
+from scale0.cli.common.options import json_option
 
 if TYPE_CHECKING:
     from simulator.history import Truth, Truths

@@ -113,7 +113,7 @@ class Network:
         wait_for(worker, "ready ")
         wait_for(helen, "ready ")
         wait_for(web, "ready")
-        wait_for(up, "Helen watches this machine")
+        wait_for(up, "Helen monitors this machine")
 
     def type(self, host: str, lines: str) -> Ended:
         """Type lines in the shell of the examples, so that variables stay."""

@@ -1,7 +1,6 @@
-"""The commands below `scale0`, each imported when somebody asks for it.
+"""The commands below `scale0`, each imported only when it is needed.
 
-Lives here: where each of them is. Never here: a command. Invariant: who types one command waits for the import of that
-one; help, completion and guesses at what was meant read the names, and import what they show.
+One command costs the import of its own module; help, completion and suggestions read the names.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final
 
 import click
 
-PLACES: Final[Mapping[str, str]] = {
+MODULES: Final[Mapping[str, str]] = {
     "up": "demo.up",
     "broker": "broker.command",
     "worker": "tasks.worker",
@@ -50,7 +49,7 @@ PLACES: Final[Mapping[str, str]] = {
     "token": "keys.keys",
     "access": "keys.access",
     "management": "network.http",
-    "password": "keys.password",
+    "password": "keys.access",
     "completion": "completion",
     "doctor": "network.doctor",
     "demo": "demo.command",
@@ -77,28 +76,28 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class CommandTable(MutableMapping[str, click.Command]):
-    """What click takes for a dict of commands."""
+    """A mapping of commands for click."""
 
-    def __init__(self, places: Mapping[str, str] = PLACES) -> None:
-        self._places = dict(places)
-        self._found: dict[str, click.Command] = {}
+    def __init__(self, modules: Mapping[str, str] = MODULES) -> None:
+        self._modules = dict(modules)
+        self._imported: dict[str, click.Command] = {}
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in self._found:
-            module = import_module(f"scale0.cli.{self._places[name]}")
-            self._found[name] = getattr(module, name.replace("-", "_"))
-        return self._found[name]
+        if name not in self._imported:
+            module = import_module(f"scale0.cli.{self._modules[name]}")
+            self._imported[name] = getattr(module, name.replace("-", "_"))
+        return self._imported[name]
 
     def __setitem__(self, name: str, command: click.Command) -> None:
-        self._places[name] = ""
-        self._found[name] = command
+        self._modules[name] = ""
+        self._imported[name] = command
 
     def __delitem__(self, name: str) -> None:
-        del self._places[name]
-        self._found.pop(name, None)
+        del self._modules[name]
+        self._imported.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._modules)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._modules)

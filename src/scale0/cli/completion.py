@@ -1,4 +1,4 @@
-"""`scale0 completion`: the script that lets a shell complete our words."""
+"""`scale0 completion`: the completion script for a shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIABLE = "_SCALE0_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of SHELL.
+    """Print the shell completion script of SHELL.
 
     \b
     Examples:

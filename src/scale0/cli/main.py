@@ -1,7 +1,6 @@
-"""The command `scale0`.
+"""The root command `scale0`, and how errors end it.
 
-Lives here: the root command, and how errors end. Never here: what a command does. Invariant: nothing heavy is imported
-before a command needs it, so that help and completion are quick.
+Heavy modules are imported only when a command needs them, so that help and completion are fast.
 """
 
 from __future__ import annotations
@@ -37,34 +36,34 @@ class RootGroup(click.Group):
 @click.group(cls=RootGroup, context_settings=CONTEXT, commands=CommandTable())
 @click.version_option(__version__, prog_name="scale0")
 def cli() -> None:
-    """A service network: a broker, workers that offer functions, calls to them, and agents that watch machines.
+    """A service network: a broker, workers that offer functions, durable tasks, and monitoring agents.
 
     \b
     Start here:
-      scale0 demo                          see it work, and survive kill -9
-      scale0 up                            a broker here, and what watches this machine
+      scale0 demo                          a network that survives kill -9
+      scale0 up                            start a broker and monitoring on this machine
       scale0 worker hello.py:worker        offer the functions of a file
-      scale0 call hello world              have one done
-      scale0 task submit hello world       the same, whoever dies meanwhile
-      scale0 checks                        how is every machine that is watched?
-      scale0 status                        what is wrong, and what to type next
+      scale0 call hello world              call one
+      scale0 task submit hello world       the same as a durable task
+      scale0 checks                        the state of every monitored machine
+      scale0 status                        problems, and what to do about them
       scale0 top                           the same, live
-      scale0 doctor                        is this machine fit for it, and what to do
+      scale0 doctor                        check that this machine is fit for Scale0
 
-    Commands ask the broker at 127.0.0.1, or at --join HOST[:PORT], or at SCALE0_JOIN. Reading commands take --json.
+    Commands connect to the broker at --join HOST[:PORT], SCALE0_JOIN or 127.0.0.1. Reading commands have --json.
     Exit codes: 0 yes, 1 no or unhealthy, 2 wrong usage, 3 not reachable.
     """
 
 
 def main() -> None:
-    """Run, and turn errors into lines that say what to do."""
+    """Run the command line; errors become a message with the next step."""
     stdout = sys.stdout
     try:
         status = cli.main(prog_name="scale0", standalone_mode=False)
         sys.stdout.flush()
-    except errors.CommandError as trouble:
-        trouble.show()
-        sys.exit(trouble.status)
+    except errors.CommandError as error:
+        error.show()
+        sys.exit(error.status)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -72,10 +71,10 @@ def main() -> None:
         click.echo(err=True)
         sys.exit(errors.INTERRUPTED)
     except SystemExit as end:
-        # Whoever read our output has enough of it: that is no error. click puts another stdout there, and says 1.
+        # A closed output is not an error; click replaces stdout then, and exits with 1.
         sys.exit(end.code if sys.stdout is stdout else 0)
     except (Scale0Error, OSError) as error:
-        found = errors.trouble_of(error)
+        found = errors.command_error(error)
         found.show()
         sys.exit(found.status)
     sys.exit(status if isinstance(status, int) else 0)

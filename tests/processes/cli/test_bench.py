@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from scale0.cli.bench import output
-from scale0.cli.bench.measurements import RESULT_TTL_SECONDS, Bounds, Figure, spread
+from scale0.cli.bench.measurements import RESULT_TTL_SECONDS, Bounds, Figure, figure_of
 from scale0.cli.bench.output import Bench, Effort, MachineFacts
 from tests.fakes.ports import free_port
 from tests.fakes.waiting import until
@@ -36,14 +36,14 @@ def found(machine: MachineFacts = MACHINE, fsync_us: float = 100.0, own: bool = 
 @pytest.mark.parametrize(
     ("bench", "said"),
     [
-        (found(fsync_us=8000.0), "fsync 8,000 µs: tasks one by one are bound by your disk"),
+        (found(fsync_us=8000.0), "fsync 8,000 µs: tasks one by one are limited by your disk"),
         (found(), "not the disk: a task's 2 commits take 10% of its 2,000 µs"),
-        (found(MACHINE._replace(filesystem="tmpfs")), "no disk at all: /tmp is tmpfs"),
-        (found(MACHINE._replace(load=1.5)), "others: the load was 1.5 on 2 cores"),
-        (found(own=False), "the load was bounded"),
+        (found(MACHINE._replace(filesystem="tmpfs")), "no disk: /tmp is tmpfs"),
+        (found(MACHINE._replace(load=1.5)), "other processes: the load was 1.5 on 2 cores"),
+        (found(own=False), "the number of requests was limited"),
         (found(requests_batched=Effort(0.9, 1.9)), "broker, worker and client used 1.9 of 2 cores"),
-        (found(requests_batched=Effort(0.9, 1.2)), "the broker used 0.9 cores, and decides in one thread"),
-        (found(tasks_completed=Effort(0.2, 0.4)), "tasks: waiting for each other"),
+        (found(requests_batched=Effort(0.9, 1.2)), "the broker used 0.9 cores, and works in one thread"),
+        (found(tasks_completed=Effort(0.2, 0.4)), "tasks: latency between the processes"),
     ],
 )
 def test_what_limits_it_follows_from_the_figures(bench, said):
@@ -73,7 +73,7 @@ def test_a_measure_ends_by_its_time_by_its_number_or_when_it_is_told_to():
     assert not Bounds(0, 3, ended).more()
     ended.set()
     assert not Bounds(60, 3, ended).more()
-    figure = spread([0.001] * 99 + [0.1])
+    figure = figure_of([0.001] * 99 + [0.1])
     assert (figure.p50_us, figure.p99_us, figure.done) == (1000.0, 100_000.0, 100)
 
 

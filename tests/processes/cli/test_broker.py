@@ -108,13 +108,13 @@ def test_up_starts_a_network_and_what_it_prints_works(tmp_path):
         assert (tmp_path / ".scale0").stat().st_mode & 0o077 == 0
         for words in ("worker", "call", "task submit", "checks", "status", "top", "pipeline run", "report"):
             assert f"\n    scale0 {words} " in said
-        assert "The console is at http://127.0.0.1:" in running.wait_for("and this opens it, once:")
+        assert "The console is at http://127.0.0.1:" in running.wait_for("and this link opens it, once:")
         assert all(len(line) <= 80 for line in running.said.splitlines() if "http" not in line and "/" not in line)
 
         again = Shell(tmp_path).run("up")
         assert again.returncode == 1
         assert "in use by process" in again.stderr
-        assert "next: it runs already: look at it with `scale0 status`" in again.stderr
+        assert "next: it already runs: see `scale0 status`" in again.stderr
 
         running.signal(signal.SIGINT)
         assert running.wait() == 0
@@ -132,10 +132,10 @@ def test_up_takes_the_next_free_ports_and_says_so(tmp_path):
         shell = Shell(tmp_path)
         with shell.background("up", "--bare") as running:
             said = running.wait_for("Ctrl-C ends it.")
-            assert "is taken: using 57" in said
+            assert "is in use: using 57" in said
             assert "export SCALE0_JOIN=127.0.0.1:57" in said
             exported(shell, said)
-            assert shell.run("call").stdout.startswith("Nobody offers a service yet.")
+            assert shell.run("call").stdout.startswith("There is no service yet.")
 
 
 # Promise: CLI-6
@@ -144,8 +144,8 @@ def test_up_says_what_to_type_when_a_port_that_was_asked_for_is_taken(tmp_path):
         port = other.getsockname()[1]
         done = Shell(tmp_path).run("up", "--bare", "--port", str(port))
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"a port of {port} to {port + 4} is taken" in done.stderr
-    assert "next: choose another --port, or none" in done.stderr
+    assert f"a port from {port} to {port + 4} is in use" in done.stderr
+    assert "next: choose another --port, or leave it out" in done.stderr
     assert not (tmp_path / ".scale0").exists()
 
 
@@ -161,7 +161,7 @@ def test_up_says_what_to_type_when_its_folder_is_of_another_version(tmp_path):
     done = Shell(tmp_path).run("up", "--bare", "--data-dir", str(tmp_path))
     assert done.returncode == 1, done.stderr
     assert f"has version {STORE_VERSION + 1}, this program knows {STORE_VERSION}" in done.stderr
-    assert "next: pip install --upgrade scale0, or start anew with --data-dir FOLDER" in done.stderr
+    assert "next: pip install --upgrade scale0, or use another folder with --data-dir FOLDER" in done.stderr
     assert (tmp_path / "scale0.db").read_bytes() == before
 
 
@@ -172,7 +172,7 @@ def test_up_says_what_to_type_when_its_folder_cannot_be_written(tmp_path, folder
     assert done.returncode == 1, done.stderr
     assert folder in done.stderr.splitlines()[0]
     assert "Traceback" not in done.stderr
-    assert f"next: choose another with --data-dir FOLDER; `scale0 doctor --data-dir {folder}`" in done.stderr
+    assert f"next: use another folder with --data-dir FOLDER; `scale0 doctor --data-dir {folder}`" in done.stderr
 
 
 def test_status_without_a_right_shows_what_anybody_may_know(shell):

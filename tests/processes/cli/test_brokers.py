@@ -91,7 +91,7 @@ def test_the_network_is_drawn(net: Net):
     drawn = net.shell.run("topology", *net.place("west-1")).stdout.splitlines()
     assert drawn[0] == "west"
     assert drawn[1].startswith("└─ west-1: active")
-    assert drawn[1].endswith("<- asked")
+    assert drawn[1].endswith("<- connected")
     assert [line[:9] for line in drawn[2:]] == ["east", "├─ east-1", "└─ east-2"]
 
 
@@ -129,7 +129,7 @@ def test_a_change_is_everywhere_and_is_shown_and_taken_back(net: Net):
     [
         (("set", "heartbeat_liveness=-1"), "heartbeat_liveness"),
         (("set", "heartbeat_livenes=3"), "heartbeat_liveness"),
-        (("set",), "say what to change"),
+        (("set",), "give a change"),
         (("set", "a"), "KEY=VALUE"),
         (("set", "--remove", "services.nobody"), "nothing to remove"),
         (("rollback", "999999"), "not in the history"),

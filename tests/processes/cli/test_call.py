@@ -56,14 +56,14 @@ def test_an_error_of_the_function_is_a_no_with_the_next_step(shell):
 def test_wrong_arguments_are_a_no_that_says_how_to_quote(shell):
     done = shell.run("call", "say", "5")
     assert done.returncode == 1
-    assert "say cannot take that: text: Expected `str`, got `int`" in done.stderr
+    assert "say does not accept these arguments: text: Expected `str`, got `int`" in done.stderr
     assert "'\"5\"'" in done.stderr
 
 
 def test_a_service_that_nobody_offers_is_said_while_waiting_and_at_the_end(shell):
     done = shell.run("call", "nobody.does", "--timeout", "1.3")
     assert done.returncode == 1
-    assert "nobody offers nobody.does yet; waiting up to 1.3 s" in done.stderr
+    assert "no worker offers nobody.does yet; waiting up to 1.3 s" in done.stderr
     assert "nobody offers nobody.does (404 no such service)" in done.stderr
 
 
@@ -161,7 +161,7 @@ def test_an_empty_network_says_what_to_type(tmp_path, tmp_path_factory):
         assert shell.run("clients", "--role", "backend").stdout.startswith("No backend is connected.")
 
         # What it says works.
-        text = done.stdout.split("Put this in hello.py:\n")[1].split("and type:")[0]
+        text = done.stdout.split("Put this in hello.py:\n")[1].split("and run:")[0]
         (tmp_path / "hello.py").write_text("\n".join(line[4:] for line in text.splitlines()))
         with shell.background("worker", "hello.py:worker") as worker:
             worker.wait_for("ready ")

@@ -15,8 +15,17 @@ from typing import Any
 import psutil
 import pytest
 
-from scale0.cli.demo.chaos_audit import AuditedTask, ChaosReport, JournalFacts, RecordedRuns, TaskEnd, judge, spread
-from scale0.cli.demo.chaos_plan import BROKER, FEW, SORTS, kills, kinds
+from scale0.cli.demo.audit import (
+    ChaosReport,
+    JournalFacts,
+    Killed,
+    RecordedRuns,
+    SubmittedTask,
+    TaskEnd,
+    duration_stats,
+    judge,
+)
+from scale0.cli.demo.chaos import BROKER, FEW, KINDS, kills, kinds
 from tests.fakes.waiting import until
 from tests.processes.cli.shell import Shell
 
@@ -24,19 +33,22 @@ pytestmark = pytest.mark.extended
 
 GOOD = TaskEnd("finished", {"number": 0, "run": "r"})
 COMPLETED = {"kind": "task.completed", "ref": "a", "time": 5_000_000, "state": "finished", "identity": "w"}
-RUN = ("begun 0 r 1 1.0", "ended 0 r 1 2.0")
+RUN = ("begun 0 r 1 1.0 7", "ended 0 r 1 2.0 7")
 
 
-def entry(kind: str = "quick", number: int = 0, **changes: Any) -> AuditedTask:
-    made = AuditedTask(number, kind)
-    made.id, made.told, made.stored = "a", GOOD, GOOD
+def entry(kind: str = "quick", number: int = 0, **changes: Any) -> SubmittedTask:
+    made = SubmittedTask(number, 0.0, kind, KINDS[kind].ends, KINDS[kind].max_attempts)
+    made.id, made.result, made.stored = "a", GOOD, GOOD
     for name, value in changes.items():
         setattr(made, name, value)
     return made
 
 
 def judged(
-    *entries: AuditedTask, events: tuple[dict[str, Any], ...] = (COMPLETED,), lines: tuple[str, ...] = RUN, **more: Any
+    *entries: SubmittedTask,
+    events: tuple[dict[str, Any], ...] = (COMPLETED,),
+    lines: tuple[str, ...] = RUN,
+    **more: Any,
 ) -> ChaosReport:
     return judge(entries, JournalFacts(events), RecordedRuns(lines), more.get("killed", ()), more.get("crashed", ()))
 
@@ -50,7 +62,7 @@ def test_a_task_on_whose_end_everybody_agrees_is_finished():
 @pytest.mark.parametrize(
     ("changes", "events"),
     [
-        ({"told": None}, (COMPLETED,)),
+        ({"result": None}, (COMPLETED,)),
         ({"stored": None}, (COMPLETED,)),
         ({"stored": TaskEnd("unknown", None, -32020)}, (COMPLETED,)),
         ({}, ()),
@@ -63,7 +75,7 @@ def test_an_acknowledged_task_that_somebody_does_not_know_is_lost(changes, event
 
 
 def test_what_nobody_acknowledged_is_not_lost():
-    report = judged(entry(id=None, told=None, stored=None), events=())
+    report = judged(entry(id=None, result=None, stored=None), events=())
     assert (report.unanswered, report.lost, report.kept) == (1, 0, True)
 
 
@@ -75,7 +87,7 @@ def test_what_nobody_acknowledged_is_not_lost():
         ({}, (COMPLETED, COMPLETED), RUN),
         ({"other_id": "b"}, (COMPLETED,), RUN),
         ({}, (COMPLETED,), ()),
-        ({}, (COMPLETED,), ("begun 0 r 1 1.0",)),
+        ({}, (COMPLETED,), ("begun 0 r 1 1.0 7",)),
     ],
 )
 def test_a_task_with_two_ends_or_one_that_nobody_gave_is_noticed(changes, events, lines):
@@ -85,22 +97,22 @@ def test_a_task_with_two_ends_or_one_that_nobody_gave_is_noticed(changes, events
 
 def test_a_failure_is_expected_or_not():
     failed = TaskEnd("failed", None, -32000)
-    assert judged(entry("failing", told=failed, stored=failed)).failed_as_expected == 1
-    report = judged(entry("quick", told=failed, stored=failed))
+    assert judged(entry("failing", result=failed, stored=failed)).failed_as_expected == 1
+    report = judged(entry("quick", result=failed, stored=failed))
     assert (report.failed, report.kept) == (1, False)
 
 
 def test_a_follower_that_began_too_soon_is_out_of_order():
-    lines = ("begun 1 s 1 1.5", *RUN)
-    first, second = entry(), entry("chained", 1, after=0, told=TaskEnd("finished", {"number": 1, "run": "s"}))
+    lines = ("begun 1 s 1 1.5 7", *RUN)
+    first, second = entry(), entry("chained", 1, after=0, result=TaskEnd("finished", {"number": 1, "run": "s"}))
     assert judged(first, second, lines=lines).out_of_order == 1
-    assert judged(first, second, lines=("begun 1 s 1 2.5", *RUN)).out_of_order == 0
+    assert judged(first, second, lines=("begun 1 s 1 2.5 7", *RUN)).out_of_order == 0
 
 
 def test_executions_beyond_max_attempts_are_counted_and_half_a_line_is_not():
-    lines = [f"begun 0 r{number} {number} 1.0" for number in range(1, FEW + 2)]
+    lines = [f"begun 0 r{number} {number} 1.0 7" for number in range(1, FEW + 2)]
     failed = TaskEnd("failed", None, -32000)
-    report = judged(entry("failing", told=failed, stored=failed), lines=(*lines, "begun 0"))
+    report = judged(entry("failing", result=failed, stored=failed), lines=(*lines, "begun 0"))
     assert (report.beyond_max_attempts, report.executions) == (1, FEW + 1)
 
 
@@ -110,13 +122,15 @@ def test_a_process_that_ends_by_itself_breaks_the_promise():
 
 def test_recovery_is_counted_from_the_kill_to_what_was_recorded_next():
     lost = {"kind": "task.attempt_ended", "ref": "a", "state": "lost", "identity": "worker-1.1", "time": 4_500_000}
-    report = judged(entry(), events=(lost, COMPLETED), killed=(("worker-1", "worker-1.1", 2.0), (BROKER, BROKER, 4.0)))
+    report = judged(
+        entry(), events=(lost, COMPLETED), killed=(Killed("worker", "worker-1.1", 2.0), Killed("broker", BROKER, 4.0))
+    )
     assert report.kills == {"worker": 1, "broker": 1}
     assert report.recovery["worker"].max == 3.0
     assert report.recovery["broker"].max == 1.0
     assert report.recovery["taken_back"].max == 2.5
-    assert spread([]) == (0, None, None, None)
-    assert spread(list(range(101))) == (101, 50, 99, 100)
+    assert duration_stats([]) == (0, None, None, None)
+    assert duration_stats(list(range(101))) == (101, 50, 99, 100)
 
 
 def test_the_same_seed_makes_the_same_plan_and_kills_both_parts():
@@ -127,7 +141,7 @@ def test_the_same_seed_makes_the_same_plan_and_kills_both_parts():
         assert any(kill.victim != BROKER for kill in plan)
         assert all(0 <= kill.at <= 10 for kill in plan)
     seen = Counter(itertools.islice(kinds(7), 1_000))
-    assert seen.keys() == SORTS.keys()
+    assert seen.keys() == KINDS.keys()
     assert seen == Counter(itertools.islice(kinds(7), 1_000))
 
 

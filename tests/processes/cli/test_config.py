@@ -17,7 +17,7 @@ pytestmark = pytest.mark.processes
 def test_the_example_is_right_in_each_form(tmp_path, form):
     done = Shell(tmp_path).run("config", "check", str(EXAMPLES / f"broker.{form}"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(f"is right (broker, {form})\n")
+    assert done.stdout.endswith(f"valid broker configuration ({form.upper()})\n")
 
 
 def test_every_reason_is_given_with_its_line(tmp_path):
@@ -28,7 +28,7 @@ def test_every_reason_is_given_with_its_line(tmp_path):
     assert len(lines) == 3
     assert all(f"b.zpl: line {number}" in line for number, line in zip((2, 3, 4), sorted(lines), strict=True))
     assert "frontend_port" in done.stdout
-    assert "3 reasons" in done.stderr
+    assert "3 problems" in done.stderr
 
 
 def test_reasons_as_json(tmp_path):

@@ -12,8 +12,8 @@ import threading
 import psutil
 import pytest
 
-from scale0.cli.demo.load import DemoLoad
 from scale0.cli.demo.report import missing
+from scale0.cli.demo.scenario import new_load
 from tests.fakes.waiting import until
 from tests.processes.cli.shell import Background, Shell, processes_with
 
@@ -49,7 +49,7 @@ def last_screen(demo: Background) -> list[str]:
 def test_the_demo_keeps_its_promises_and_reports_what_happened(shell):
     folder = shell.folder / "tmp"
     with shell.background("demo") as demo:
-        demo.wait_for("worker-3  belongs to demo-2")
+        demo.wait_for("worker-3  prefers demo-2")
         direct = psutil.Process(demo.process.pid).children()
         assert len(direct) == 5, "two brokers and three workers"
         assert demo.wait(DEMO_SECONDS) == 0, demo.said
@@ -64,8 +64,8 @@ def test_the_demo_keeps_its_promises_and_reports_what_happened(shell):
     counted = re.search(r"kept (\d[\d,]*) tasks acknowledged, \1 finished, none lost", text)
     assert counted
     assert f"over both brokers and Helen: {counted[1]} tasks finished" in text
-    assert "Spark knows who was killed: worker-1, demo-1" in text
-    assert "Spark knows the incident: demo/demo-1-answers, down for" in text
+    assert "Spark finds the killed processes: worker-1, demo-1" in text
+    assert "Spark finds the incident: demo/demo-1-answers, down for" in text
     assert f"The report, with plots: {page}" in text
     html = page.read_text(encoding="utf-8")
     assert html.startswith("<!doctype html>")
@@ -100,12 +100,12 @@ def test_work_that_is_abandoned_ends_though_nobody_answers():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and nobody listens
         before = threading.active_count()
-        work = DemoLoad([f"tcp://127.0.0.1:{unused.getsockname()[1]}"])
+        work = new_load([f"tcp://127.0.0.1:{unused.getsockname()[1]}"])
         work.start()
-        until(lambda: work.ledger.asked, "it asks")
+        until(lambda: work.record.calls, "it asks")
         work.abandon()
     until(lambda: threading.active_count() <= before, "its thread is gone")
-    assert work.ledger.totals().answered == 0
+    assert work.record.answered_at == []
 
 
 def test_without_java_the_demo_leaves_out_its_report_and_says_what_it_needs(monkeypatch):

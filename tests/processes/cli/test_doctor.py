@@ -43,7 +43,7 @@ def test_what_was_planted_is_found_and_said_how_to_mend(tmp_path):
     assert done.returncode == 1, done.stderr
     found = by_probe(done.stdout)
     [port_finding] = [one for one in found["ports"] if one["state"] == "fail"]
-    assert f"{port} (frontend) is taken by " in port_finding["words"]
+    assert f"{port} (frontend) is in use by " in port_finding["words"]
     [key_finding] = found["keys"]
     assert (key_finding["state"], key_finding["next"]) == ("fail", f"chmod 600 {key}")
     [java_finding] = found["java"]

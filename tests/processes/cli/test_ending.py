@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scale0.cli.common.child_process import ChildFailed
-from scale0.cli.demo.network import DemoNetwork
+from scale0.cli.demo.local_network import LocalNetwork
 from tests.fakes.waiting import until
 from tests.processes.cli.shell import Background, Shell, background, processes_with
 
@@ -88,8 +88,8 @@ def test_a_demo_is_ended_while_its_monitoring_starts(shell):
 
 STUCK = """
 import threading
-from scale0.cli.common.signals import told_to_end
-with told_to_end() as ending:
+from scale0.cli.common.signals import stop_on_signal
+with stop_on_signal() as ending:
     try:
         ending.run(lambda: print("begun", flush=True) or threading.Event().wait())
     finally:
@@ -117,8 +117,8 @@ def again(running: Background, number: signal.Signals) -> bool:
 
 def test_a_story_that_fails_says_why_and_one_that_ends_returns(shell):
     code = (
-        "from scale0.cli.common.signals import told_to_end\n"
-        "with told_to_end() as ending:\n"
+        "from scale0.cli.common.signals import stop_on_signal\n"
+        "with stop_on_signal() as ending:\n"
         "    print(ending.run(lambda: 42))\n"
         "    ending.run(lambda: {}['missing'])\n"
     )
@@ -130,7 +130,7 @@ def test_a_story_that_fails_says_why_and_one_that_ends_returns(shell):
 
 
 def test_a_network_that_is_closed_has_ended_its_command_and_starts_nothing_more(tmp_path):
-    network = DemoNetwork(tmp_path)
+    network = LocalNetwork(tmp_path, ("demo-1",))
     codes: list[int] = []
     ports = [
         word for name in ("frontend", "backend", "peer", "config-pub", "task-pub") for word in (f"--{name}-port", "0")
@@ -143,6 +143,6 @@ def test_a_network_that_is_closed_has_ended_its_command_and_starts_nothing_more(
     running.join()
     assert codes == [-signal.SIGKILL]
     with pytest.raises(ChildFailed):
-        network.start_broker("demo-1")
+        network.start_broker("demo-1", network.data_dir)
     with pytest.raises(ChildFailed):
         network.run(words, 60.0, subprocess.DEVNULL)

@@ -173,16 +173,16 @@ def test_who_ran_a_check_is_known_if_it_was_by_a_right_and_nobody_needs_one(type
         ("check run nobody", 1, "no Helen knows agent nobody\n  next: `scale0 agents`"),
         ("check run vm load --arg x", 2, "--arg takes KEY=VALUE"),
         ("check add a/b", 1, "nothing was changed: "),
-        ("check add x --handler none", 1, "there is no handler none\n  next: `scale0 check list` and"),
+        ("check add x --handler none", 1, "there is no handler none\n  next: see `scale0 check list` and"),
         ("check change nosuch --interval 5", 1, "there is no check nosuch\n  next: `scale0 check list`"),
-        ("check change load", 2, "say what to change"),
-        ("check remove no]such", 1, "there is no check no]such\n  next: `scale0 check list`"),
-        ("handler add x", 2, "give one of --webhook URL"),
+        ("check change load", 2, "give at least one option"),
+        ("check remove no]such", 1, "there is no check no]such\n  next: list them with `scale0 check list`"),
+        ("handler add x", 2, "give exactly one of --webhook URL"),
         ("handler test nosuch", 1, "there is no handler nosuch\n  next: `scale0 handler list`"),
-        ("silence add", 2, "say which: --agent GLOB"),
-        ("silence end", 2, "name the silence to end"),
-        ("silence end nosuch", 1, "there is no silence nosuch\n  next: `scale0 silence list`"),
-        ("downtime add --agent vm --from 2020-05-01T22:00 --for 4h", 2, "over already"),
+        ("silence add", 2, "give --agent GLOB"),
+        ("silence end", 2, "give the name of the silence to end"),
+        ("silence end nosuch", 1, "there is no silence nosuch\n  next: list them with `scale0 silence list`"),
+        ("downtime add --agent vm --from 2020-05-01T22:00 --for 4h", 2, "already be over"),
         (
             "agent forget vm --data-dir .scale0/monitoring/helen",
             1,
@@ -199,8 +199,8 @@ def test_what_cannot_be_says_why_and_what_to_do(typed, words, status, expected):
 
 def test_empty_tables_teach(typed):
     for words, expected in (
-        ("checks --agent nosuch", "`scale0 checks` shows all"),
-        ("incidents --agent nosuch", "`scale0 incidents --all` shows those that were"),
+        ("checks --agent nosuch", "`scale0 checks` lists all"),
+        ("incidents --agent nosuch", "`scale0 incidents --all` lists the closed ones"),
         ("handler list", "scale0 handler add pager --webhook"),
         ("silence list", "scale0 silence add --agent"),
         ("downtime list", "scale0 downtime add --agent"),
@@ -286,7 +286,7 @@ def test_a_downtime_ends_and_is_taken_away(net):
     assert shell.run(*add, "--from", "2100-01-01T00:00", "--for", "4h", "--name", "far").returncode == 0
     shown = until(lambda: re.search(r"^short .* over ", found := listed(shell), re.MULTILINE) and found, "it ends")
     assert re.search(r"^far +nosuch +all +2100-01-01 00:00:00, 4 h +-$", shown, re.MULTILINE)
-    assert shell.run("downtime", "end", "--over").stdout == "1 taken away\n"
+    assert shell.run("downtime", "end", "--over").stdout == "1 removed\n"
     assert [row["name"] for row in shell.json("downtime", "list")] == ["far"]
     assert shell.run("downtime", "end", "far").returncode == 0
 
@@ -355,7 +355,7 @@ def test_an_agents_own_checks_can_be_tried_without_a_network(tmp_path):
     assert (kinds["hello"], kinds["told"], kinds["load"]) == ("Lua", "plugin", "built-in")
     unknown = shell.run("check", "test", "hallo", "--config", "agent.json")
     assert unknown.returncode == 2
-    assert "there is no check hallo\n  next: is it hello?" in unknown.stderr
+    assert "there is no check hallo\n  next: did you mean hello?" in unknown.stderr
     (checks / "load.lua").touch()
     assert "load is a built-in check" in shell.run("check", "test", "hello", "--config", "agent.json").stderr
     assert not (tmp_path / "data").exists()
@@ -375,11 +375,11 @@ def test_who_dies_is_started_again_and_who_watches_sees_it(net):
         watching.wait_for('"connected"')
         [helen] = net.running("scale0 helen")
         helen.kill()
-        net.up.wait_for("Helen was ended by signal 9, and is started again")
+        net.up.wait_for("Helen was killed by signal 9; restarting it")
         seen = len(watching.wait_until(lambda: '"away"' in watching.said or "next:" in watching.said))
         watching.wait_until(lambda: '"connected"' in watching.said[seen:])
     [stage0] = net.running("stage0")
     stage0.kill()
-    net.up.wait_for("the agent was ended by signal 9, and is started again")
+    net.up.wait_for("the agent was killed by signal 9; restarting it")
     assert until(lambda: [row["state"] for row in net.rows("agents")] == ["connected"], "the agent is back")
     assert {each.pid for each in (helen, stage0)}.isdisjoint(each.pid for each in net.processes())

@@ -38,7 +38,7 @@ def waiting(broker: BrokerProcess, service: str) -> Iterator[None]:
 def test_a_broker_that_is_well_says_so(manager):
     done = manager.run("status")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Nothing is wrong." in done.stdout
+    assert "No problems." in done.stdout
     assert len(done.stdout.splitlines()) <= 24
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert manager.json("status")["findings"] == []
@@ -74,12 +74,12 @@ def test_a_watcher_sees_the_broker_go_and_come_back(tmp_path):
     with broker_process(tmp_path / "broker") as broker:
         shell = shell_of(broker, tmp_path, SCALE0_DATA_DIR=broker.config["data_dir"])
         with shell.background("status", "--watch") as watcher:
-            watcher.wait_for("Nothing is wrong.")
+            watcher.wait_for("No problems.")
             broker.kill9()
             watcher.wait_for("no broker answers")
             broker.restart()
             seen = len(watcher.said)
-            watcher.wait_until(lambda: "Nothing is wrong." in watcher.said[seen:])
+            watcher.wait_until(lambda: "No problems." in watcher.said[seen:])
             assert watcher.process.poll() is None
 
 
@@ -126,7 +126,7 @@ def test_queues_show_who_waits_and_who_is_next(served, manager, tmp_path):
         assert ("warning", "service wait.for") in [(one["severity"], one["what"]) for one in found]
         gate.touch()
         assert {one.result() for one in pending} == {"finished"}
-    assert manager.run("queues", "--busy").stdout.startswith("Nothing waits.")
+    assert manager.run("queues", "--busy").stdout.startswith("No queue matches.")
 
 
 # Promise: TERM-4
@@ -136,7 +136,7 @@ def test_an_error_client_is_shown_and_forgiven(broker, manager):
     shown = manager.run("status")
     assert shown.returncode == 1
     assert f"1 client is ignored for bad input: {name}" in shown.stdout
-    assert manager.run("error-clients", "forgive", name).stdout == f"{name} is heard again\n"
+    assert manager.run("error-clients", "forgive", name).stdout == f"{name} is accepted again\n"
     again = manager.run("error-clients", "forgive", name)
     assert (again.returncode, "is not ignored" in again.stderr) == (1, True)
     assert manager.run("error-clients").stdout == "No client is ignored.\n"

@@ -155,7 +155,7 @@ def test_a_cancelled_task_does_not_run_and_can_be_tried_after_all(shell, admin, 
     assert shell.run("task", "wait", task).returncode == 0
     assert shell.run("task", "result", task).stdout == "mended\n"
     again = shell.run("task", "cancel", task)
-    assert (again.returncode, again.stdout) == (1, f"{task} had ended before\n")
+    assert (again.returncode, again.stdout) == (1, f"{task} had already ended\n")
 
 
 def test_what_cannot_be_done_for_one_task_is_done_for_the_others(shell, admin):
@@ -183,7 +183,7 @@ def test_a_list_is_narrowed_paged_and_says_what_to_type_when_it_is_empty(shell, 
     empty = admin.run("task", "list", "--client", "nobody")
     assert (empty.returncode, empty.stdout) == (
         0,
-        "No task of client nobody. `scale0 task list` shows all that there are.\n",
+        "No task matches client nobody. `scale0 task list` lists all tasks.\n",
     )
 
 
@@ -203,7 +203,7 @@ def test_a_list_needs_a_right_and_says_how_to_give_one(shell):
 def test_a_method_that_nobody_offers_is_said_and_the_task_waits(shell):
     done = shell.run("task", "submit", "nobody.does")
     assert done.returncode == 0
-    assert "nobody offers nobody.does yet" in done.stderr
+    assert "no worker offers nobody.does yet" in done.stderr
     task = done.stdout.strip()
     assert shell.json("task", "status", task)["status"] == "queued"
     assert shell.run("task", "cancel", task).returncode == 0

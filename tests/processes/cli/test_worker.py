@@ -78,7 +78,7 @@ def test_a_worker_whose_identity_is_taken_says_so_and_exits_with_1(broker, shell
         with shell.background("worker", WORKERS) as second:
             second.wait_for("ready twin ")
             assert first.wait() == 1
-            assert "scale0: the network let twin go: 409" in first.said
+            assert "scale0: the broker disconnected twin: 409" in first.said
             assert "Traceback" not in first.said
             second.signal(signal.SIGINT)
             assert second.wait() == 0
@@ -115,15 +115,15 @@ def test_a_module_is_imported_from_the_current_folder(shell):
 @pytest.mark.parametrize(
     ("target", "content", "expected"),
     [
-        ("missing.py:worker", None, "there is no such file"),
-        ("no_such_module:worker", None, "there is no module no_such_module"),
+        ("missing.py:worker", None, "file not found"),
+        ("no_such_module:worker", None, "module no_such_module not found"),
         ("mine.py:other", "import scale0\nbest = scale0.Worker()\n", "next: try mine.py:best"),
-        ("mine.py:os", "import os\n", "os is no scale0.Worker"),
-        ("mine.py", "import scale0\nworker = scale0.Worker()\n", "offers nothing"),
+        ("mine.py:os", "import os\n", "os is not a scale0.Worker"),
+        ("mine.py", "import scale0\nworker = scale0.Worker()\n", "offers no service"),
         ("mine.py", "def broken(:\n", "SyntaxError"),
         ("mine.py", "import no_such_package\n", "No module named 'no_such_package'"),
         ("mine.py", "1 / 0\n", "ZeroDivisionError: division by zero"),
-        ("folder/json.py", "", "another module is called json"),
+        ("folder/json.py", "", "another module has the name json"),
     ],
 )
 def test_what_cannot_be_run_is_said_without_a_traceback(shell, target, content, expected):

@@ -53,7 +53,7 @@ class Network:
 
     def wait_for_helen(self) -> None:
         """Until this machine is watched."""
-        self.up.wait_for("Helen watches this machine")
+        self.up.wait_for("Helen monitors this machine")
 
     def ask(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
         """The API, as the broker's own machine or with a token."""

@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import scale0
-from scale0.cli.command_table import EXTRAS, PLACES
+from scale0.cli.command_table import EXTRAS, MODULES
 from scale0.kernel.edge.extras import PACKAGES
 from tests.fakes.broker_process import BrokerProcess
 
@@ -70,7 +70,7 @@ def test_every_extra_and_every_command_that_needs_one_exists():
     assert set(PACKAGES) == set(PROJECT["optional-dependencies"]) - {"all", "dev"}
     (whole,) = PROJECT["optional-dependencies"]["all"]
     assert Requirement(whole).extras == set(PACKAGES)
-    assert set(EXTRAS) <= set(PLACES)
+    assert set(EXTRAS) <= set(MODULES)
     assert {extra for needed in EXTRAS.values() for extra in needed} <= set(PACKAGES)
 
 

@@ -36,7 +36,7 @@ def test_what_a_network_leaves_on_disk_is_its_owner_s_alone(tmp_path: Path) -> N
     shell = Shell(tmp_path)
     words = ["sh", "-c", OPEN, "sh", sys.executable, "-m", "scale0", "up"]
     with background(words, tmp_path, shell.environment) as up:
-        up.wait_for("Helen watches this machine")
+        up.wait_for("Helen monitors this machine")
         up.signal(signal.SIGINT)
         assert up.wait() == 0, up.said
     folder = tmp_path / ".scale0"

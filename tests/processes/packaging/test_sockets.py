@@ -91,7 +91,7 @@ def everyone(program: Background) -> set[Place]:
 def test_up_and_those_who_join_it_listen_where_the_page_says(tmp_path: Path, space: Space) -> None:
     shell, page = Shell(tmp_path), documented()
     with space.running(shell, "up") as up:
-        up.wait_for("Helen watches this machine")
+        up.wait_for("Helen monitors this machine")
         assert places(up) == page["scale0 up"] == everyone(up)
         with space.running(shell, "worker", str(EXAMPLES / "hello_worker.py")) as worker:
             assert places(worker) == page["scale0 worker"] == set()

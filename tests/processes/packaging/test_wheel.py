@@ -91,7 +91,7 @@ def test_a_network_runs_from_the_wheel_alone(built: tuple[Path, Path], tmp_path:
     scale0 = str(programs / "scale0")
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "TMPDIR": str(here), "LANG": "C.UTF-8"}
     with background([scale0, "up"], here, environment) as up:
-        said = up.wait_for("Helen watches this machine")
+        said = up.wait_for("Helen monitors this machine")
         frontend, backend = re.findall(r"tcp://([\d.:]+)", said)[:2]
         console = re.findall(r"(http://127\.0\.0\.1:\d+)/#/login\?once=s0_", said)[0]
         page = fetch(console + "/")

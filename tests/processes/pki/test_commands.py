@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from scale0.cli.common import errors
-from scale0.cli.monitoring.agent_enrol import enrol, renew, revoke
-from scale0.cli.monitoring.helen_init import init, token
+from scale0.cli.monitoring.agent import enrol, renew, revoke
+from scale0.cli.monitoring.helen import init, token
 from scale0.config import AgentConfig, HelenConfig
 from scale0.config.edge.files import read_config
 from scale0.monitoring.pki.authority import CertificateAuthority
@@ -131,7 +131,7 @@ def test_a_machine_enrols_renews_and_is_revoked(made, tmp_path):
 # Promise: AGENT-19
 def test_enrol_needs_a_token_and_never_repeats_it(tmp_path):
     said, code = run(enrol, "127.0.0.1", "--dir", tmp_path)
-    assert (code, "a token is needed" in said) == (2, True)
+    assert (code, "--token is required" in said) == (2, True)
     said, code = run(enrol, "127.0.0.1", "--token", "s1.oops", "--dir", tmp_path)
     assert (code, "that is no token" in said, "oops" in said) == (2, True, False)
 
@@ -139,7 +139,7 @@ def test_enrol_needs_a_token_and_never_repeats_it(tmp_path):
 def test_enrol_must_know_where_helen_is(tmp_path):
     text = f"s1.{'A' * 43}.{'B' * 43}"
     said, code = run(enrol, "--token", text, "--dir", tmp_path)
-    assert (code, "does not say where Helen is" in said, text in said) == (2, True, False)
+    assert (code, "does not contain Helen's address" in said, text in said) == (2, True, False)
     assert run(enrol, "a b", "--token", text, "--dir", tmp_path)[1] == 2
     said, code = run(enrol, "127.0.0.1:1", "--token", text, "--dir", tmp_path / "agent")
     assert (code, "cannot connect" in said, text in said) == (3, True, False)
@@ -147,7 +147,7 @@ def test_enrol_must_know_where_helen_is(tmp_path):
 
 def test_revoke_says_when_it_knows_of_no_certificate_and_revokes_all_the_same(made):
     said, code = run(revoke, "web-9", "--data-dir", made)
-    assert (code, "no certificate on record" in said) == (0, True)
+    assert (code, "no valid certificate that is recorded" in said) == (0, True)
     assert CertificateAuthority(made).revoked("web-9", "0A", time.time() - 5)
     assert json.loads(run(revoke, "web-9", "--data-dir", made, "--json")[0]) == {"name": "web-9", "revoked": 0}
     assert run(revoke, "a b", "--data-dir", made)[1] == 2

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scale0.cli.monitoring import helen_init
+from scale0.cli.monitoring.helen import CONFIG_FILE
 from scale0.config import AgentConfig
 from scale0.config.edge.files import read_config
 from scale0.monitoring.pki.authority import CertificateAuthority
@@ -45,7 +45,7 @@ def data_dir(tmp_path):
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[int]:
     """Helen as her first file has her; the port."""
-    command = [*HELEN, "--config", str(folder / helen_init.CONFIG_FILE)]
+    command = [*HELEN, "--config", str(folder / CONFIG_FILE)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scale0.cli.network import doctor_findings as probes
-from scale0.cli.network.doctor import lines_of, verdict
-from scale0.cli.network.doctor_findings import FAIL, GIB, MIB, OK, WARN, DoctorFinding
+from scale0.cli.network import doctor as probes
+from scale0.cli.network.doctor import FAIL, GIB, MIB, OK, WARN, DoctorFinding, lines_of, verdict
 from scale0.cli.network.host_readings import (
     ClockReading,
     DiskReading,
@@ -31,65 +30,71 @@ EVEN = (ClockReading(1_000.0, 50.0), ClockReading(1_001.0, 51.0))
 JUMPED = (ClockReading(1_000.0, 50.0), ClockReading(1_005.0, 51.0))
 
 CASES = [
-    (probes.python((3, 12, 1), "CPython"), OK, "CPython 3.12.1"),
-    (probes.python((3, 10, 1), "CPython"), FAIL, "3.11 or later"),
-    (probes.python((3, 11, 0), "PyPy"), WARN, "PyPy"),
-    (probes.extras({"pipeline": True, "otlp": False}), OK, "pipeline"),
-    (probes.extras({"pipeline": False, "otlp": True}), WARN, "otlp; without"),
-    (probes.messaging(ZmqReading("27", (4, 3, 5), True), True), OK, "libzmq 4.3.5"),
-    (probes.messaging(ZmqReading("27", (4, 3, 5), False), True), FAIL, "cannot do CURVE"),
-    (probes.messaging(ZmqReading("27", (4, 3, 5), False), False), WARN, "cannot do CURVE"),
-    (probes.messaging(ZmqReading("27", (4, 2, 5), True), False), WARN, "older"),
-    (probes.certificate("agent", 100 * DAY, 10 * DAY), OK, "holds for 90 days"),
-    (probes.certificate("agent", 100 * DAY, 90 * DAY), WARN, "ends in 10 days"),
-    (probes.certificate("helen", 100 * DAY, 103 * DAY), FAIL, "has ended 3 days ago"),
-    (probes.java(JAVA_17, True), OK, "is Java 17"),
-    (probes.java(JAVA_21, True), OK, "is Java 21"),
-    (probes.java(JAVA_8, True), FAIL, "is Java 8, and Spark needs 17"),
-    (probes.java(JAVA_8, False), WARN, "is Java 8"),
-    (probes.java(None, True), WARN, "none"),
-    (probes.java(JavaReading("/bin/false", ""), True), FAIL, "does not say"),
-    (probes.files(None, 100_000), OK, "any number"),
-    (probes.files(1_048_576, 100_000), OK, "1,048,576"),
-    (probes.files(20_000, 100_000), WARN, "19,900 clients, not 100,000"),
-    (probes.files(512, 100_000), FAIL, "412 clients"),
-    (probes.memory(8 * GIB, 16 * GIB, True), OK, "8.0 of 16.0"),
-    (probes.memory(2 * GIB, 16 * GIB, True), WARN, "Spark takes 3"),
-    (probes.memory(2 * GIB, 16 * GIB, False), OK, "2.0 of"),
-    (probes.memory(200 * MIB, 16 * GIB, False), WARN, "0.2 of"),
-    (probes.memory(10 * MIB, GIB, False), FAIL, "does not start"),
-    (probes.broker("h:1", "east", True, ("1", "1"), ""), OK, "east answers at h:1, version 1"),
-    (probes.broker("h:1", "east", True, None, ""), OK, "would tell its version"),
-    (probes.broker("h:1", "east", True, ("2", "1"), ""), WARN, "is version 2, and this is 1"),
-    (probes.broker("h:1", "", True, None, "refused"), FAIL, "none answers at h:1: refused"),
-    (probes.broker("h:1", "", False, None, "refused"), WARN, "none answers at h:1"),
-    (probes.console(True), OK, "here"),
-    (probes.console(False), WARN, "not built"),
+    (probes.python_finding((3, 12, 1), "CPython"), OK, "CPython 3.12.1"),
+    (probes.python_finding((3, 10, 1), "CPython"), FAIL, "3.11 or later"),
+    (probes.python_finding((3, 11, 0), "PyPy"), WARN, "PyPy"),
+    (probes.extras_finding({"pipeline": True, "otlp": False}), OK, "pipeline"),
+    (probes.extras_finding({"pipeline": False, "otlp": True}), WARN, "otlp; tables and reports"),
+    (probes.messaging_finding(ZmqReading("27", (4, 3, 5), True), True), OK, "libzmq 4.3.5"),
+    (probes.messaging_finding(ZmqReading("27", (4, 3, 5), False), True), FAIL, "CURVE is not supported"),
+    (probes.messaging_finding(ZmqReading("27", (4, 3, 5), False), False), WARN, "CURVE is not supported"),
+    (probes.messaging_finding(ZmqReading("27", (4, 2, 5), True), False), WARN, "older"),
+    (probes.certificate_finding("agent", 100 * DAY, 10 * DAY), OK, "is valid for 90 days"),
+    (probes.certificate_finding("agent", 100 * DAY, 90 * DAY), WARN, "expires in 10 days"),
+    (probes.certificate_finding("helen", 100 * DAY, 103 * DAY), FAIL, "expired 3 days ago"),
+    (probes.java_finding(JAVA_17, True), OK, "is Java 17"),
+    (probes.java_finding(JAVA_21, True), OK, "is Java 21"),
+    (probes.java_finding(JAVA_8, True), FAIL, "is Java 8; Spark needs 17"),
+    (probes.java_finding(JAVA_8, False), WARN, "is Java 8"),
+    (probes.java_finding(None, True), WARN, "none"),
+    (probes.java_finding(JavaReading("/bin/false", ""), True), FAIL, "does not print"),
+    (probes.files_finding(None, 100_000), OK, "unlimited"),
+    (probes.files_finding(1_048_576, 100_000), OK, "1,048,576"),
+    (probes.files_finding(20_000, 100_000), WARN, "19,900 clients, not 100,000"),
+    (probes.files_finding(512, 100_000), FAIL, "412 clients"),
+    (probes.memory_finding(8 * GIB, 16 * GIB, True), OK, "8.0 of 16.0"),
+    (probes.memory_finding(2 * GIB, 16 * GIB, True), WARN, "Spark uses 3"),
+    (probes.memory_finding(2 * GIB, 16 * GIB, False), OK, "2.0 of"),
+    (probes.memory_finding(200 * MIB, 16 * GIB, False), WARN, "0.2 of"),
+    (probes.memory_finding(10 * MIB, GIB, False), FAIL, "too little"),
+    (probes.broker_finding("h:1", "east", True, ("1", "1"), ""), OK, "east answers at h:1, version 1"),
+    (probes.broker_finding("h:1", "east", True, None, ""), OK, "needs its token"),
+    (probes.broker_finding("h:1", "east", True, ("2", "1"), ""), WARN, "has version 2, this is 1"),
+    (probes.broker_finding("h:1", "", True, None, "refused"), FAIL, "none answers at h:1: refused"),
+    (probes.broker_finding("h:1", "", False, None, "refused"), WARN, "none answers at h:1"),
+    (probes.console_finding(True), OK, "installed"),
+    (probes.console_finding(False), WARN, "not built"),
 ]
 
 SEVERAL = [
-    (probes.ports([FREE, UP], NAMED, frozenset()), [(OK, "5700 free; 5702 in use by Scale0")]),
-    (probes.ports([USED], NAMED, frozenset({5701})), [(OK, "5701 in use by Scale0")]),
-    (probes.ports([FREE, USED], NAMED, frozenset()), [(FAIL, "5701 (backend) is taken by nginx"), (OK, "5700 free")]),
-    (probes.ports([USED], frozenset(), frozenset()), [(WARN, "process 17")]),
-    (probes.ports([USED._replace(pid=None, owner="")], NAMED, frozenset()), [(FAIL, "another program")]),
-    (probes.keys([], True, True), [(OK, "owner alone")]),
-    (probes.keys([], False, False), [(OK, "none is needed")]),
-    (probes.keys([], False, True), [(FAIL, "there is no server key")]),
-    (probes.keys(["a/b: others have access to it (mode 644): chmod 600 a/b"], True, True), [(FAIL, "(mode 644)")]),
-    (probes.clock(*EVEN, True, None), [(OK, "synchronised")]),
-    (probes.clock(*EVEN, None, 0.01), [(OK, "+0.010 s from the broker's")]),
-    (probes.clock(*EVEN, True, -40.0), [(FAIL, "-40.0 s from the broker's")]),
-    (probes.clock(*EVEN, True, 3.0), [(WARN, "+3.0 s")]),
-    (probes.clock(*EVEN, False, 0.0), [(WARN, "not synchronised")]),
-    (probes.clock(*JUMPED, True, 0.0), [(WARN, "jumped by +4.0 s")]),
-    (probes.disk(DISK, 64 * MIB), [(OK, "20.0 GiB free on ext4, a synced write takes 4.0 ms")]),
-    (probes.disk(DISK._replace(free_bytes=0), 64 * MIB), [(FAIL, "refuses all writes"), (OK, "")]),
-    (probes.disk(DISK._replace(free_bytes=500 * MIB), 64 * MIB), [(WARN, "only 0.5 GiB"), (OK, "")]),
-    (probes.disk(DISK._replace(trouble="Permission denied"), 0), [(FAIL, "Permission denied")]),
-    (probes.disk(DISK._replace(file_system="nfs4"), 0), [(WARN, "is on nfs4"), (OK, "")]),
-    (probes.disk(DISK._replace(sync_seconds=0.2), 0), [(WARN, "200 ms")]),
-    (probes.disk(DISK._replace(sync_seconds=2.0), 0), [(FAIL, "2000 ms")]),
+    (probes.port_findings([FREE, UP], NAMED, frozenset()), [(OK, "5700 free; 5702 in use by Scale0")]),
+    (probes.port_findings([USED], NAMED, frozenset({5701})), [(OK, "5701 in use by Scale0")]),
+    (
+        probes.port_findings([FREE, USED], NAMED, frozenset()),
+        [(FAIL, "5701 (backend) is in use by nginx"), (OK, "5700 free")],
+    ),
+    (probes.port_findings([USED], frozenset(), frozenset()), [(WARN, "process 17")]),
+    (probes.port_findings([USED._replace(pid=None, owner="")], NAMED, frozenset()), [(FAIL, "another program")]),
+    (probes.key_findings([], True, True), [(OK, "only the owner")]),
+    (probes.key_findings([], False, False), [(OK, "needs none")]),
+    (probes.key_findings([], False, True), [(FAIL, "there is no server key")]),
+    (
+        probes.key_findings(["a/b: others have access to it (mode 644): chmod 600 a/b"], True, True),
+        [(FAIL, "(mode 644)")],
+    ),
+    (probes.clock_findings(*EVEN, True, None), [(OK, "synchronised")]),
+    (probes.clock_findings(*EVEN, None, 0.01), [(OK, "+0.010 s from the broker's")]),
+    (probes.clock_findings(*EVEN, True, -40.0), [(FAIL, "-40.0 s from the broker's")]),
+    (probes.clock_findings(*EVEN, True, 3.0), [(WARN, "+3.0 s")]),
+    (probes.clock_findings(*EVEN, False, 0.0), [(WARN, "not synchronised")]),
+    (probes.clock_findings(*JUMPED, True, 0.0), [(WARN, "jumped by +4.0 s")]),
+    (probes.disk_findings(DISK, 64 * MIB), [(OK, "20.0 GiB free on ext4, a synced write takes 4.0 ms")]),
+    (probes.disk_findings(DISK._replace(free_bytes=0), 64 * MIB), [(FAIL, "refuses all writes"), (OK, "")]),
+    (probes.disk_findings(DISK._replace(free_bytes=500 * MIB), 64 * MIB), [(WARN, "only 0.5 GiB"), (OK, "")]),
+    (probes.disk_findings(DISK._replace(trouble="Permission denied"), 0), [(FAIL, "Permission denied")]),
+    (probes.disk_findings(DISK._replace(file_system="nfs4"), 0), [(WARN, "is on nfs4"), (OK, "")]),
+    (probes.disk_findings(DISK._replace(sync_seconds=0.2), 0), [(WARN, "200 ms")]),
+    (probes.disk_findings(DISK._replace(sync_seconds=2.0), 0), [(FAIL, "2000 ms")]),
 ]
 CASES += [
     (one, *wanted) for found, told in SEVERAL for one, wanted in zip(list(found), told, strict=True)
@@ -127,6 +132,6 @@ def test_a_file_system_is_that_of_the_nearest_mount():
 
 def test_the_verdict_says_what_to_do_first():
     bad, odd, good = DoctorFinding("a", FAIL, "x", "y"), DoctorFinding("b", WARN, "x", "y"), DoctorFinding("c", OK, "x")
-    assert verdict([bad, odd, good]) == "1 failed, 1 warned: mend what failed first."
-    assert verdict([odd, good]) == "Nothing failed, 1 warned."
-    assert verdict([good]) == "All is well."
+    assert verdict([bad, odd, good]) == "1 failed, 1 warning: repair what failed first."
+    assert verdict([odd, good]) == "Nothing failed; 1 warning."
+    assert verdict([good]) == "No problems."

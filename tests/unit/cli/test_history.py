@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scale0.cli.network.config import losers
+from scale0.cli.network.config import lost_versions
 
 
 def row(version: int, hash_: str, parent: str, current: bool = False) -> dict[str, Any]:
@@ -27,4 +27,4 @@ def row(version: int, hash_: str, parent: str, current: bool = False) -> dict[st
     ids=["none", "one line", "one lost", "two lost", "the winner's parent is not here", "skipped"],
 )
 def test_what_the_current_one_does_not_descend_from_has_lost(rows: list[dict[str, Any]], lost: set[str]):
-    assert losers(rows) == lost
+    assert lost_versions(rows) == lost

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from scale0.cli.common import errors, output
-from scale0.cli.monitoring import check_output, helens, listing, silences
+from scale0.cli.monitoring import check_test, helens, listing, silences
 from scale0.cli.network import document_entries
 from scale0.client.admin.rows import entry_path, is_over, known_agents
 from scale0.errors import NoAnswer
@@ -80,13 +80,13 @@ def test_an_agent_that_two_helens_know_is_shown_once():
             "critical (silenced, downtime)",
         ),
         ({"state": "unknown", "flapping": True, "suppressed": ["flapping"]}, "unknown (flapping)"),
-        ({"state": "warning", "suppressed": ["depends_on gate"], "stale": True}, "warning (excused, stale)"),
+        ({"state": "warning", "suppressed": ["depends_on gate"], "stale": True}, "warning (dependency, stale)"),
     ],
 )
 def test_a_state_says_what_there_is_to_know_of_it(more, shown):
     base = {"agent": "a", "check": "c", "state": "ok", "hard": True, "attempt": 0, "max_attempts": 3}
     row = {**base, "flapping": False, "suppressed": [], "stale": False, **more}
-    assert listing.named(row) == ("a", "c", shown)
+    assert listing.row_head(row) == ("a", "c", shown)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_table_that_is_no_terminals_fits_80_columns(capsys):
 
 def test_a_result_shows_only_columns_that_somebody_fills(capsys):
     metrics = [{"name": "a", "value": 12_345_678_901.0, "warn": None}, {"name": "b", "value": 0.5, "unit": "s"}]
-    check_output.show({"state": "ok", "message": "fine\x1b[2J", "metrics": metrics, "seconds": 0.5})
+    check_test.show_result({"state": "ok", "message": "fine\x1b[2J", "metrics": metrics, "seconds": 0.5})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "ok: fine\\x1b[2J  (0.500 s)"
     assert [line.split() for line in lines[2:]] == [

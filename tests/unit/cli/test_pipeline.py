@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from scale0.cli.common.errors import CommandError
 from scale0.cli.main import cli
 from scale0.cli.pipeline.locations import local_segments, segments_of
-from scale0.cli.pipeline.pipeline import saying_first
+from scale0.cli.pipeline.pipeline import say_first
 from scale0.history.segments.settings import ExportState, write_export_state
 from tests.pipeline.idle_runs import DAMAGED, FOREIGN, Place
 
@@ -122,7 +122,7 @@ def test_too_few_days_are_wrong_usage(place: Place, command: str):
 
 def test_a_stream_says_once_that_it_is_ready(capsys):
     heard: list[tuple[str, int, int]] = []
-    told = saying_first("ready", lambda *words: heard.append(words))
+    told = say_first("ready", lambda *words: heard.append(words))
     assert capsys.readouterr().out == ""
     told("segments", 0, 1)
     told("tables", 1, 2)

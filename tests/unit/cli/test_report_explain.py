@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from scale0.cli.main import cli
-from scale0.cli.network.explain import holes_between
+from scale0.cli.network.explain import gaps_between
 from scale0.history.events.tasks import TaskSubmitted
 from scale0.history.segments.names import Segment
 from tests.pipeline import reports_made as world
@@ -41,7 +41,7 @@ def test_the_journal_of_this_machine_is_told(folder):
     assert shown.exit_code == 0, shown.output
     assert "submitted by c-1 for thumbs.make" in shown.stdout
     assert "t-2" not in shown.stdout
-    assert "not seen: there are no tables" in shown.stdout
+    assert "not covered: there are no tables" in shown.stdout
     assert "scale0 explain c-1" in shown.stderr
 
 
@@ -63,14 +63,14 @@ def test_the_warehouse_alone_is_told_up_to_where_it_goes(root, tmp_path):
     shown = said("web-1/load", "--data-dir", str(tmp_path / "none"), "--warehouse", root)
     assert shown.exit_code == 0, shown.output
     assert "* incident: down for 1 h, worst state critical, closed 2026-05-18 09:30" in shown.stdout
-    assert "not seen: there is no journal here" in shown.stdout
-    assert "told: 2026-05-13 09:30 to 2026-05-20 09:30 UTC" in shown.stdout
+    assert "not covered: there is no journal here" in shown.stdout
+    assert "covered: 2026-05-13 09:30 to 2026-05-20 09:30 UTC" in shown.stdout
 
 
 def test_nothing_known_says_where_to_look(folder, tmp_path):
     shown = said("t-9", "--data-dir", str(folder.path))
     assert shown.exit_code == 1
-    assert "nothing is known of t-9 in the last 7 d" in shown.stderr
+    assert "nothing is known about t-9 in the last 7 d" in shown.stderr
     assert "--last 90d" in shown.stderr
     nowhere = said("t-9", "--data-dir", str(tmp_path / "none"))
     assert nowhere.exit_code == 1
@@ -96,7 +96,7 @@ def test_a_segment_that_cannot_be_read_is_said_and_the_rest_is_told(folder):
 
 def test_names_of_segments_prove_what_is_missing():
     segments = [Segment("b", 1, 1, 10), Segment("b", 2, 11, 20), Segment("b", 2, 31, 40), Segment("c", 1, 90, 99)]
-    assert holes_between(segments) == ["the segments of b have a hole: its events 21 to 30 are missing"]
+    assert gaps_between(segments) == ["the segments of b have a gap: its events 21 to 30 are missing"]
 
 
 def test_a_length_of_time_must_be_one(folder):

@@ -7,9 +7,22 @@ from typing import Any
 import pytest
 
 from scale0.cli.network.snapshot import Snapshot
-from scale0.cli.top.frame import TopFrame, as_data, frame_of
-from scale0.cli.top.text import head_of, wrong_of
-from scale0.cli.top.views import BROKERS, CHECKS, SERVICES, VIEWS, ViewState, cells, chosen, detail, fitted
+from scale0.cli.top.views import (
+    BROKERS,
+    CHECKS,
+    SERVICES,
+    VIEWS,
+    TopFrame,
+    ViewState,
+    as_data,
+    cells,
+    chosen,
+    detail,
+    fitted,
+    frame_of,
+    head_of,
+    problems_of,
+)
 from scale0.client.admin.health import NetworkSnapshot
 from scale0.client.admin.rates import done_between, rates_between, total_between
 from scale0.history.events.histogram import bucket_of
@@ -125,7 +138,7 @@ def test_a_detail_says_what_to_type():
 
 def test_a_frame_is_json_and_its_findings_are_told_in_one_line():
     frame = two_looks(checks=[{**CHECK, "state": "critical"}])
-    assert wrong_of(frame) == "1 critical: check web-1 disk: critical: fine"
+    assert problems_of(frame) == "1 critical: check web-1 disk: critical: fine"
     data = as_data(frame)
     assert data["findings"][0]["severity"] == "critical"
     assert data["services"][0]["rates"] is not None

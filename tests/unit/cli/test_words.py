@@ -7,9 +7,9 @@ import json
 import click
 import pytest
 
+from scale0.cli.common.connection import MAX_NETWORKS, client_id, state_folder
 from scale0.cli.common.endpoints import backend_endpoints, endpoint_of, host_of
 from scale0.cli.common.output import clean, span
-from scale0.cli.common.state_file import MAX_NETWORKS, client_id, state_folder
 from scale0.cli.network.call import arguments_of, parsed
 
 

@@ -1,8 +1,7 @@
-"""What `scale0 bench` measures, by what users import: `Client` and `AsyncClient`.
+"""The measurements of `scale0 bench`, through the public `Client` and `AsyncClient`.
 
-Lives here: each measure, for a while or for so many, whatever ends first. Never here: a process, or a text. Invariants:
-whatever was begun is waited for, also when somebody wants it to end, so that no task is left; every task is one that
-the broker forgets within seconds.
+Each one runs for a time or a number of operations, whichever ends first. It waits for all that it has begun, also after
+a signal, so that no task is left; the broker deletes each task within seconds.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     from scale0.client.client import Client
 
 RUN: Final = "SCALE0_BENCH_RUN"
-"""The word that makes the names of one run its own; the worker has it from here."""
+"""The variable with the id of a run, which makes its service names unique; for the worker."""
 BODY_BYTES: Final = 100
 IN_FLIGHT: Final = 100
 TASKS_IN_FLIGHT: Final = 2_000
 SUBMIT_TASKS: Final = 500
-"""Submitted at once; between two of these a submitter looks at the clock."""
+"""Submitted at once, between two checks of the clock."""
 RESULT_TTL_SECONDS: Final = 5.0
-"""How long a result is kept: until we have it for sure, and no longer."""
+"""How long a result is kept: long enough to fetch it."""
 TASK_SECONDS: Final = 30.0
 WARM_UP: Final = 50
 PROBE_BYTES: Final = 4_096
@@ -37,17 +36,16 @@ MICRO: Final = 1e6
 
 
 def service_of(run: str) -> str:
-    """What requests of one run ask for; names that begin with `scale0.` are the broker's own."""
+    """The service for requests; names that begin with `scale0.` are reserved."""
     return f"scale0-bench.{run}.echo"
 
 
 def task_service_of(run: str) -> str:
-    """What tasks of one run ask for."""
     return f"scale0-bench.{run}.noop"
 
 
 class Figure(NamedTuple):
-    """One measure: how many a second, and how long one took where they came one by one."""
+    """One measurement: operations per second, and latencies if they ran one by one."""
 
     rate: float
     p50_us: float | None = None
@@ -56,7 +54,7 @@ class Figure(NamedTuple):
 
 
 class Bounds:
-    """How long a measure may go on, and how many it may do; anybody may end all of them."""
+    """The limits of a measurement in time and in number; the event ends it."""
 
     def __init__(self, seconds: float, most: int, ended: threading.Event) -> None:
         self._until = time.monotonic() + seconds
@@ -64,42 +62,40 @@ class Bounds:
         self.left = most
 
     def more(self) -> bool:
-        """True if one more may begin; it is counted."""
+        """True if one more may begin, which is counted."""
         if self.left <= 0 or self._ended.is_set() or time.monotonic() >= self._until:
             return False
         self.left -= 1
         return True
 
     def each(self, item: Any) -> Iterator[Any]:
-        """The same item, as often as it may be."""
+        """The same item until the limit."""
         while self.more():
             yield item
 
 
-def spread(seconds: list[float]) -> Figure:
-    """How long each took, as a figure."""
+def figure_of(seconds: list[float]) -> Figure:
     ordered = sorted(seconds)
     p50, p99 = (ordered[min(len(ordered) - 1, len(ordered) * share // 100)] * MICRO for share in (50, 99))
     return Figure(len(ordered) / sum(ordered), p50, p99, len(ordered))
 
 
 def one_by_one(bounds: Bounds, act: Callable[[], object]) -> Figure:
-    """Each after the one before; one at least."""
+    """One operation after the other, at least one."""
     times: list[float] = []
     while bounds.more() or not times:
         start = time.perf_counter()
         act()
         times.append(time.perf_counter() - start)
-    return spread(times)
+    return figure_of(times)
 
 
 def rate_of(count: int, start: float) -> Figure:
-    """So many since then."""
     return Figure(count / max(time.perf_counter() - start, 1e-9), done=count)
 
 
 def requests_single(net: Client, run: str, bounds: Bounds) -> Figure:
-    """A caller that waits for each answer."""
+    """A client that waits for each answer."""
     service, body = service_of(run), b"x" * BODY_BYTES
     for _ in range(WARM_UP):
         net.request(service, body)
@@ -107,7 +103,7 @@ def requests_single(net: Client, run: str, bounds: Bounds) -> Figure:
 
 
 def requests_batched(net: Client, run: str, bounds: Bounds) -> Figure:
-    """`Client.map`: many in flight, and those that go out together travel as one message."""
+    """`Client.map`: many in flight, and requests that are sent together are one message."""
     items = bounds.each(b"x" * BODY_BYTES)
     start = time.perf_counter()
     answered = sum(1 for _ in net.map(service_of(run), items, in_flight=IN_FLIGHT, raw=True))
@@ -115,9 +111,9 @@ def requests_batched(net: Client, run: str, bounds: Bounds) -> Figure:
 
 
 def requests_in_flight(make: Callable[[], AsyncClient], run: str, bounds: Bounds) -> Figure:
-    """Many coroutines of one program, each of which waits for its own answer."""
+    """Many coroutines of one client, each of which waits for its answer."""
 
-    async def all_of_them() -> Figure:
+    async def run_all() -> Figure:
         service, body = service_of(run), b"x" * BODY_BYTES
         answered = 0
         async with make() as net:
@@ -133,11 +129,11 @@ def requests_in_flight(make: Callable[[], AsyncClient], run: str, bounds: Bounds
             await asyncio.gather(*(one() for _ in range(IN_FLIGHT)))
             return rate_of(answered, start)
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(run_all())
 
 
 def tasks_single(net: Client, run: str, bounds: Bounds) -> Figure:
-    """A submitter that waits for each result."""
+    """A client that waits for each result."""
     service, text = task_service_of(run), "x" * BODY_BYTES
     submission = net.task(result_ttl=RESULT_TTL_SECONDS)
     submission.submit(service, text).result(TASK_SECONDS)
@@ -145,7 +141,7 @@ def tasks_single(net: Client, run: str, bounds: Bounds) -> Figure:
 
 
 def tasks_submitted(net: Client, run: str, bounds: Bounds) -> Figure:
-    """Acknowledged, so on disk, while the worker does them; then their results are waited for, and do not count."""
+    """Tasks acknowledged, so stored on disk, while the worker runs them; waiting for the results does not count."""
     service, text = task_service_of(run), "x" * BODY_BYTES
     submission = net.task(result_ttl=RESULT_TTL_SECONDS)
     tasks = []
@@ -161,7 +157,7 @@ def tasks_submitted(net: Client, run: str, bounds: Bounds) -> Figure:
 
 
 def tasks_completed(net: Client, run: str, bounds: Bounds) -> Figure:
-    """From submission to the result in hand, many at once."""
+    """From submission to the received result, many in flight."""
     items = bounds.each("x" * BODY_BYTES)
     start = time.perf_counter()
     submission = net.task(result_ttl=RESULT_TTL_SECONDS)
@@ -170,16 +166,16 @@ def tasks_completed(net: Client, run: str, bounds: Bounds) -> Figure:
 
 
 def fsync(folder: Path, bounds: Bounds) -> Figure:
-    """4 KiB written and synchronised, again and again, in a file that has its size already."""
+    """Writes of 4 KiB with fdatasync, in a file that has its final size."""
     path = folder / f"fsync-{os.getpid()}.probe"
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.pwrite(number, b"x" * PROBE_BYTES * PROBES, 0)
         os.fsync(number)
-        places = iter(range(PROBES))
+        blocks = iter(range(PROBES))
 
         def write() -> None:
-            os.pwrite(number, b"y" * PROBE_BYTES, next(places) * PROBE_BYTES)
+            os.pwrite(number, b"y" * PROBE_BYTES, next(blocks) * PROBE_BYTES)
             os.fdatasync(number)
 
         return one_by_one(bounds, write)
@@ -189,7 +185,7 @@ def fsync(folder: Path, bounds: Bounds) -> Figure:
 
 
 def core(bounds: Bounds) -> float:
-    """Steps of a plain loop that one core does in a second, the best of several: what Python is worth here."""
+    """Steps of a plain Python loop per second on one core, the best of several runs."""
     best = 0.0
     while bounds.more() or not best:
         start, total = time.perf_counter(), 0

@@ -1,8 +1,4 @@
-"""How `scale0 bench` looks: one table, and in words what limits it.
-
-Lives here: text and JSON of what was measured. Never here: measuring. Invariants: it fits a terminal of 80 columns; a
-sentence about a limit follows from figures of the same run.
-"""
+"""The output of `scale0 bench`: one table within 80 columns, and sentences about what limits the figures."""
 
 from __future__ import annotations
 
@@ -19,21 +15,21 @@ NAMES: Final = {
     "requests_batched": f"requests in batches, {IN_FLIGHT} in flight",
     "tasks_single": "tasks, one by one, to the result",
     "tasks_submitted": "tasks submitted, each on disk",
-    "tasks_completed": "tasks submitted, done, result in hand",
+    "tasks_completed": "tasks submitted, done, result received",
     "fsync": "fsync of 4 KiB",
 }
 """By the key in JSON, in the order of the table."""
 COMMITS: Final = 2
-"""How many times a task waits for the disk: until it is taken, and until its result is kept."""
+"""How often a task waits for the disk: when it is accepted, and when its result is stored."""
 BUSY_SHARE: Final = 0.5
-"""Load average for each core before we began: above it others took what we wanted."""
+"""Load average per core before the start: above it, other processes compete."""
 FULL_SHARE: Final = 0.8
 DISK_SHARE: Final = 0.5
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 class MachineFacts(NamedTuple):
-    """What it ran on."""
+    """The machine that was measured on."""
 
     scale0: str
     python: str
@@ -41,22 +37,22 @@ class MachineFacts(NamedTuple):
     system: str
     cores: int
     load: float
-    """Average of the minute before."""
+    """Load average of the minute before."""
     folder: str
     filesystem: str
     core_steps: float
-    """Steps of a plain Python loop in a second, on one core."""
+    """Steps of a plain Python loop per second on one core."""
 
 
 class Effort(NamedTuple):
-    """Cores that were used on average while something was measured."""
+    """Average number of busy cores during a measurement."""
 
     broker: float
     all: float
 
 
 class Bench(NamedTuple):
-    """All that was found."""
+    """All results."""
 
     broker: str
     join: str
@@ -65,7 +61,7 @@ class Bench(NamedTuple):
     machine: MachineFacts
     figures: Mapping[str, Figure]
     efforts: Mapping[str, Effort]
-    """By the names of figures; empty where the broker is not ours."""
+    """By the names of figures; empty if the broker is not our own."""
 
 
 def as_value(found: Bench) -> dict[str, Any]:
@@ -79,13 +75,12 @@ def as_value(found: Bench) -> dict[str, Any]:
 
 
 def show(found: Bench) -> None:
-    """The table, and what follows from it."""
     machine = found.machine
     where = "a broker and a worker of its own" if found.own else f"{found.broker} at {found.join}, a worker here"
     output.say(f"Scale0 {machine.scale0}, {where}; {found.seconds:.0f} s")
     output.say(f"Python {machine.python}, libzmq {machine.libzmq}, {machine.system}, {machine.cores} cores")
     output.say()
-    heads = ("MEASURED", "A SECOND", "P50", "P99")
+    heads = ("MEASURED", "PER SECOND", "P50", "P99")
     rows = [
         (NAMES[name], f"{figure.rate:,.0f}", duration(figure.p50_us), duration(figure.p99_us))
         for name, figure in found.figures.items()
@@ -99,7 +94,7 @@ def show(found: Bench) -> None:
 
 
 def duration(microseconds: float | None) -> str:
-    """A short time, as people say it."""
+    """A short time for people."""
     if microseconds is None:
         return "-"
     if microseconds < 10_000:
@@ -108,18 +103,18 @@ def duration(microseconds: float | None) -> str:
 
 
 def limits(found: Bench) -> Iterator[str]:
-    """What holds these figures down, as far as they tell it."""
+    """What limits these figures, as far as they show it."""
     machine = found.machine
     if machine.load > BUSY_SHARE * machine.cores:
         yield (
-            f"others: the load was {machine.load:.1f} on {machine.cores} cores before this began; "
+            f"other processes: the load was {machine.load:.1f} on {machine.cores} cores before the start; "
             "measure again when nothing else runs"
         )
     yield from _disk(found)
     if machine.load <= BUSY_SHARE * machine.cores:
         yield from _processor(found)
     if not found.own:
-        yield "the load was bounded, as others may use this broker; --own measures without bounds"
+        yield "the number of requests was limited, as others may use this broker; --own measures without this limit"
 
 
 def _disk(found: Bench) -> Iterator[str]:
@@ -127,19 +122,19 @@ def _disk(found: Bench) -> Iterator[str]:
     if not disk.p50_us or not single.p50_us:
         return
     if not found.own:
-        yield f"fsync was measured here, in {machine.folder}; the broker's disk may be another"
+        yield f"fsync was measured on this machine, in {machine.folder}; the broker may use another disk"
         return
     if machine.filesystem in IN_MEMORY:
         yield (
-            f"no disk at all: {machine.folder} is {machine.filesystem}, so nothing there survives a power cut; "
-            "--data FOLDER measures a disk of yours"
+            f"no disk: {machine.folder} is {machine.filesystem}, and nothing there survives a power failure; "
+            "--data FOLDER measures a disk"
         )
         return
     share = COMMITS * disk.p50_us / single.p50_us
     if share >= DISK_SHARE:
         yield (
-            f"fsync {duration(disk.p50_us)}: tasks one by one are bound by your disk, as each waits for {COMMITS} "
-            "commits; many at once share a commit, so submit with `submit_many` or `map`"
+            f"fsync {duration(disk.p50_us)}: tasks one by one are limited by your disk, as each waits for {COMMITS} "
+            "commits; tasks at the same time share a commit, so submit with `submit_many` or `map`"
         )
     else:
         yield (
@@ -155,19 +150,19 @@ def _processor(found: Bench) -> Iterator[str]:
         if effort is None or not figure.rate:
             continue
         what = name.partition("_")[0]
-        each = f"the broker takes {effort.broker / figure.rate * MICRO:.0f} µs for each"
+        each = f"the broker needs {effort.broker / figure.rate * MICRO:.0f} µs for each"
         if effort.all >= FULL_SHARE * cores:
             yield (
-                f"{what}: the processor: broker, worker and client used {effort.all:.1f} of {cores} cores, "
+                f"{what}: the CPU: broker, worker and client used {effort.all:.1f} of {cores} cores, "
                 f"and {each}; more or faster cores help"
             )
         elif effort.broker >= FULL_SHARE:
             yield (
-                f"{what}: the broker used {effort.broker:.1f} cores, and decides in one thread: {each}; "
+                f"{what}: the broker used {effort.broker:.1f} cores, and works in one thread: {each}; "
                 "a faster core helps, or a second broker"
             )
         else:
             yield (
-                f"{what}: waiting for each other: {effort.all:.1f} of {cores} cores were used, "
+                f"{what}: latency between the processes: {effort.all:.1f} of {cores} cores were used, "
                 f"{effort.broker:.1f} by the broker; {each}"
             )

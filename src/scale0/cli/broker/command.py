@@ -1,7 +1,6 @@
-"""`scale0 broker`: one broker in the foreground.
+"""`scale0 broker`: run one broker in the foreground.
 
-Lives here: a file and flags as one configuration. Never here: how a broker runs. Invariants: a flag wins over the file;
-what is wrong is said before anything is opened.
+An option overrides the file. Errors in the configuration are reported before anything is opened.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from scale0.cli.common.joining import token_option
-from scale0.cli.common.log_format import log_format
+from scale0.cli.common.options import log_format_option
 
 if TYPE_CHECKING:
     from scale0.broker.core.broker import Broker
@@ -28,38 +27,41 @@ PORTS: Final = ("frontend", "backend", "peer", "config_pub", "task_pub")
 
 
 def port_option(name: str, default: int) -> Callable[[Command], Command]:
-    """`--frontend-port` and its like."""
     return click.option(
         f"--{name.replace('_', '-')}-port",
         type=click.IntRange(0, 65_535),
         metavar="PORT",
-        help=f"{default} unless the file says; 0: any.",
+        help=f"Default: from the file, else {default}; 0: any.",
     )
 
 
 @click.command()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="Its file: .json, .xml or .zpl.")
-@click.option("--identity", help="Its name in the network (default: from the file, else the host's name).")
-@click.option("--data-dir", help="Where it keeps its store.")
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="Its configuration file: .json, .xml or .zpl."
+)
+@click.option("--identity", help="Its name in the network (default: from the file, else the host name).")
+@click.option("--data-dir", help="The folder for its data.")
 @click.option("--bind", metavar="HOST", help="The address to listen on (127.0.0.1).")
 @port_option("frontend", 5700)
 @port_option("backend", 5701)
 @port_option("peer", 5702)
 @port_option("config_pub", 5703)
 @port_option("task_pub", 5704)
-@click.option("--group", help="The group that it belongs to.")
+@click.option("--group", help="Its group.")
 @click.option(
     "--join",
     "joined",
     multiple=True,
     metavar="HOST[:PORT]",
-    help="Another broker (its peer port, 5702); may be repeated.",
+    help="The peer address of another broker (port 5702); may be repeated.",
 )
-@click.option("--standby-for", metavar="BROKER", help="Serve the clients of this one while it does not; needs --join.")
-@click.option("--service", "services", multiple=True, help="Serve only this; may be repeated. Default: all.")
-@click.option("--insecure", is_flag=True, default=None, help="Listen beyond loopback without keys: the net is trusted.")
-@log_format
-@click.option("--curve", is_flag=True, default=None, help="Let in those with a key alone; see `scale0 keys`.")
+@click.option("--standby-for", metavar="BROKER", help="Be the standby of this broker; needs --join.")
+@click.option("--service", "services", multiple=True, help="Serve only this service; may be repeated (all).")
+@click.option(
+    "--insecure", is_flag=True, default=None, help="Listen beyond loopback without keys, in a trusted network."
+)
+@log_format_option
+@click.option("--curve", is_flag=True, default=None, help="Accept only clients with a key; see `scale0 keys`.")
 @token_option
 def broker(
     config_file: Path | None,
@@ -70,7 +72,7 @@ def broker(
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    It prints one line that starts with `ready` when it serves, and logs to stderr. Flags win over the file.
+    It prints one line that starts with `ready` when it serves, and logs to stderr. Options override the file.
 
     \b
     Examples:
@@ -99,26 +101,26 @@ def broker(
     config = changed(config, changes)
     if token_text:
         join_network(config, token_text)
-    sys.exit(run_broker(config, config_file, say_ready, say_served))
+    sys.exit(run_broker(config, config_file, say_ready, say_console))
 
 
 def join_network(config: BrokerConfig, token_text: str) -> None:
-    """Become a peer of the first broker of `peers`, by token."""
+    """Become a peer of the first broker in `peers`, with a token."""
     from scale0.broker.edge.join_tokens import join_peer
     from scale0.broker.edge.key_folder import KeyFolder
-    from scale0.cli.common.joining import read_token, trouble_of
+    from scale0.cli.common.joining import join_error, read_token
     from scale0.transport.edge.joining import JoinError
 
     if not config.peers:
-        raise click.UsageError("--token joins the broker of --join: name it")
+        raise click.UsageError("--token needs --join HOST, the broker to join")
     try:
         join_peer(config.peers[0], read_token(token_text, "peer"), config.identity, KeyFolder(Path(config.data_dir)))
     except JoinError as error:
-        raise trouble_of(error, config.peers[0]) from error
+        raise join_error(error, config.peers[0]) from error
 
 
 def peer_of(word: str) -> str:
-    """Another broker's address as an endpoint."""
+    """The address of another broker as an endpoint."""
     from scale0.cli.common.endpoints import PEER_PORT, endpoint_of
 
     try:
@@ -130,45 +132,45 @@ def peer_of(word: str) -> str:
 
 
 def changed(config: BrokerConfig, changes: dict[str, Any]) -> BrokerConfig:
-    """The configuration with flags on top, each checked as if it stood in the file."""
+    """The configuration with the options on top, each checked as if it were in the file."""
     import msgspec
 
     from scale0.config import BrokerConfig, parse
     from scale0.kernel.errors import ConfigError
 
     try:
-        asked = parse(json.dumps(changes).encode(), "json", BrokerConfig)
+        parsed = parse(json.dumps(changes).encode(), "json", BrokerConfig)
     except ConfigError as error:
         reasons = [reason.removeprefix("line 1: ") for reason in error.reasons]
         raise ConfigError(reasons) from error
-    return msgspec.structs.replace(config, **{name: getattr(asked, name) for name in changes})
+    return msgspec.structs.replace(config, **{name: getattr(parsed, name) for name in changes})
 
 
 def default_identity() -> str:
-    """The host's name, as far as an identity may hold it."""
+    """The host name, with characters that an identity may not have replaced."""
     import os
 
     name = os.uname().nodename
     return "".join(c if c.isascii() and (c.isalnum() or c in "._:-") else "-" for c in name)[:128] or "broker"
 
 
-def say_served(now: HttpReady) -> None:
-    """Where the console is, beside the line that scripts wait for; and on the first start a way in.
+def say_console(now: HttpReady) -> None:
+    """Print the console's address, and on the first start how to log in.
 
-    A link is as good as a password until it is used: it goes to a terminal, and into no log that stderr may be.
+    A link is as good as a password until it is used, so it goes to a terminal only, and never into a log.
     """
     click.echo(f"console: {now.url}", err=True)
     if now.link and sys.stderr.isatty():
-        click.echo(f"open this within ten minutes; it works once: {now.link}", err=True)
+        click.echo(f"this link opens it once, within ten minutes: {now.link}", err=True)
     elif now.link:
-        click.echo("a way in, for ten minutes: `scale0 access link` with this broker's --data-dir", err=True)
+        click.echo("to log in, make a link with `scale0 access link` and this broker's --data-dir", err=True)
 
 
 def say_ready(running: Broker) -> None:
-    """The one line that scripts wait for; systemd is told, too."""
+    """Print the line that scripts wait for, and notify systemd."""
     from scale0.kernel.edge.systemd import tell_ready
 
-    places = " ".join(f"{name}={place}" for name, place in running.state.endpoints.items() if "://" in place)
-    click.echo(f"ready {running.state.identity} {places}")
+    endpoints = " ".join(f"{name}={value}" for name, value in running.state.endpoints.items() if "://" in value)
+    click.echo(f"ready {running.state.identity} {endpoints}")
     sys.stdout.flush()
     tell_ready()

@@ -1,7 +1,4 @@
-"""`scale0 peers`, `groups` and `topology`: the brokers of a network, as the one that is asked sees them.
-
-Lives here: reading, and a drawing. Never here: a change of anything.
-"""
+"""`scale0 peers`, `scale0 groups` and `scale0 topology`: the brokers that the connected one knows."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli.common import output
-from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.watch_mode import json_option, shown_again, watch_option
-from scale0.cli.network.listing import DISCOVERY_SECONDS, counted, state_of
+from scale0.cli.common.connection import DISCOVERY_SECONDS, connect
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import json_option, repeat, watch_option
+from scale0.cli.network.listing import counted, state_of
 from scale0.client.admin.rows import brokers_in_order, group_rows, grouped, offered_at
 
 if TYPE_CHECKING:
@@ -22,27 +19,27 @@ if TYPE_CHECKING:
 
 NO_GROUP: Final = "(no group)"
 SHOWN_SERVICES: Final = 6
-"""Of one broker in the drawing."""
-ALONE: Final = "This broker knows no other. Another joins it by `scale0 broker --join HOST:PORT` (its peer port)."
+"""Of each broker in the drawing."""
+ALONE: Final = "This broker has no peers. Another one joins it with `scale0 broker --join HOST:PORT` (its peer port)."
 
 
 @click.command()
-@joins
+@join_option
 @json_option
 @watch_option
 def peers(join: str, wants_json: bool, watch: bool) -> None:
-    """Show every broker that the one at --join knows, itself first.
+    """List the brokers that the one at --join knows, itself first.
 
     \b
     With --json, an array of objects:
-      broker, group   who it is
-      state           active, standby, joining, draining, disabled, or lost: not heard any more
-      standby_for     the broker whose clients it takes over; blank: none
-      services        what it serves: all, or a list
-      load            how many clients it has, as it told last
-      age             seconds since it was last heard
-      config_version  of the configuration that it has
-      endpoints       where its sockets are
+      broker, group   its name and group
+      state           active, standby, joining, draining, disabled, or lost
+      standby_for     the broker that it is the standby of; blank: none
+      services        its services: all, or a list
+      load            how many clients it has
+      age             seconds since its last message
+      config_version  the version of its configuration
+      endpoints       the endpoints of its sockets
 
     \b
     Examples:
@@ -50,16 +47,15 @@ def peers(join: str, wants_json: bool, watch: bool) -> None:
       scale0 peers --json | jq '.[] | select(.state == "lost") | .broker'
     """
     with connect(join, DISCOVERY_SECONDS) as client:
-        shown_again(lambda: show_peers(client, wants_json), watch, wants_json)
+        repeat(lambda: show_peers(client, wants_json), watch, wants_json)
 
 
 def show_peers(client: Client, wants_json: bool) -> None:
-    """The table; a broker alone says how another joins it."""
     rows = brokers_of(client)
     if wants_json:
         output.say(output.as_json(rows))
         return
-    heads = ("BROKER", "GROUP", "STATE", "CLIENTS", "CONFIG", "HEARD", "PEER")
+    heads = ("BROKER", "GROUP", "STATE", "CLIENTS", "CONFIG", "LAST SEEN", "PEER")
     shown = [
         (
             row["broker"],
@@ -67,7 +63,7 @@ def show_peers(client: Client, wants_json: bool) -> None:
             state_of(row),
             f"{row['load']:.0f}",
             row["config_version"],
-            f"{output.span(row['age'])} ago" if number else "it was asked",
+            f"{output.span(row['age'])} ago" if number else "connected",
             row["endpoints"].get("peer") or "-",
         )
         for number, row in enumerate(rows)
@@ -78,29 +74,28 @@ def show_peers(client: Client, wants_json: bool) -> None:
 
 
 @click.command()
-@joins
+@join_option
 @json_option
 @watch_option
 def groups(join: str, wants_json: bool, watch: bool) -> None:
-    """Show every group of brokers that the one at --join hears of.
+    """List the groups of brokers that the one at --join knows.
 
     \b
     With --json, an array of objects:
       group     its name; blank in a network without groups
       brokers   names of its brokers
-      active    how many of them serve
-      load      how many clients they have, all together
+      active    how many of them are active
+      load      how many clients they have in total
 
     \b
     Example:
       scale0 groups
     """
     with connect(join, DISCOVERY_SECONDS) as client:
-        shown_again(lambda: show_groups(client, wants_json), watch, wants_json)
+        repeat(lambda: show_groups(client, wants_json), watch, wants_json)
 
 
 def show_groups(client: Client, wants_json: bool) -> None:
-    """One row for each."""
     rows = group_rows(brokers_of(client))
     if wants_json:
         output.say(output.as_json(rows))
@@ -118,11 +113,11 @@ def show_groups(client: Client, wants_json: bool) -> None:
 
 
 @click.command()
-@joins
+@join_option
 @json_option
 @watch_option
 def topology(join: str, wants_json: bool, watch: bool) -> None:
-    """Draw the network in the terminal: groups, their brokers, and what is offered where.
+    """Draw the network as a tree: groups, brokers and services.
 
     \b
     With --json, an object:
@@ -136,11 +131,10 @@ def topology(join: str, wants_json: bool, watch: bool) -> None:
       scale0 topology --json | jq .services
     """
     with connect(join, DISCOVERY_SECONDS) as client:
-        shown_again(lambda: show_topology(client, wants_json), watch, wants_json)
+        repeat(lambda: show_topology(client, wants_json), watch, wants_json)
 
 
 def show_topology(client: Client, wants_json: bool) -> None:
-    """The drawing, or what it is drawn from."""
     if wants_json:
         rows = brokers_of(client)
         offered = offered_at(client.services())
@@ -150,18 +144,18 @@ def show_topology(client: Client, wants_json: bool) -> None:
 
 
 def drawing(client: Client) -> Iterator[str]:
-    """A tree: group, broker, services."""
+    """A tree of groups, brokers and services."""
     offered = offered_at(client.services())
     rows = brokers_of(client)
     for name, members in grouped(rows).items():
         yield name or NO_GROUP
         for number, row in enumerate(members):
             last = number == len(members) - 1
-            mark = "  <- asked" if row is rows[0] else ""
+            mark = "  <- connected" if row is rows[0] else ""
             clients = counted(int(row["load"]), "client")
             state = f"{state_of(row)}, {clients}, version {row['config_version']}"
             if row["state"] == "lost":
-                state = f"lost, heard {output.span(row['age'])} ago"
+                state = f"lost, last seen {output.span(row['age'])} ago"
             yield f"{'└' if last else '├'}─ {row['broker']}: {state}{mark}"
             names = offered.get(row["broker"], [])
             more = f" +{len(names) - SHOWN_SERVICES}" if len(names) > SHOWN_SERVICES else ""
@@ -170,5 +164,5 @@ def drawing(client: Client) -> Iterator[str]:
 
 
 def brokers_of(client: Client) -> list[dict[str, Any]]:
-    """The broker that was asked, then the others by name."""
+    """The connected broker, then the others by name."""
     return brokers_in_order(client.call("scale0.brokers")["items"])

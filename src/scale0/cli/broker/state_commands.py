@@ -1,7 +1,4 @@
-"""`scale0 enable`, `disable`, `drain` and `reload`: change a broker's state.
-
-Lives here: one command each. Never here: what it means; the broker decides and records that.
-"""
+"""`scale0 enable`, `disable`, `drain` and `reload`: change the state of a broker."""
 
 from __future__ import annotations
 
@@ -11,19 +8,19 @@ import click
 
 from scale0.cli.common import authentication, completion_values, errors, output
 from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.watch_mode import json_option
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import json_option
 
 broker_argument = click.argument("broker", required=False, shell_complete=completion_values.brokers)
 
 
 @click.command()
 @broker_argument
-@joins
+@join_option
 @json_option
-@authentication.commands
+@authentication.credential_options
 def enable(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Let BROKER (the one at --join) serve again, after `disable` or `drain`.
+    """Enable BROKER (the one at --join) again, after `disable` or `drain`.
 
     \b
     With --json, an object: broker, state, draining
@@ -33,16 +30,18 @@ def enable(broker: str | None, join: str, wants_json: bool, authority: authentic
       scale0 enable
       scale0 enable east-1 --join 10.0.0.1 --token TOKEN
     """
-    show_state(commanded("enable", broker, join, authority), wants_json, "it serves")
+    show_state(commanded("enable", broker, join, authority), wants_json, "it serves clients")
 
 
 @click.command()
 @broker_argument
-@joins
+@join_option
 @json_option
-@authentication.commands
+@authentication.credential_options
 def disable(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Let BROKER answer nothing but management, so that its clients go elsewhere. Also after a restart.
+    """Let BROKER answer only management, so that its clients move to other brokers.
+
+    It stays disabled after a restart.
 
     \b
     With --json, an object: broker, state, draining
@@ -52,16 +51,16 @@ def disable(broker: str | None, join: str, wants_json: bool, authority: authenti
       scale0 disable
       scale0 disable east-1 --join 10.0.0.1 --token TOKEN
     """
-    show_state(commanded("disable", broker, join, authority), wants_json, "`scale0 enable` takes it back")
+    show_state(commanded("disable", broker, join, authority), wants_json, "`scale0 enable` enables it again")
 
 
 @click.command()
 @broker_argument
-@joins
+@join_option
 @json_option
-@authentication.commands
+@authentication.credential_options
 def drain(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Let BROKER finish what it has, and take nothing new.
+    """Let BROKER finish its work in flight, and accept nothing new.
 
     \b
     With --json, an object: broker, state, draining
@@ -71,16 +70,16 @@ def drain(broker: str | None, join: str, wants_json: bool, authority: authentica
       scale0 drain
       scale0 drain east-1 --join 10.0.0.1 --token TOKEN
     """
-    show_state(commanded("drain", broker, join, authority), wants_json, "`scale0 enable` takes it back")
+    show_state(commanded("drain", broker, join, authority), wants_json, "`scale0 enable` enables it again")
 
 
 @click.command()
 @broker_argument
-@joins
+@join_option
 @json_option
-@authentication.commands
+@authentication.credential_options
 def reload(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Let BROKER read its own file again.
+    """Let BROKER read its configuration file again.
 
     \b
     With --json, an object: broker, changed [key paths]
@@ -94,18 +93,18 @@ def reload(broker: str | None, join: str, wants_json: bool, authority: authentic
     try:
         done = commanded("reload_config", broker, join, authority)
     except BadArguments as error:
-        step = "the broker goes on as it was; `scale0 config check FILE` looks at a file"
+        step = "the broker continues with its old settings; check the file with `scale0 config check FILE`"
         raise errors.CommandError(f"nothing was reloaded: {error.message}", step) from error
     if wants_json:
         output.say(output.as_json(done))
     elif done["changed"]:
-        output.say(f"{done['broker']} has read its file again; changed: {', '.join(done['changed'])}")
+        output.say(f"{done['broker']} has reloaded its file; changed: {', '.join(done['changed'])}")
     else:
-        output.say(f"{done['broker']} has read its file again; nothing changed")
+        output.say(f"{done['broker']} has reloaded its file; nothing changed")
 
 
 def commanded(command: str, broker: str | None, join: str, given: authentication.GivenCredentials) -> dict[str, Any]:
-    """Give the command to the broker that was named, and to no other."""
+    """Run the command at the named broker and at no other."""
     credentials = authentication.need(given, join)
     with connect(join) as client:
         token = authentication.log_in(client, credentials)
@@ -116,7 +115,6 @@ def commanded(command: str, broker: str | None, join: str, given: authentication
 
 
 def show_state(done: dict[str, Any], wants_json: bool, more: str) -> None:
-    """The state that it is in now."""
     if wants_json:
         output.say(output.as_json(done))
     else:

@@ -1,1 +1,1 @@
-"""What several commands share: connections, output, errors."""
+"""Shared by several commands: connections, options, output, errors, child processes."""

@@ -1,12 +1,12 @@
-"""Who commands: `--token`, `--auth-id` with a password, or the token file of a broker on this machine.
+"""Credentials for management commands: `--token`, `--auth-id` with a password, or the token file of a local broker.
 
-Lives here: the options of every management command, and how they become credentials. Never here: a command. Invariants:
-a password or token is never an argument of a child process and never printed; the token file of this machine is sent to
-this machine only, unless --data-dir says otherwise.
+A password or token is never an argument of a child process and never printed. The token file of this machine is sent to
+this machine only, unless --data-dir is given.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,47 +21,44 @@ if TYPE_CHECKING:
     from scale0.client.client import Client
 
 LOCAL_FOLDER: Final = ".scale0"
-"""Where `scale0 up` keeps its data."""
+"""The data folder of `scale0 up`."""
 TOKEN: Final = "SCALE0_TOKEN"
 PASSWORD: Final = "SCALE0_PASSWORD"
 DATA_DIR: Final = "SCALE0_DATA_DIR"
 JOIN_PREFIX: Final = "s0join."
-"""Of a token that is not for management, but to join by."""
+"""Of a join token, which is not a management token."""
 
 Credentials = dict[str, Any]
-"""Arguments of a management command that say who gives it."""
+"""Arguments of a management command that authenticate it."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class GivenCredentials(NamedTuple):
-    """What the options said."""
+    """The values of the options."""
 
     token: str | None
     auth_id: str | None
     data_dir: str | None
 
 
-def commands(command: Command) -> Command:
-    """Give a command the options of authority; it gets them as `authority`."""
-    import functools
+def credential_options(command: Command) -> Command:
+    """Give a command --token, --auth-id and --data-dir; it gets them as `authority`."""
 
     @functools.wraps(command)
-    def gathered(*args: Any, token: str | None, auth_id: str | None, data_dir: str | None, **rest: Any) -> Any:
+    def wrapper(*args: Any, token: str | None, auth_id: str | None, data_dir: str | None, **rest: Any) -> Any:
         if data_dir:
-            os.environ[DATA_DIR] = data_dir  # a broker on this machine has a key for us there
+            os.environ[DATA_DIR] = data_dir  # a local broker has a key for us there
         if token:
-            from scale0.cli.common.argv_scrubbing import hide
-
-            hide(token)  # a command with --watch stays in the list of processes
+            joining.scrub_argv(token)  # a command with --watch stays in the list of processes
         if token and token.startswith(JOIN_PREFIX) and "join" in rest:
             joining.join(rest["join"], "frontend", token, joining.default_name())
             token = None
         return command(*args, authority=GivenCredentials(token, auth_id, data_dir), **rest)
 
-    wrapped: Any = gathered
+    wrapped: Any = wrapper
     for option in (
-        click.option("--data-dir", envvar=DATA_DIR, help=f"The broker's folder: its token file ({LOCAL_FOLDER})."),
+        click.option("--data-dir", envvar=DATA_DIR, help=f"The broker's folder, for its token file ({LOCAL_FOLDER})."),
         click.option("--auth-id", metavar="NAME", help=f"An admin of the broker; asks for the password ({PASSWORD})."),
         click.option("--token", envvar=TOKEN, help=f"A token of `login` or `issue_token` ({TOKEN})."),
     ):
@@ -70,7 +67,7 @@ def commands(command: Command) -> Command:
 
 
 def find(authority: GivenCredentials, join: str) -> Credentials | None:
-    """Credentials for a management command, or None if there are none at hand."""
+    """Credentials for a management command, or None if there are none."""
     if authority.token:
         return {"auth_token": authority.token}
     if authority.auth_id:
@@ -83,7 +80,7 @@ def find(authority: GivenCredentials, join: str) -> Credentials | None:
 
 
 def need(authority: GivenCredentials, join: str) -> Credentials:
-    """Credentials, or an error that says how to give some."""
+    """Credentials, or an error that names the options."""
     found = find(authority, join)
     if found is None:
         where = authority.data_dir or LOCAL_FOLDER
@@ -96,7 +93,7 @@ def need(authority: GivenCredentials, join: str) -> Credentials:
 
 
 def log_in(client: Client, credentials: Credentials) -> Credentials:
-    """A token in place of a password, so that it is hashed once for several commands."""
+    """Exchange a password for a token, so that it is hashed once for several commands."""
     if "auth_token" in credentials:
         return credentials
     return {"auth_token": client.manage("login", **credentials)["token"]}

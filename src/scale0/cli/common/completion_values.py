@@ -1,7 +1,6 @@
-"""Values that only the network knows, for a shell's completion.
+"""Values for shell completion that only the network knows.
 
-Lives here: one function for each kind of value. Never here: a message. Invariants: it is quick, and silent whatever is
-wrong: somebody is in the middle of a line; a password is never asked for.
+Completion is fast, prints nothing on errors, and never asks for a password.
 """
 
 from __future__ import annotations
@@ -21,32 +20,31 @@ if TYPE_CHECKING:
     from scale0.client.client import Client
 
 COMPLETION_SECONDS: Final = 0.5
-"""How long a shell's completion may wait for anybody."""
+"""How long completion may wait for an answer."""
 MAX_VALUES: Final = 200
-"""Nobody reads more; another letter makes fewer."""
 
 Pair = tuple[str, str]
-"""A value, and a word about it for shells that show one."""
+"""A value and its description."""
 Find = Callable[["Client", "CompletionQuery"], Iterable[Pair]]
 Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
 class CompletionQuery:
-    """What stands on the line already, and the right that it gives."""
+    """The words that are already on the command line, and their credentials."""
 
     def __init__(self, context: click.Context, join: str) -> None:
         self.params = context.params
         self._join = join
 
     def manage(self, client: Client, command: str, **arguments: Any) -> Any:
-        """A management command with a token that is at hand; nothing without one."""
-        said = authentication.GivenCredentials(self.params.get("token"), None, self.params.get("data_dir"))
-        credentials = authentication.find(said, self._join)
+        """A management command with an available token; empty without one."""
+        given = authentication.GivenCredentials(self.params.get("token"), None, self.params.get("data_dir"))
+        credentials = authentication.find(given, self._join)
         return client.manage(command, **arguments, **credentials) if credentials else {"items": [], "config": {}}
 
 
 def completing(find: Find) -> Completer:
-    """For click: values that begin as the word does; none if nobody answers."""
+    """A completer for click: values that start with the typed word; none if the network does not answer."""
 
     def complete(context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
@@ -64,28 +62,28 @@ def completing(find: Find) -> Completer:
     return complete
 
 
-def _services(client: Client, _asked: CompletionQuery) -> Iterable[Pair]:
+def _services(client: Client, _query: CompletionQuery) -> Iterable[Pair]:
     return [(row["service"], f"{row['busy']} of {row['slots']} busy") for row in client.services()]
 
 
-def _clients(client: Client, _asked: CompletionQuery) -> Iterable[Pair]:
+def _clients(client: Client, _query: CompletionQuery) -> Iterable[Pair]:
     return [(row["identity"], row["role"]) for row in client.clients()]
 
 
-def _brokers(client: Client, _asked: CompletionQuery) -> Iterable[Pair]:
+def _brokers(client: Client, _query: CompletionQuery) -> Iterable[Pair]:
     return [(row["broker"], row["state"]) for row in client.brokers()]
 
 
-def _tasks(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
-    rows = asked.manage(client, "list_tasks", limit=MAX_VALUES)["items"]
+def _tasks(client: Client, query: CompletionQuery) -> Iterable[Pair]:
+    rows = query.manage(client, "list_tasks", limit=MAX_VALUES)["items"]
     return [(row["task_id"], f"{row['method']} {row['status']}") for row in rows]
 
 
-def _watched(view: str, name: str, word: str) -> Find:
-    def find(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
+def _monitored(view: str, name: str, word: str) -> Find:
+    def find(client: Client, query: CompletionQuery) -> Iterable[Pair]:
         from scale0.cli.monitoring import helens
 
-        agent = asked.params.get("agent")
+        agent = query.params.get("agent")
         only = {"agent": agent} if name == "check" and isinstance(agent, str) and agent else {}
         every = {"all": True} if view == "agents" else {}
         return [(row[name], str(row[word])) for row in helens.ask(client, view, {**every, **only}).rows]
@@ -94,31 +92,31 @@ def _watched(view: str, name: str, word: str) -> Find:
 
 
 def _entries(key: str) -> Find:
-    def find(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
-        found = asked.manage(client, "get_config")["config"]
+    def find(client: Client, query: CompletionQuery) -> Iterable[Pair]:
+        found = query.manage(client, "get_config")["config"]
         return [(row["name"], str(row.get("reason") or row.get("check") or "")) for row in found.get(key, ())]
 
     return find
 
 
 def _listed(command: str, name: str, word: str) -> Find:
-    def find(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
-        return [(str(row[name]), str(row[word])) for row in asked.manage(client, command, limit=MAX_VALUES)["items"]]
+    def find(client: Client, query: CompletionQuery) -> Iterable[Pair]:
+        return [(str(row[name]), str(row[word])) for row in query.manage(client, command, limit=MAX_VALUES)["items"]]
 
     return find
 
 
-def _explained(client: Client, asked: CompletionQuery) -> Iterable[Pair]:
-    yield from _tasks(client, asked)
-    yield from _clients(client, asked)
+def _explained(client: Client, query: CompletionQuery) -> Iterable[Pair]:
+    yield from _tasks(client, query)
+    yield from _clients(client, query)
 
 
 services = completing(_services)
 clients = completing(_clients)
 brokers = completing(_brokers)
 tasks = completing(_tasks)
-agents = completing(_watched("agents", "agent", "state"))
-checks = completing(_watched("checks", "check", "state"))
+agents = completing(_monitored("agents", "agent", "state"))
+checks = completing(_monitored("checks", "check", "state"))
 explained = completing(_explained)
 definitions = completing(_entries("checks"))
 handlers = completing(_entries("handlers"))

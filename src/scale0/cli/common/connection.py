@@ -1,35 +1,116 @@
-"""A connection for one command.
+"""The client that a command connects with, and the state file with one client id for each user and network.
 
-Lives here: the client that a command uses. Never here: what it asks.
+A state file that cannot be read or written never fails a command. Two commands at the same time never share an
+identity, because the second one would take over the session of the first.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scale0.cli.common import authentication
+from scale0.kernel.names import is_identity
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
 
 PATIENCE_SECONDS: Final = 3.0
-"""How long a command looks for its broker before it exits with 3."""
+"""How long a command tries to reach its broker before it exits with 3."""
+DISCOVERY_SECONDS: Final = 5.0
+"""How long a broker may take to answer about itself."""
+PAGE_ROWS: Final = 1_000
+"""As many as a broker returns at once."""
+STATE_FILE: Final = "clients.json"
+MAX_NETWORKS: Final = 1_000
+"""In the state file; the oldest is removed first."""
+MAX_STATE_BYTES: Final = 1024 * 1024
+
+Row = dict[str, Any]
 
 
 def connect(
     join: str, timeout: float = 30.0, patience: float = PATIENCE_SECONDS, task_client: str | None = None
 ) -> Client:
-    """A client that gives up soon: somebody waits in front of a shell."""
-    from scale0.cli.common.state_file import connection_identity
     from scale0.client.client import Client
 
-    identity = own_identity(join, connection_identity(join))
+    user = client_id(join, state_folder(dict(os.environ)))
+    identity = own_identity(join, f"{user}.{os.getpid()}")
     return Client(join, identity=identity, timeout=timeout, patience=patience, task_client=task_client)
 
 
 def own_identity(join: str, identity: str) -> str | None:
-    """The same, under the name of our key where there is one; None: it does not say, and the broker makes one."""
+    """The identity, prefixed with the name of our key if there is one; None: the broker chooses it."""
     from scale0.transport.edge.client_keys import find_keys
 
     keys = find_keys([join])
     if keys is None:
         return identity
     return f"{keys.own.name}.{identity}" if keys.own.name else None
+
+
+def manage(join: str, given: authentication.GivenCredentials, command: str, **arguments: Any) -> Any:
+    """Run one management command; arguments that are None are left out."""
+    credentials = authentication.need(given, join)
+    present = {name: value for name, value in arguments.items() if value is not None}
+    with connect(join, DISCOVERY_SECONDS) as client:
+        return client.manage(command, **present, **authentication.log_in(client, credentials))
+
+
+def list_all(join: str, given: authentication.GivenCredentials, command: str) -> list[Row]:
+    """All pages of a management command that lists rows."""
+    credentials = authentication.need(given, join)
+    rows: list[Row] = []
+    with connect(join, DISCOVERY_SECONDS) as client:
+        token = authentication.log_in(client, credentials)
+        after: dict[str, Any] = {}
+        while True:
+            page = client.manage(command, limit=PAGE_ROWS, **after, **token)
+            rows.extend(page["items"])
+            if page["next"] is None:
+                return rows
+            after = {"after": page["next"]}
+
+
+def state_folder(environment: dict[str, str]) -> Path:
+    """The folder for the state files of this user (XDG base directories)."""
+    given = environment.get("XDG_STATE_HOME", "")
+    if given.startswith("/"):
+        return Path(given) / "scale0"
+    return Path(environment.get("HOME", "~")).expanduser() / ".local" / "state" / "scale0"
+
+
+def client_id(network: str, folder: Path) -> str:
+    """This user's id in a network; created on first use."""
+    path = folder / STATE_FILE
+    known = _read(path)
+    found = known.get(network)
+    if isinstance(found, str) and is_identity(found):
+        return found
+    made = f"cli-{secrets.token_hex(6)}"
+    newest = list(known.items())[-(MAX_NETWORKS - 1) :]
+    _write(path, {**dict(newest), network: made})
+    return made
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            value = json.loads(file.read(MAX_STATE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial.write_text(json.dumps(value, indent=1))
+        partial.chmod(0o600)
+        partial.rename(path)
+    except OSError:
+        return

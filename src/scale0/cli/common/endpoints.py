@@ -1,8 +1,4 @@
-"""Where a command connects to: `--join HOST[:PORT]`.
-
-Lives here: an address as people type it, and what a socket needs. Never here: a connection. Invariant: the port that
-is left out is the default one of the role.
-"""
+"""The address that a command connects to: `--join HOST[:PORT]`. A missing port is the default one of the role."""
 
 from __future__ import annotations
 
@@ -19,12 +15,12 @@ BACKEND_PORT: Final = 5701
 PEER_PORT: Final = 5702
 DEFAULT_HOST: Final = "127.0.0.1"
 JOIN: Final = "SCALE0_JOIN"
-"""Where client commands connect to, unless they say --join."""
+"""The address for client commands without --join."""
 JOIN_BACKEND: Final = "SCALE0_JOIN_BACKEND"
-"""The same for workers, where the backend port is not the default one."""
+"""The same for workers, if the backend port is not the default one."""
 KEY: Final = "SCALE0_KEY"
 SERVER_KEY: Final = "SCALE0_SERVER_KEY"
-"""As `transport.edge.client_keys` has them: to import that only for two names would make `--help` slow."""
+"""The same as in `transport.edge.client_keys`, which would make `--help` slow to import."""
 MAX_PORT: Final = 65_535
 
 _NAMED: Final = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?", re.ASCII)
@@ -33,7 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def endpoint_of(text: str, port: int) -> str:
-    """`HOST[:PORT]` as an endpoint; ValueError if it is none."""
+    """`HOST[:PORT]` as an endpoint; raises ValueError."""
     if _is_ipv6(text):
         return f"tcp://[{text}]:{port}"
     found = _NAMED.fullmatch(text)
@@ -41,7 +37,7 @@ def endpoint_of(text: str, port: int) -> str:
         raise ValueError(f"{text!r} is not HOST or HOST:PORT")
     number = int(found[2]) if found[2] else port
     if not 1 <= number <= MAX_PORT:
-        raise ValueError(f"{number} is not a port: 1 to {MAX_PORT}")
+        raise ValueError(f"{number} is not a port (1 to {MAX_PORT})")
     return f"tcp://{found[1]}:{number}"
 
 
@@ -65,7 +61,7 @@ def _frontend(_context: click.Context, _option: click.Parameter, value: str) -> 
         raise click.BadParameter(f"{error}; for example 127.0.0.1, or broker.example.com:5700") from error
 
 
-def joins(command: Command) -> Command:
+def join_option(command: Command) -> Command:
     """Give a command `--join`; it gets the frontend endpoint as `join`."""
     option = click.option(
         "--join",
@@ -73,38 +69,38 @@ def joins(command: Command) -> Command:
         envvar=JOIN,
         metavar="HOST[:PORT]",
         callback=_frontend,
-        help=f"The broker to ask (127.0.0.1:{FRONTEND_PORT}, or {JOIN}).",
+        help=f"The broker's frontend address (127.0.0.1:{FRONTEND_PORT}, or {JOIN}).",
     )
-    return option(keyed(command))
+    return option(key_options(command))
 
 
-def keyed(command: Command) -> Command:
-    """Give a command `--key-file` and `--server-key`; whoever connects finds them in the environment."""
+def key_options(command: Command) -> Command:
+    """Give a command `--key-file` and `--server-key`, which it sets in the environment."""
 
-    def kept(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-        def keep(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    def setter(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+        def set_variable(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
             if value:
                 os.environ[name] = value
 
-        return keep
+        return set_variable
 
     for flag, name, text in (
-        ("--server-key", SERVER_KEY, "The broker's public key, or a file that has it"),
-        ("--key-file", KEY, "Our own certificate, where the broker wants keys"),
+        ("--server-key", SERVER_KEY, "The broker's public key, or a file with it"),
+        ("--key-file", KEY, "Our own certificate, if the broker requires keys"),
     ):
-        option = click.option(flag, callback=kept(name), expose_value=False, metavar="FILE", help=f"{text} ({name}).")
+        option = click.option(flag, callback=setter(name), expose_value=False, metavar="FILE", help=f"{text} ({name}).")
         command = option(command)
     return command
 
 
 def backend_endpoints(joins: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Where a worker connects to, the first one preferred; empty if nobody says; ValueError if it cannot be."""
+    """The endpoints for a worker, the first one preferred; empty if none is configured. Raises ValueError."""
     if joins:
         return [endpoint_of(join, BACKEND_PORT) for join in joins]
     if environment.get(JOIN_BACKEND):
         return [endpoint_of(environment[JOIN_BACKEND], BACKEND_PORT)]
     if environment.get(JOIN):
-        # Its port is the frontends'.
+        # The port in it is the one for frontends.
         host = host_of(endpoint_of(environment[JOIN], FRONTEND_PORT))
         return [f"tcp://{f'[{host}]' if ':' in host else host}:{BACKEND_PORT}"]
     return []

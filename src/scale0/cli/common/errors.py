@@ -1,7 +1,4 @@
-"""What went wrong, to what, and what to do next.
-
-Lives here: each foreseeable error as an exit code and two lines of text. Never here: a traceback.
-"""
+"""Foreseeable errors as an exit code, one line that names the problem, and one with the next step."""
 
 from __future__ import annotations
 
@@ -20,23 +17,23 @@ INTERRUPTED: Final = 130
 """What a shell expects after Ctrl-C."""
 
 NEXT: Final = {
-    codes.MALFORMED: "arguments go by position, or as key=value; each is JSON or else text, so '\"5\"' is the text 5",
+    codes.MALFORMED: "give arguments by position or as key=value; each is JSON or else text, so '\"5\"' is the text 5",
     codes.WRONG_CREDENTIALS: "give --data-dir FOLDER (on the broker's machine), --token, or --auth-id NAME",
-    codes.NOT_ALLOWED: "ask somebody with that role: `admins` in the broker's file says who may what",
-    codes.NO_SUCH_SERVICE: "see what is there with `scale0 services`, or offer it with `scale0 worker`",
-    codes.IN_USE: "choose another identity, or stop the other one: `scale0 clients` shows who is there",
+    codes.NOT_ALLOWED: "use an account with that role: `admins` in the broker's file lists them",
+    codes.NO_SUCH_SERVICE: "list the services with `scale0 services`, or offer one with `scale0 worker`",
+    codes.IN_USE: "choose another identity, or stop the other client: `scale0 clients` lists them",
     codes.TOO_BIG: "send less at once, or raise the limit in the broker's file",
-    codes.TOO_MANY: "try again later, or add workers: `scale0 services` shows what waits",
+    codes.TOO_MANY: "try again later, or add workers: `scale0 services` shows the queues",
     codes.FAILED: "the traceback is in the worker's log",
     codes.BACKEND_DIED: "add --retry if it may run twice",
-    codes.NOT_SERVING: "see `scale0 status`; `scale0 enable` lets a broker serve again",
-    codes.NO_ANSWER: "allow more with --timeout, or look for busy workers with `scale0 services`",
-    codes.UNREACHABLE: "start one with `scale0 up`, or name another with --join; is it disabled? see `scale0 status`",
+    codes.NOT_SERVING: "see `scale0 status`; `scale0 enable` enables a broker again",
+    codes.NO_ANSWER: "allow more time with --timeout, or look for busy workers with `scale0 services`",
+    codes.UNREACHABLE: "start one with `scale0 up`, or name one with --join; if it is disabled, see `scale0 status`",
 }
 
 
 class CommandError(click.ClickException):
-    """An error of the command line: what happened, and what to do next."""
+    """An error of a command: the problem and the next step."""
 
     def __init__(self, what: str, next_step: str = "", exit_code: int = NO) -> None:
         super().__init__(what)
@@ -44,18 +41,17 @@ class CommandError(click.ClickException):
         self.status = exit_code
 
     def show(self, file: object = None) -> None:
-        """Two lines on stderr."""
         click.echo(f"scale0: {clean(self.message)}", err=True)
         if self.next_step:
             click.echo(f"  next: {self.next_step}", err=True)
 
 
-def trouble_of(error: Exception) -> CommandError:
-    """A foreseeable error, in words."""
+def command_error(error: Exception) -> CommandError:
+    """A foreseeable exception as a CommandError."""
     code = getattr(error, "code", None)
     match error:
         case ConfigError():
-            return CommandError("\n  ".join(error.reasons), "`scale0 config check FILE` looks at a file", USAGE)
+            return CommandError("\n  ".join(error.reasons), "check a file with `scale0 config check FILE`", USAGE)
         case Scale0Error() if isinstance(code, int):
             return _of_code(code, getattr(error, "service", ""), getattr(error, "message", str(error)))
         case OSError() if error.strerror and not error.filename:
@@ -70,11 +66,11 @@ def _of_code(code: int, service: str, message: str) -> CommandError:
         case codes.UNREACHABLE:
             return CommandError(f"no broker answers: {message}", hint, UNREACHABLE)
         case codes.CONFIG_TYPE_UNKNOWN:
-            return CommandError(message, "the ending of a file says its form", USAGE)
+            return CommandError(message, "the format of a file follows from its suffix", USAGE)
         case codes.FAILED:
             return CommandError(f"{service} failed: {message}", hint)
         case codes.MALFORMED if service:
-            return CommandError(f"{service} cannot take that: {message}", hint)
+            return CommandError(f"{service} does not accept these arguments: {message}", hint)
         case _:
             where = f"{service}: " if service and service not in message else ""
             return CommandError(f"{where}{message} ({code} {codes.MEANINGS.get(code, 'error')})", hint)

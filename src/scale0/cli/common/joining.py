@@ -1,11 +1,11 @@
-"""`--token`: one word makes this machine part of an encrypted network.
+"""`--token`: join an encrypted network by one word; and scrubbing secrets from the command line.
 
-Lives here: the option, and what is said about it. Never here: the conversation (`transport.edge.joining`). Invariants:
-no secret is shown, an error never repeats the token, and it does not stay in the list of processes.
+No secret is shown, an error never repeats the token, and the token does not stay in the list of processes.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,68 +13,94 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from scale0.cli.common import errors, output
-from scale0.cli.common.argv_scrubbing import hide
 
 if TYPE_CHECKING:
     from scale0.transport.edge.joining import JoinToken
 
 JOIN_TOKEN: Final = "SCALE0_JOIN_TOKEN"
 MAX_TOKEN_LINE: Final = 2_000
-MADE_BY: Final = "`scale0 token` on the broker's machine makes one"
+MADE_BY: Final = "make one with `scale0 token` on the broker's machine"
+ARG_START: Final = 48
+"""The field of /proc/self/stat with the address of the command line; the next one has its end."""
 
 token_option = click.option(
-    "--token", "token_text", envvar=JOIN_TOKEN, help=f"From `scale0 token`, to join by; -: stdin ({JOIN_TOKEN})."
+    "--token", "token_text", envvar=JOIN_TOKEN, help=f"A join token of `scale0 token`; -: from stdin ({JOIN_TOKEN})."
 )
 
 
 def read_token(text: str, role: str) -> JoinToken:
-    """The token that was given, or an error that does not repeat it."""
+    """The given token, or an error that does not repeat it."""
     from scale0.transport.edge.joining import read_join_token
 
-    hide(text)
+    scrub_argv(text)
     line = sys.stdin.readline(MAX_TOKEN_LINE) if text == "-" else text
     token = read_join_token(line)
     if token is None:
-        raise errors.CommandError("that is no token to join by", MADE_BY, errors.USAGE)
+        raise errors.CommandError("the value of --token is not a join token", MADE_BY, errors.USAGE)
     if token.role != role:
         raise errors.CommandError(
-            f"that token is for a {token.role}, and this is a {role}", f"`scale0 token {role}` makes one", errors.USAGE
+            f"the token is for a {token.role}, but this is a {role}",
+            f"make one with `scale0 token {role}`",
+            errors.USAGE,
         )
     return token
 
 
 def join(endpoint: str, role: str, text: str, name: str) -> Path:
-    """Trade a token for a certificate of this user's own; where it is."""
+    """Exchange a token for a certificate of this user; returns its path."""
     from scale0.transport.edge.joining import JoinError, join_client
 
     token = read_token(text, role)
     try:
         path, fresh = join_client(endpoint, token, name)
     except JoinError as error:
-        raise trouble_of(error, endpoint) from error
+        raise join_error(error, endpoint) from error
     if fresh:
-        output.note(f"joined {endpoint} as {name}; the key is in {path}: from now on no token is needed")
+        output.note(f"joined {endpoint} as {name}; the key is in {path}, and the token is not needed again")
     return path
 
 
-def trouble_of(error: Exception, endpoint: str) -> errors.CommandError:
-    """What went wrong, and what to do next."""
+def join_error(error: Exception, endpoint: str) -> errors.CommandError:
     from scale0.kernel import codes
 
     code, message = getattr(error, "code", 0), getattr(error, "message", str(error))
     match code:
         case codes.UNREACHABLE | codes.NO_ANSWER:
             return errors.CommandError(
-                f"{endpoint}: {message}", "is it the port of the token's role?", errors.UNREACHABLE
+                f"{endpoint}: {message}", "check that this is the port for the token's role", errors.UNREACHABLE
             )
         case codes.IN_USE:
-            return errors.CommandError(f"{endpoint}: {message}", "give another one with --name")
+            return errors.CommandError(f"{endpoint}: {message}", "choose another name with --name")
         case _:
             return errors.CommandError(f"{endpoint}: {message}", MADE_BY)
 
 
 def default_name() -> str:
-    """The host's name, as far as a key's name may hold it."""
+    """The host name, as far as it is a valid name of a key."""
     from scale0.cli.broker.command import default_identity
 
     return default_identity().lstrip(".")[:64] or "client"
+
+
+def scrub_argv(word: str) -> None:
+    """Overwrite a word of our own command line, which `ps` shows to everybody.
+
+    Only Linux lets a process write to its own arguments; elsewhere this does nothing, and a secret should come from
+    stdin or the environment.
+    """
+    secret = word.encode()
+    if not secret:
+        return
+    try:
+        # The second field is the program's name in parentheses, which may contain anything.
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[ARG_START - 3]), int(fields[ARG_START - 2])
+        if not 0 < start < end:
+            return
+        arguments = ctypes.string_at(start, end - start)
+        at = arguments.find(secret)
+        while at >= 0:
+            ctypes.memset(start + at, ord("x"), len(secret))
+            at = arguments.find(secret, at + len(secret))
+    except (OSError, ValueError, IndexError):
+        return

@@ -1,15 +1,17 @@
-"""How answers are shown: tables, JSON, values, times.
+"""Output of commands: tables, JSON, values, times and progress.
 
-Lives here: text for people and for programs. Never here: what is asked. Invariants: colour and frames only on a
-terminal; what came from the network cannot move a terminal's cursor; JSON is one value on one line, unless a person
-reads it.
+Colour and frames are used on a terminal only. Text from the network cannot control the terminal. JSON is one value on
+one line, except on a terminal. Progress goes to stderr, so that stdout has the result alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -19,49 +21,50 @@ HOUR_SECONDS: Final = 3_600
 DAY_SECONDS: Final = 86_400
 GAP: Final = "  "
 WIDTH: Final = 80
-"""Of a table that is no terminal's."""
+"""Of a table without a terminal."""
 MIN_CUT: Final = 24
-"""A text that was cut shorter than this would say nothing: the table becomes wider."""
+"""A column is not cut shorter than this; the table becomes wider."""
+PROGRESS_SECONDS: Final = 10.0
+"""Between two lines of progress without a terminal."""
+
+Show = Callable[[str, float], None]
+"""Shows progress: a text, and the share of the time that is over (0 to 1)."""
+Palette = Mapping[str, Mapping[str, str]]
+"""Of a table: by column head, the colour for each first word of a cell."""
 
 
 def on_terminal() -> bool:
-    """True if a person reads our output."""
     return sys.stdout.isatty()
 
 
 def clean(text: str) -> str:
-    """Text from elsewhere, without what a terminal would obey."""
+    """Text from the network, with control characters escaped."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def say(text: str = "") -> None:
-    """One piece of text to stdout, at once."""
+    """Text to stdout, flushed."""
     click.echo(text)
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """Something beside the answer: to stderr."""
+    """Text to stderr."""
     click.echo(text, err=True)
 
 
 def as_json(value: Any) -> str:
-    """JSON: indented for a person, one line for a program."""
+    """Indented on a terminal, otherwise one line."""
     if on_terminal():
-        # A terminal may read what the network says as a command: control characters stay escaped in JSON.
         return json.dumps(value, ensure_ascii=False, indent=2)
     return json.dumps(value, ensure_ascii=False)
 
 
 def as_value(value: Any) -> str:
-    """What a service answered: text as it is, the rest as JSON."""
+    """The answer of a service: text as it is, other values as JSON."""
     if isinstance(value, str):
         return clean(value) if on_terminal() else value
     return as_json(value)
-
-
-Palette = Mapping[str, Mapping[str, str]]
-"""Of a table: by the head of a column, the colour for each first word of a cell."""
 
 
 def table(
@@ -71,9 +74,9 @@ def table(
     palette: Palette | None = None,
     cut: str = "",
 ) -> None:
-    """Rows under their heads; those named in `numbers` stand to the right.
+    """Rows under their heads; the columns in `numbers` are aligned to the right.
 
-    A terminal folds what is too wide for it; elsewhere the column `cut` is cut, so that a line is at most WIDTH wide.
+    A terminal folds wide cells. Without one, the column `cut` is cut so that a line has at most WIDTH columns.
     """
     cells = [[clean(str(cell)) for cell in row] for row in rows]
     if on_terminal():
@@ -110,7 +113,7 @@ def _framed(heads: Sequence[str], cells: Sequence[Sequence[str]], numbers: Seque
 
 
 def facts(pairs: Sequence[tuple[str, object]], colours: Mapping[str, str] | None = None) -> None:
-    """Names and values, one pair on a line; `colours` by name."""
+    """Names and values, one pair on each line; `colours` by name."""
     colours = colours or {}
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
@@ -120,19 +123,15 @@ def facts(pairs: Sequence[tuple[str, object]], colours: Mapping[str, str] | None
 
 
 def coloured() -> bool:
-    """True if colour is wanted: a terminal, and nobody said NO_COLOR."""
-    import os
-
     return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def painted(text: str, colour: str) -> str:
-    """Text in a colour, where colour is wanted."""
     return click.style(text, fg=colour) if coloured() else text
 
 
 def span(seconds: float | None) -> str:
-    """A length of time, as short as it is exact enough."""
+    """A duration, rounded for people."""
     if seconds is None:
         return "-"
     if seconds < 10:
@@ -147,7 +146,40 @@ def span(seconds: float | None) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A wall time, in this machine's zone."""
+    """A wall time in the local time zone."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+@contextlib.contextmanager
+def progress(name: str, per_second: float = 10.0) -> Iterator[Show]:
+    """A progress bar on a terminal, otherwise a line now and then that starts with the command's name."""
+    if not sys.stderr.isatty():
+        yield _progress_lines(name)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
+    console = Console(stderr=True, highlight=False)
+    with Progress(*columns, console=console, transient=True, refresh_per_second=per_second) as shown:
+        bar = shown.add_task("", total=1.0)
+
+        def show(text: str, share: float) -> None:
+            shown.update(bar, description=text, completed=share)
+
+        yield show
+
+
+def _progress_lines(name: str) -> Show:
+    last = 0.0
+
+    def show(text: str, _share: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= PROGRESS_SECONDS:
+            last = now
+            note(f"{name}: {text}")
+
+    return show

@@ -1,9 +1,8 @@
-"""A command with processes of its own that is told to end: by Ctrl-C or by SIGTERM, at any moment.
+"""SIGINT and SIGTERM for commands that start processes: `scale0 chaos`, `scale0 demo` and `scale0 bench`.
 
-Lives here: how `scale0 chaos` and `scale0 demo` hear it, and how their folder goes. Never here: what there is to end.
-Invariants: a signal is written down and never raised where it happens to arrive, for an exception in the middle of a
-fork is swallowed by Python, and one in a lock, a `finally` or a start leaves behind what nobody knows; whoever is told
-waits for nothing that the story still does; a second signal ends the process at once.
+A signal is recorded, and never raised as an exception where it happens to arrive: Python swallows an exception in the
+middle of a fork, and one inside a lock, a `finally` or a process start would leave processes behind. The main thread
+does not wait for the work after a signal. A second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn, TypeVar
 
-from scale0.cli.common import errors as faults
+from scale0.cli.common.errors import INTERRUPTED, NO
 
-STATUS: Final[dict[int, int]] = {signal.SIGINT: faults.INTERRUPTED, signal.SIGTERM: faults.NO}
-"""What a command exits with that was ended by a signal."""
-OVER: Final = 0
-"""The story's own end; no signal has this number."""
-AGAIN_SECONDS: Final = 1.0
-"""A signal that comes sooner after the first is the same one, passed on by the program that started us."""
+STATUS: Final[dict[int, int]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: NO}
+"""The exit code after a signal."""
+DONE: Final = 0
+"""The byte that the work writes when it has ended; no signal has this number."""
+SAME_SIGNAL_SECONDS: Final = 1.0
+"""A signal that follows the first one sooner is the same one, forwarded by the parent process."""
 STDERR: Final = 2
 REMOVALS: Final = 10
-"""The story's thread, or a process that is dying, may write a last file while the folder is removed."""
+"""The thread of the work, or a dying process, may write a last file while the folder is removed."""
 
 Result = TypeVar("Result")
 
 
 class StopRequested(Exception):
-    """Somebody wants the command to end: clean up, and let it pass."""
+    """A signal arrived: clean up, and let this exception pass."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"ended by a signal, with {status}")
@@ -43,83 +42,82 @@ class StopRequested(Exception):
 
 
 class StopSignal:
-    """What ends a story: its last line, or a signal. Both come as a byte through a pipe.
+    """A pipe through which the end of the work, or a signal, arrives as a byte.
 
-    The kernel may hand a signal to any thread of ours, above all to one that is just forking, and a handler in Python
-    then waits until the main thread does something. So the main thread waits for the pipe, into which Python itself
-    writes a signal's number at once, whichever thread it hit.
+    The kernel may deliver a signal to any thread, for example to one that is just forking, and a Python handler then
+    waits until the main thread runs. So the main thread reads the pipe, into which Python's wakeup descriptor writes
+    the signal's number at once, whichever thread got it.
     """
 
     def __init__(self) -> None:
-        self._ends, self.bell = os.pipe()
-        os.set_blocking(self.bell, False)
+        self._reader, self.writer = os.pipe()
+        os.set_blocking(self.writer, False)
         self._first: float | None = None
 
     def close(self) -> None:
-        """Hear no more."""
-        os.close(self._ends)
-        os.close(self.bell)
+        os.close(self._reader)
+        os.close(self.writer)
 
-    def hear(self, number: int, _frame: FrameType | None) -> None:
-        """A signal has come, whose byte is in the pipe: nothing but a second one has to be done something about."""
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """The signal handler: the byte is already in the pipe, so only a second signal needs an action."""
         now = time.monotonic()
         if self._first is None:
             self._first = now
-        elif now - self._first >= AGAIN_SECONDS:
-            os._exit(STATUS[number])  # the kernel ends our children: see `child.tether`
+        elif now - self._first >= SAME_SIGNAL_SECONDS:
+            os._exit(STATUS[number])  # the kernel ends our children: see kernel.edge.parent_death
 
-    def run(self, story: Callable[[], Result]) -> Result:
-        """What the story returns or raises; Told as soon as a signal comes, wherever the story is then."""
+    def run(self, work: Callable[[], Result]) -> Result:
+        """The result of the work; raises StopRequested as soon as a signal arrives."""
         results: list[Result] = []
         errors: list[BaseException] = []
 
-        def tell() -> None:
+        def target() -> None:
             try:
-                results.append(story())
-            except BaseException as error:  # it is raised below, in the thread that waits
+                results.append(work())
+            except BaseException as error:  # it is raised below, in the waiting thread
                 errors.append(error)
             finally:
-                os.write(self.bell, bytes([OVER]))
+                os.write(self.writer, bytes([DONE]))
 
-        # A thread of its own, so that this one is free to hear; a daemon, as it may be anywhere when we leave.
-        threading.Thread(target=tell, name="scale0-story", daemon=True).start()
-        while (end := os.read(self._ends, 1)[0]) != OVER:
-            if end in STATUS:
-                raise StopRequested(STATUS[end])
+        # A thread of its own, so that this one can wait for signals; a daemon, as it may be anywhere when we exit.
+        threading.Thread(target=target, name="scale0-work", daemon=True).start()
+        while (byte := os.read(self._reader, 1)[0]) != DONE:
+            if byte in STATUS:
+                raise StopRequested(STATUS[byte])
         if errors:
             raise errors[0]
         return results[0]
 
 
 @contextlib.contextmanager
-def told_to_end() -> Iterator[StopSignal]:
-    """From here on signals are heard by `run` alone; who lets Told pass leaves at once, with the signal's status."""
-    ending = StopSignal()
-    # A shell starts what must not hear Ctrl-C with SIGINT ignored: so it stays.
-    heard = [number for number in STATUS if signal.getsignal(number) is not signal.SIG_IGN]
-    bell = signal.set_wakeup_fd(ending.bell, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, ending.hear) for number in heard}
+def stop_on_signal() -> Iterator[StopSignal]:
+    """Inside, signals end `run` only. If StopRequested passes, the process exits at once with the signal's status."""
+    stop = StopSignal()
+    # A shell may start a process with SIGINT ignored; then it stays ignored.
+    handled = [number for number in STATUS if signal.getsignal(number) is not signal.SIG_IGN]
+    old_wakeup = signal.set_wakeup_fd(stop.writer, warn_on_full_buffer=False)
+    old_handlers = {number: signal.signal(number, stop.handle) for number in handled}
     try:
-        yield ending
-    except StopRequested as told:
-        _leave(told.status)
+        yield stop
+    except StopRequested as request:
+        _exit(request.status)
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(bell)
-        ending.close()
+        signal.set_wakeup_fd(old_wakeup)
+        stop.close()
 
 
-def _leave(status: int) -> NoReturn:
-    """Now: the story's thread may be anywhere, and hold what an exit in order would need."""
-    if status == faults.INTERRUPTED:
+def _exit(status: int) -> NoReturn:
+    """At once: the thread of the work may hold locks that a normal exit needs."""
+    if status == INTERRUPTED:
         with contextlib.suppress(OSError):
             os.write(STDERR, b"\n")  # after the ^C of a terminal
     os._exit(status)
 
 
 def remove(folder: Path) -> None:
-    """The folder and all that is in it."""
+    """Remove a folder with all of its files."""
     for _ in range(REMOVALS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

@@ -1,8 +1,6 @@
-"""`scale0 demo`: a whole network on this machine, killed and still answering, and the report of it.
+"""`scale0 demo`: a whole network on this machine that survives SIGKILL, and a report about it.
 
-Lives here: the command, from its folder to its exit code. Never here: the story (`demo_story`), how it looks
-(`demo_screen`), or the verdict (`demo_judge`). Invariant: it ends by itself, leaves nothing running, and exits with 1
-if a promise was not kept.
+The command ends by itself, leaves nothing running, and exits with 1 if a promise was not kept.
 """
 
 from __future__ import annotations
@@ -15,46 +13,47 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from scale0.cli.common import errors
-from scale0.cli.common.signals import StopRequested, remove, told_to_end
+from scale0.cli.common.signals import StopRequested, remove, stop_on_signal
 
 if TYPE_CHECKING:
-    from scale0.cli.demo.network import DemoNetwork
-    from scale0.cli.demo.output import Promise, Screen
+    from scale0.cli.demo.local_network import LocalNetwork
+    from scale0.cli.demo.output import Screen
+    from scale0.cli.demo.promises import Promise
 
 SPARK_LINE_SECONDS: Final = 15.0
-"""Between two signs of life of Spark, where they are lines."""
+"""Between two progress lines while Spark computes, without a terminal."""
 
 
 class DemoOutcome(NamedTuple):
-    """All that the last screen shows."""
+    """What the last screen shows."""
 
     promises: list[Promise]
     notes: list[str]
     network_seconds: float
-    spark_seconds: float
-    page: str
+    spark_seconds: float = 0.0
+    page: str = ""
 
     @property
     def kept(self) -> bool:
-        """True if every promise was."""
+        """True if every promise was kept."""
         return bool(self.promises) and all(promise.kept for promise in self.promises)
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Keep the folder with the logs, the history and the tables.")
+@click.option("--keep", is_flag=True, help="Keep the folder with logs, history and tables.")
 @click.option(
     "--page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the report's page to this file (default: a new file in the folder for temporary ones).",
+    help="Write the HTML report to this file (default: a new temporary file).",
 )
 def demo(keep: bool, page: Path | None) -> None:
-    """See a network work, lose a worker and a broker to kill -9, and go on; then see a report of it.
+    """Start a demo network, kill a worker and a broker, and show that no work is lost.
 
-    Two brokers of one group, three workers, a Helen and an agent run on free ports in a temporary folder. Calls and
-    durable tasks go on and are counted while a worker and a broker are killed and come back, and an incident is opened
-    and closed. That takes about a minute. Then Spark computes from the history of all of them what has happened, which
-    takes a minute or two. Without the extra `pipeline` or without Java that part is left out. The last screen says what
-    was promised and counted. Nothing stays but the report's page. Exits with 1 if anything was not as promised.
+    Two brokers of one group, three workers, a Helen and an agent run on free ports in a temporary folder. Clients send
+    calls and durable tasks while a worker and a broker are killed with SIGKILL and started again, and Helen opens and
+    closes an incident. This takes about a minute. Then Spark computes a report from the history of all processes, which
+    takes a minute or two; without the extra `pipeline` or without Java this part is skipped. The last screen compares
+    the promises with the counts. Only the HTML report stays. Exits with 1 if a promise was not kept.
 
     \b
     Examples:
@@ -62,16 +61,17 @@ def demo(keep: bool, page: Path | None) -> None:
       scale0 demo --page report.html
     """
     from scale0.cli.common.child_process import ChildFailed
-    from scale0.cli.demo.network import DemoNetwork
+    from scale0.cli.demo.local_network import LocalNetwork
     from scale0.cli.demo.output import Screen, last_screen, show_last
+    from scale0.cli.demo.scenario import BROKERS
     from scale0.errors import CallError
 
-    with told_to_end() as ending:
+    with stop_on_signal() as signals:
         folder = Path(tempfile.mkdtemp(prefix="scale0-demo-"))
-        network = DemoNetwork(folder)
+        network = LocalNetwork(folder, BROKERS)
         left = True
         try:
-            outcome = ending.run(lambda: whole_story(network, Screen(), page))
+            outcome = signals.run(lambda: run_demo(network, Screen(), page))
             left = keep or not outcome.kept
         except StopRequested:
             left = keep
@@ -88,26 +88,26 @@ def demo(keep: bool, page: Path | None) -> None:
         sys.exit(errors.NO)
 
 
-def whole_story(network: DemoNetwork, screen: Screen, page: Path | None) -> DemoOutcome:
-    """The network, its end, and what Spark says of it."""
-    from scale0.cli.demo import judge, report, scenario
+def run_demo(network: LocalNetwork, screen: Screen, page: Path | None) -> DemoOutcome:
+    """The network from start to end, and what Spark computes from its history."""
+    from scale0.cli.demo import promises, report, scenario
 
-    seen = scenario.tell(network, screen)
-    promises, notes = list(judge.judged(seen)), list(judge.notes(seen))
-    screen.chapter("What just happened, computed by Spark")
+    seen = scenario.play(network, screen)
+    checked, notes = list(promises.network_promises(seen)), list(promises.network_notes(seen))
+    screen.chapter("The report, computed by Spark")
     network.stop()
-    screen.event("everybody has stopped, and the history is written out")
+    screen.event("all processes have stopped, and their history is exported")
     network_seconds = screen.seconds
     if lacking := report.missing():
-        return DemoOutcome(promises, [*notes, f"No report was made: {lacking}."], network_seconds, 0.0, "")
+        return DemoOutcome(checked, [*notes, f"No report was made: {lacking}."], network_seconds)
     screen.event("scale0 pipeline run, over the segments of both brokers and of Helen")
     screen.count, screen.line_seconds = lambda: "Spark computes", SPARK_LINE_SECONDS
-    said = report.compute(network, screen.look)
+    text = report.compute(network, screen.refresh)
     screen.count = None
-    if said:
-        screen.event(said.rstrip())
+    if text:
+        screen.event(text.rstrip())
     written = report.write_page(network, page)
     computed = report.computed(network)
-    promises += judge.spark_is_right(computed, seen)
-    notes += judge.spark_notes(computed, seen)
-    return DemoOutcome(promises, notes, network_seconds, screen.seconds - network_seconds, str(written))
+    checked += promises.spark_promises(computed, seen)
+    notes += promises.spark_notes(computed, seen)
+    return DemoOutcome(checked, notes, network_seconds, screen.seconds - network_seconds, str(written))

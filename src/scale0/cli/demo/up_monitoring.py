@@ -1,8 +1,7 @@
-"""What `scale0 up` has watched: a Helen and an agent on this machine, with checks that are useful anywhere.
+"""Monitoring for `scale0 up` and `scale0 demo`: a Helen and an agent, with checks that are useful on any machine.
 
-Lives here: their files, their processes and the first checks. Never here: another way to run them. Invariants: both
-listen and connect on loopback only; what an operator has changed in the configuration, or in their files, is left as it
-is; when `stop` returns, both are gone.
+Both listen and connect on loopback only. What an operator has changed in the configuration or in their files stays.
+When `stop` returns, both processes have ended.
 """
 
 from __future__ import annotations
@@ -18,23 +17,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scale0.cli.common.child_process import ChildFailed, CommandProcess
 from scale0.cli.common.endpoints import DEFAULT_HOST, MAX_PORT
+from scale0.kernel.backoff import Backoff
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
 
 HELEN_PORT: Final = 4166
 BLOCK: Final = 10
+"""From one try for free ports to the next."""
 TRIES: Final = 100
 TOKEN_MINUTES: Final = 5.0
-LOOK_SECONDS: Final = 0.5
-"""How often it is looked whether both still run."""
+POLL_SECONDS: Final = 0.5
+"""Between two checks that both processes still run."""
+FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 30.0
 MAX_NAME_CHARS: Final = 64
 """Of the name in a certificate."""
 ANSWER_SECONDS: Final = 5.0
-"""What the broker may take to answer."""
-FIRST_LOOK_SECONDS: Final = 10.0
-"""How long the first results are waited for."""
+FIRST_RESULTS_SECONDS: Final = 10.0
 
 CHECKS: Final[tuple[dict[str, Any], ...]] = (
     {"name": "cpu", "interval": 60},
@@ -44,15 +44,15 @@ CHECKS: Final[tuple[dict[str, Any], ...]] = (
     {"name": "swap", "interval": 300},
     {"name": "uptime", "interval": 300},
 )
-"""What a new network watches."""
+"""The checks of a new network."""
 
-WHO: Final = {"helen": "Helen", "agent": "the agent"}
+NAMES: Final = {"helen": "Helen", "agent": "the agent"}
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class UpMonitoring:
-    """A Helen and an agent beside a broker, looked after by a thread."""
+    """A Helen and an agent beside a broker; a thread starts and restarts them."""
 
     def __init__(self, folder: Path, identity: str, endpoints: dict[str, str], token_file: Path) -> None:
         self._folder = folder
@@ -64,42 +64,40 @@ class UpMonitoring:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, said: Say, troubled: Say) -> None:
-        """Begin; `said` gets where Helen is each time both have started, `troubled` what went wrong since."""
-        self._thread = threading.Thread(target=self._run, args=(said, troubled), name="scale0-up", daemon=True)
+    def start(self, ready: Notify, failed: Notify) -> None:
+        """Call `ready` with Helen's address once both have started, and `failed` with each problem."""
+        self._thread = threading.Thread(target=self._run, args=(ready, failed), name="scale0-up", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End both."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self, said: Say, troubled: Say) -> None:
-        # All in this one thread: a child does not outlive the thread that started it.
+    def _run(self, ready: Notify, failed: Notify) -> None:
+        # All in this one thread: a child ends with the thread that started it.
         try:
-            if self._begin(said, troubled):
-                self._look_after(troubled)
+            if self._begin(ready, failed):
+                self._supervise(failed)
         finally:
             self._stop_children()
 
-    def _begin(self, said: Say, troubled: Say) -> bool:
-        """Start both, however often it takes; False: nobody wants it any more."""
+    def _begin(self, ready: Notify, failed: Notify) -> bool:
+        """Try to start both until it works; False: `stop` was called before."""
         from scale0.kernel.errors import Scale0Error
 
-        told, failures = "", 0
+        reported, backoff = "", Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         while not self._ended.is_set():
             try:
-                place = self._start_children()
+                address = self._start_children()
             except (ChildFailed, Scale0Error, OSError) as error:
-                if not self._ended.is_set() and str(error) != told:
-                    told = str(error)
-                    troubled(f"nothing watches this machine: {told}")
+                if not self._ended.is_set() and str(error) != reported:
+                    reported = str(error)
+                    failed(f"this machine is not monitored: {reported}")
                 self._stop_children()
-                failures += 1
-                self._ended.wait(pause(failures))
+                self._ended.wait(backoff.next())
             else:
-                said(place)
+                ready(address)
                 return True
         return False
 
@@ -110,7 +108,7 @@ class UpMonitoring:
             self._enrol(port)
         self._write_agent(port)
         self._launch("agent")
-        self._first_look()
+        self._run_first_checks()
         return f"{DEFAULT_HOST}:{port}"
 
     def _stop_children(self) -> None:
@@ -121,7 +119,7 @@ class UpMonitoring:
                 child.stop()
 
     def _prepare(self) -> int:
-        """Certificates, Helen's file, and the port that she gets."""
+        """Write the certificates and Helen's configuration file; returns her port."""
         from scale0.monitoring.pki.authority import (
             AGENTS_CA_FILE,
             CA_FILE,
@@ -147,7 +145,7 @@ class UpMonitoring:
         return port
 
     def _has_certificate(self) -> bool:
-        """One that still holds, and the name in it; who was away for long enrols anew."""
+        """True if the agent's certificate is valid; its name is used. Otherwise the agent must enrol again."""
         from scale0.kernel.errors import ConfigError
         from scale0.monitoring.agent.edge.certificate import read_certificate
 
@@ -159,7 +157,6 @@ class UpMonitoring:
         return found.not_after > time.time()
 
     def _enrol(self, port: int) -> None:
-        """As on any other machine: a token, and a certificate for it."""
         from scale0.monitoring.pki.authority import CertificateAuthority
         from scale0.monitoring.pki.enrolment import EnrolmentEndpoint, enrol
 
@@ -179,7 +176,7 @@ class UpMonitoring:
         self._write("agent", ours)
 
     def _kept(self, name: str) -> dict[str, Any]:
-        """A file as it is; nothing, if it is not ours to understand."""
+        """The content of a configuration file; empty if it cannot be read."""
         try:
             found = json.loads((self._folder / f"{name}.json").read_bytes())
         except (OSError, ValueError):
@@ -187,7 +184,7 @@ class UpMonitoring:
         return found if isinstance(found, dict) else {}
 
     def _write(self, name: str, ours: dict[str, Any]) -> None:
-        """A file: places and ports follow us; what else stands there is the operator's."""
+        """Update our settings in a configuration file; the operator's other settings stay."""
         path = self._folder / f"{name}.json"
         text = json.dumps({**self._kept(name), **ours}, indent=2)
         path.touch(mode=0o600)
@@ -199,14 +196,12 @@ class UpMonitoring:
         from scale0.kernel.edge.log_setup import LEVEL_VARIABLE
 
         words = [name, "--config", str(self._folder / f"{name}.json")]
-        child = CommandProcess(
-            name, words, self._folder, {LEVEL_VARIABLE: "INFO"}
-        )  # its log is a file, not our terminal
+        child = CommandProcess(words, {LEVEL_VARIABLE: "INFO"}, name=name, log_dir=self._folder)
         self._children[name] = child
         child.ready(self._ended)
 
-    def _first_look(self) -> None:
-        """The first checks, once, while nobody has said what to watch; and each of them now, not in a minute."""
+    def _run_first_checks(self) -> None:
+        """Define the first checks in a new network, and run each of them at once."""
         from scale0.client.client import Client
         from scale0.kernel.edge.secret_files import read_secret
 
@@ -221,14 +216,14 @@ class UpMonitoring:
             else:
                 ours = {check["name"] for check in CHECKS}
                 defined = [check["name"] for check in found["config"]["checks"] if check["name"] in ours]
-            until = time.monotonic() + FIRST_LOOK_SECONDS
+            until = time.monotonic() + FIRST_RESULTS_SECONDS
             self._wait_for_agent(net, until)
             for name in defined:
                 if not self._run_now(net, name, until):
-                    raise ChildFailed("the agent has not answered")
+                    raise ChildFailed("the agent did not answer")
 
     def _wait_for_agent(self, net: Client, until: float) -> None:
-        """Until Helen has it: checks of who has not come yet would be the first failures that anybody sees."""
+        """Until it is connected to Helen: otherwise its checks would first be shown as failed."""
         from scale0.client import payload
         from scale0.errors import CallError
 
@@ -237,10 +232,10 @@ class UpMonitoring:
                 answer = net.request(f"helen.{self._helen}.agents", payload.encode({}))
                 if any(row["agent"] == self._agent for row in payload.decode(answer[0])["items"]):
                     return
-            self._ended.wait(LOOK_SECONDS / 5)
+            self._ended.wait(POLL_SECONDS / 5)
 
     def _run_now(self, net: Client, name: str, until: float) -> bool:
-        """Have it run at once; Helen may not know of it yet, or the agent not have come yet."""
+        """Run a check now; retries while Helen does not know the check or the agent is not connected."""
         from scale0.client import payload
         from scale0.errors import CallError
 
@@ -249,23 +244,24 @@ class UpMonitoring:
             try:
                 net.request(f"helen.{self._helen}.check", body)
             except CallError:
-                self._ended.wait(LOOK_SECONDS / 5)
+                self._ended.wait(POLL_SECONDS / 5)
             else:
                 return True
         return False
 
-    def _look_after(self, troubled: Say) -> None:
-        """Start again what has died, with longer and longer pauses while that does not help."""
-        failures = dict.fromkeys(self._children, 0)
+    def _supervise(self, failed: Notify) -> None:
+        """Restart a process that has ended, with exponential backoff."""
+        backoffs = {name: Backoff(POLL_SECONDS, MAX_BACKOFF_SECONDS) for name in self._children}
         begun = dict.fromkeys(self._children, time.monotonic())
-        while not self._ended.wait(LOOK_SECONDS):
+        while not self._ended.wait(POLL_SECONDS):
             for name, child in list(self._children.items()):
                 how, lived = child.ending(), time.monotonic() - begun[name]
                 if not how:
                     continue
-                failures[name] = 0 if lived > MAX_BACKOFF_SECONDS else failures[name] + 1
-                troubled(f"{WHO[name]} {how}, and is started again")
-                if self._ended.wait(pause(failures[name])):
+                if lived > MAX_BACKOFF_SECONDS:
+                    backoffs[name].reset()
+                failed(f"{NAMES[name]} {how}; restarting it")
+                if self._ended.wait(backoffs[name].next()):
                     return
                 begun[name] = time.monotonic()
                 try:
@@ -274,22 +270,23 @@ class UpMonitoring:
                     continue
 
 
-def pause(failures: int) -> float:
-    """How long to wait after so many failures in a row."""
-    return min(MAX_BACKOFF_SECONDS, LOOK_SECONDS * 2.0 ** min(failures, 10))
-
-
 def free_port(wanted: object = None) -> int:
-    """The port that Helen had, or her own one, or the next that is free."""
+    """The port that Helen had before, or her default port, or the next free one."""
     ports = list(range(HELEN_PORT, HELEN_PORT + BLOCK * TRIES, BLOCK))
     if isinstance(wanted, int) and 0 < wanted <= MAX_PORT:
         ports.insert(0, wanted)
     for port in ports:
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind((DEFAULT_HOST, port))
-            except OSError:
-                continue
-        return port
+        if is_free(port):
+            return port
     raise OSError(f"no free port was found for Helen from {HELEN_PORT} on")
+
+
+def is_free(port: int) -> bool:
+    """True if no process listens on this port."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((DEFAULT_HOST, port))
+        except OSError:
+            return False
+    return True

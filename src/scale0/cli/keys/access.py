@@ -1,13 +1,13 @@
-"""`scale0 access`: ways in: a link for a browser, tokens for programs.
+"""`scale0 access`: links for browsers and tokens for programs; `scale0 password`: a hash for a broker's `admins`.
 
-Lives here: what an admin does with tokens. Never here: a password (`scale0 password`), or who may what; the broker
-decides that. Invariant: a token is printed once, when it is made, and kept nowhere.
+A token is printed once, when it is made, and stored nowhere.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
+import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -15,17 +15,16 @@ from typing import Any, Final
 import click
 
 from scale0.cli.common import authentication, completion_values, errors, output
-from scale0.cli.common.admin_client import managed, rows_of
-from scale0.cli.common.endpoints import host_of, joins
-from scale0.cli.common.watch_mode import json_option, watched
+from scale0.cli.common.connection import list_all, manage
+from scale0.cli.common.endpoints import host_of, join_option
+from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.monitoring.silences import DurationType
 
 ROLES: Final = ("viewer", "operator", "admin")
 CONSOLE_PORT: Final = 5780
 CONSOLE: Final = "SCALE0_CONSOLE"
-"""Where the console is, unless --url says."""
+"""The console's address, without --url."""
 LINK_SECONDS: Final = 600.0
-"""How long a link is good."""
 DEFAULT_SECONDS: Final = 3_600.0
 TOKEN_ID: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _URL: Final = re.compile(r"https?://[^\s/#?]+/?", re.ASCII)
@@ -33,7 +32,7 @@ _URL: Final = re.compile(r"https?://[^\s/#?]+/?", re.ASCII)
 
 @click.group()
 def access() -> None:
-    """Let people and programs in: a link to the console that works once, and tokens.
+    """Make links to the console that work once, and manage tokens.
 
     \b
     Examples:
@@ -45,7 +44,7 @@ def access() -> None:
 
 
 def url_of(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """An address of a server, without anything behind it."""
+    """The address of a server, without a path."""
     if value is None:
         return None
     if _URL.fullmatch(value) is None:
@@ -54,15 +53,15 @@ def url_of(_context: click.Context, _option: click.Parameter, value: str | None)
 
 
 @access.command()
-@joins
+@join_option
 @json_option
-@click.option("--url", envvar=CONSOLE, callback=url_of, metavar="URL", help=f"Where the console is ({CONSOLE}).")
-@click.option("--role", type=click.Choice(ROLES), default="admin", show_default=True, help="What the link lets do.")
-@authentication.commands
+@click.option("--url", envvar=CONSOLE, callback=url_of, metavar="URL", help=f"The console's address ({CONSOLE}).")
+@click.option("--role", type=click.Choice(ROLES), default="admin", show_default=True, help="The role of the link.")
+@authentication.credential_options
 def link(join: str, wants_json: bool, url: str | None, role: str, authority: authentication.GivenCredentials) -> None:
-    """Print a link that opens the console without a password: once, and within ten minutes.
+    """Print a link that opens the console without a password, once, within ten minutes.
 
-    Whoever has the link is in: give it to nobody, and let no log have it.
+    The link is as good as a password: keep it out of logs.
 
     \b
     With --json, an object: link, name, role, expires
@@ -73,48 +72,48 @@ def link(join: str, wants_json: bool, url: str | None, role: str, authority: aut
       scale0 access link --role viewer --url https://broker.example.com:5780
     """
     name = f"once-{secrets.token_hex(4)}"
-    made = managed(join, authority, "issue_token", name=name, role=role, ttl=LINK_SECONDS)
-    place = url or console_of(authority, join)
-    text = f"{place}/#/login?once={made['token']}"
+    made = manage(join, authority, "issue_token", name=name, role=role, ttl=LINK_SECONDS)
+    address = url or console_of(authority, join)
+    text = f"{address}/#/login?once={made['token']}"
     if wants_json:
         output.say(output.as_json({"link": text, "name": name, "role": role, "expires": made["expires"]}))
         return
     output.say(text)
-    output.note(f"good once, until {output.moment(made['expires'])}; `scale0 access revoke {name}` takes it back")
+    output.note(f"works once, until {output.moment(made['expires'])}; `scale0 access revoke {name}` revokes it")
 
 
 def console_of(given: authentication.GivenCredentials, join: str) -> str:
-    """Where the console is: as the broker's folder says, or at the usual port of its host."""
+    """The console's address from the broker's folder, or the default port of its host."""
     from scale0.broker.main.http_settings import STARTED_FILE
 
     folder = Path(given.data_dir or authentication.LOCAL_FOLDER)
     try:
-        said = (folder / STARTED_FILE).read_text(encoding="ascii").strip()
+        text = (folder / STARTED_FILE).read_text(encoding="ascii").strip()
     except (OSError, ValueError):
-        said = ""
-    if _URL.fullmatch(said):
-        return said.rstrip("/")
+        text = ""
+    if _URL.fullmatch(text):
+        return text.rstrip("/")
     host = host_of(join)
     return f"http://{f'[{host}]' if ':' in host else host}:{CONSOLE_PORT}"
 
 
 @access.command()
 @click.argument("name")
-@joins
+@join_option
 @json_option
-@click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="What it lets do.")
+@click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="Its role.")
 @click.option(
     "--ttl",
     type=DurationType(),
     default=DEFAULT_SECONDS,
     metavar="TIME",
-    help="How long it is good: 90, 30m, 2h, 365d (1h).",
+    help="How long it is valid: 90 (seconds), 30m, 2h, 365d (1h).",
 )
-@authentication.commands
+@authentication.credential_options
 def issue(
     name: str, join: str, wants_json: bool, role: str, ttl: float, authority: authentication.GivenCredentials
 ) -> None:
-    """Make a token called NAME for a program, and print it: it is shown this once.
+    """Make a token with this NAME for a program, and print it once.
 
     \b
     With --json, an object: token, id, name, role, expires
@@ -124,22 +123,21 @@ def issue(
       scale0 access issue grafana --ttl 365d
       export SCALE0_TOKEN=$(scale0 access issue deploy --role operator --ttl 10m)
     """
-    made = managed(join, authority, "issue_token", name=name, role=role, ttl=ttl)
+    made = manage(join, authority, "issue_token", name=name, role=role, ttl=ttl)
     if wants_json:
         output.say(output.as_json(made))
         return
     output.say(made["token"])
-    article = "a" if role == "viewer" else "an"
-    output.note(f"{name} may do what {article} {role} may, until {output.moment(made['expires'])}; this is shown once")
+    output.note(f"{name} has the role {role} until {output.moment(made['expires'])}; the token is not shown again")
 
 
 @access.command("list")
-@joins
+@join_option
 @json_option
-@authentication.commands
-@watched
+@authentication.credential_options
+@with_watch
 def listing(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Show every token that is good now; logins have some, too. The tokens themselves are known to nobody.
+    """List the valid tokens, including those of logins. The tokens themselves are not stored.
 
     \b
     With --json, an array of objects: id, name, role, expires
@@ -149,27 +147,27 @@ def listing(join: str, wants_json: bool, authority: authentication.GivenCredenti
       scale0 access list
       scale0 access list --json | jq -r '.[] | select(.role == "admin") | .name'
     """
-    rows = rows_of(join, authority, "list_tokens")
+    rows = list_all(join, authority, "list_tokens")
     if wants_json:
         output.say(output.as_json(rows))
     elif not rows:
         output.say(
-            "There is no token. Make one for a program:\n\n    scale0 access issue NAME --role viewer --ttl 365d"
+            "There is no token. To make one for a program:\n\n    scale0 access issue NAME --role viewer --ttl 365d"
         )
     else:
         now = time.time()
         rows.sort(key=lambda row: (row["name"], row["expires"]))
         shown = [(row["id"], row["name"], row["role"], output.span(row["expires"] - now)) for row in rows]
-        output.table(("ID", "NAME", "ROLE", "GOOD FOR"), shown, numbers=("GOOD FOR",))
+        output.table(("ID", "NAME", "ROLE", "EXPIRES IN"), shown, numbers=("EXPIRES IN",))
 
 
 @access.command()
 @click.argument("which", metavar="NAME|ID", shell_complete=completion_values.tokens)
-@joins
+@join_option
 @json_option
-@authentication.commands
+@authentication.credential_options
 def revoke(which: str, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Let a token be good no more: all of this NAME, or the one with this ID (`scale0 access list`).
+    """Revoke all tokens with this NAME, or the one with this ID (`scale0 access list`).
 
     \b
     With --json, an object: revoked (how many)
@@ -182,12 +180,40 @@ def revoke(which: str, join: str, wants_json: bool, authority: authentication.Gi
     from scale0.errors import NoSuchService
 
     done: dict[str, Any] = {}
-    for asked in ({"token_id": which}, {"name": which}) if TOKEN_ID.fullmatch(which) else ({"name": which},):
+    for query in ({"token_id": which}, {"name": which}) if TOKEN_ID.fullmatch(which) else ({"name": which},):
         try:
-            done = managed(join, authority, "revoke_token", **asked)
+            done = manage(join, authority, "revoke_token", **query)
             break
         except NoSuchService:
             continue
     if not done:
-        raise errors.CommandError(f"there is no token {which}", "`scale0 access list` shows those that are good")
+        raise errors.CommandError(f"there is no token {which}", "`scale0 access list` lists the valid tokens")
     output.say(output.as_json(done) if wants_json else f"revoked {done['revoked']}")
+
+
+@click.command()
+def password() -> None:
+    """Ask for a password, and print its argon2id hash for `admins` in a broker's file.
+
+    Without a terminal, the first line of stdin is the password.
+
+    \b
+    Example:
+      scale0 password < secret.txt
+
+    \b
+    Its use in a ZPL file:
+      admins
+          auth_id = root
+          password_hash = '$argon2id$...'
+          role = admin
+    """
+    import argon2
+
+    if sys.stdin.isatty():
+        secret = click.prompt("password", hide_input=True, confirmation_prompt="again", err=True)
+    else:
+        secret = sys.stdin.readline().rstrip("\r\n")
+    if not secret:
+        raise errors.CommandError("the password is empty", "type one, or give it on stdin", errors.USAGE)
+    output.say(argon2.PasswordHasher().hash(secret))

@@ -1,8 +1,7 @@
-"""`scale0 keys` and `scale0 token`: who is let into a broker that uses CURVE.
+"""`scale0 keys` and `scale0 token`: the keys of a broker that uses CURVE.
 
-Lives here: the commands. Never here: files (`broker.edge.key_folder`) or the conversation
-(`transport.edge.joining`). They work on the broker's own machine, on its folder; a broker that runs sees what they did
-within a second. Invariant: the only secrets that are shown are those that were asked for: a token, once.
+The commands work on the broker's own machine, on its folder; a running broker sees a change within a second. The only
+secret that they show is a token, once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import click
 from scale0.cli.common import errors, joining, output
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.common.endpoints import BACKEND_PORT, FRONTEND_PORT, PEER_PORT, endpoint_of
-from scale0.cli.common.watch_mode import json_option, watched
+from scale0.cli.common.options import json_option, with_watch
 
 if TYPE_CHECKING:
     from scale0.broker.cluster.replicated_keys import AdmittedKey
@@ -28,16 +27,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 ROLES: Final = ("frontend", "backend", "peer")
 PORTS: Final = {"frontend": FRONTEND_PORT, "backend": BACKEND_PORT, "peer": PEER_PORT}
 BROKER_FOLDER: Final = Path("var")
-"""Where a broker keeps its data unless it is told otherwise."""
+"""The default data folder of a broker."""
 JOINS: Final = {
-    ("frontend", False): "scale0 call --join {place} --token {token}",
-    ("frontend", True): "scale0 keys join frontend {place} --name {name} --token {token}",
-    ("backend", False): "scale0 worker hello.py:worker --join {place} --token {token}",
-    ("backend", True): "scale0 worker hello.py:worker --join {place} --name {name} --token {token}",
-    ("peer", False): "scale0 broker --bind {bind} --join {place} --token {token}",
-    ("peer", True): "scale0 broker --bind {bind} --identity {name} --join {place} --token {token}",
+    ("frontend", False): "scale0 call --join {address} --token {token}",
+    ("frontend", True): "scale0 keys join frontend {address} --name {name} --token {token}",
+    ("backend", False): "scale0 worker hello.py:worker --join {address} --token {token}",
+    ("backend", True): "scale0 worker hello.py:worker --join {address} --name {name} --token {token}",
+    ("peer", False): "scale0 broker --bind {bind} --join {address} --token {token}",
+    ("peer", True): "scale0 broker --bind {bind} --identity {name} --join {address} --token {token}",
 }
-"""What is typed on the other machine, by role and whether the token is for one name."""
+"""The command for the other machine, by role and whether the token is for one name."""
 role_argument = click.argument("role", type=click.Choice(ROLES))
 data_dir_option = click.option(
     "--data-dir",
@@ -51,10 +50,10 @@ data_dir_option = click.option(
 
 @click.group()
 def keys() -> None:
-    """Keys of a broker that uses CURVE: whom it lets in. For its own machine, on its own folder.
+    """Manage the keys that a broker with CURVE accepts, on its own machine.
 
-    A key that comes or goes counts within a second, without a restart. `scale0 token` is the short way: one command
-    there, one on the other machine.
+    A change takes effect within a second, without a restart. `scale0 token` is simpler: one command here, and one on
+    the other machine.
 
     \b
     Examples:
@@ -69,7 +68,9 @@ def keys() -> None:
 @data_dir_option
 @json_option
 def init(data_dir: Path, wants_json: bool) -> None:
-    """Make the broker's own key and the folders for others'. A broker with `curve = true` also does so by itself.
+    """Make the broker's own key and the folders for other keys.
+
+    A broker with `curve = true` also does this when it starts.
 
     \b
     Examples:
@@ -85,20 +86,20 @@ def init(data_dir: Path, wants_json: bool) -> None:
     if wants_json:
         output.say(output.as_json(found))
         return
-    output.say(f"{'made' if new else 'there is'} a key in {folder.path}; its public half: {found['server_key']}")
+    output.say(f"{'made a key' if new else 'a key exists'} in {folder.path}; its public key: {found['server_key']}")
     output.note(
-        "  next: start the broker with curve = true in its file (or --curve), and let somebody in: scale0 token"
+        "  next: start the broker with curve = true in its file (or --curve), and add a client with `scale0 token`"
     )
 
 
 @keys.command()
 @role_argument
 @click.argument("name")
-@click.option("--out", type=click.Path(path_type=Path), help="Where the pair goes (NAME.key_secret).")
+@click.option("--out", type=click.Path(path_type=Path), help="The file for the key pair (NAME.key_secret).")
 @data_dir_option
 @json_option
 def new(role: str, name: str, out: Path | None, data_dir: Path, wants_json: bool) -> None:
-    """Make a key for NAME and let it in. Its file is for whoever is called so: carry it there by a safe way.
+    """Make a key for NAME and accept it. Transfer the file to that client by a secure way.
 
     \b
     Examples:
@@ -111,7 +112,7 @@ def new(role: str, name: str, out: Path | None, data_dir: Path, wants_json: bool
     folder = existing(data_dir)
     path = out or Path(f"{name}{SECRET_ENDING}")
     if path.exists():
-        raise errors.CommandError(f"{path} is there already", "name another file with --out", errors.USAGE)
+        raise errors.CommandError(f"{path} already exists", "choose another file with --out", errors.USAGE)
     metadata = {"name": name, "role": role, "server-key": folder.server().public}
     pair = new_certificate(**metadata)
     store(folder, role, name, CurveCertificate(public=pair.public, metadata={"name": name}))
@@ -119,12 +120,12 @@ def new(role: str, name: str, out: Path | None, data_dir: Path, wants_json: bool
     if wants_json:
         output.say(output.as_json({"role": role, "name": name, "public_key": pair.public, "file": str(path)}))
         return
-    output.say(f"{name} is let in as a {role}; the key is in {path}")
+    output.say(f"{name} is accepted as a {role}; the key is in {path}")
     output.note(f"  next: on the other machine, SCALE0_KEY={path.name} (or --key-file {path.name})")
 
 
 def store(folder: KeyFolder, role: str, name: str, certificate: Any) -> None:
-    """Let a key in, or say why not."""
+    """Accept a key, or raise an error with the reason."""
     from scale0.broker.cluster.replicated_keys import clash
     from scale0.broker.edge.key_folder import KeyTakenError
 
@@ -145,11 +146,11 @@ def store(folder: KeyFolder, role: str, name: str, certificate: Any) -> None:
 @keys.command("list")
 @data_dir_option
 @json_option
-@watched
+@with_watch
 def list_(data_dir: Path, wants_json: bool) -> None:
-    """Show the broker's own key, and whom it lets in; tokens that nobody has used, too.
+    """List the broker's own key, the keys that it accepts, and unused tokens.
 
-    Keys are also let in that other brokers store and told of: STORED AT names the broker, and there they are revoked.
+    It also accepts keys that other brokers store and replicate: STORED AT names the broker, where to revoke them.
 
     \b
     With --json, an array of objects: role (server, frontend, backend, peer, token), name, public_key, expires,
@@ -180,7 +181,7 @@ def list_(data_dir: Path, wants_json: bool) -> None:
     ]
     output.table(("ROLE", "NAME", "PUBLIC KEY", "STORED AT", "EXPIRES"), shown)
     for reason in [*folder.faults.values(), *folder.check()]:
-        output.note(f"  beware: {reason}")
+        output.note(f"  warning: {reason}")
 
 
 @keys.command()
@@ -189,9 +190,9 @@ def list_(data_dir: Path, wants_json: bool) -> None:
 @data_dir_option
 @json_option
 def revoke(role: str, name: str, data_dir: Path, wants_json: bool) -> None:
-    """Let NAME in no more; its connections end within a second, at brokers that were told of it a moment later.
+    """Revoke the key of NAME; its connections end within a second, at other brokers a moment later.
 
-    A key is revoked at the broker that stores it: `scale0 keys list` says which one that is.
+    Revoke a key at the broker that stores it, which `scale0 keys list` shows.
 
     \b
     Examples:
@@ -202,30 +203,28 @@ def revoke(role: str, name: str, data_dir: Path, wants_json: bool) -> None:
     try:
         gone = folder.revoke(role, name)
     except ValueError as error:
-        raise errors.CommandError(str(error), "`scale0 keys list` shows those that are there", errors.USAGE) from error
+        raise errors.CommandError(str(error), "`scale0 keys list` lists the keys", errors.USAGE) from error
     broker = next((at for key, at in stored_in(folder) if at and (key.role, key.name) == (role, name)), "")
     if broker and not gone:
         raise errors.CommandError(f"{name} is stored at the broker {broker}, not here", "revoke it there")
     if not gone:
-        raise errors.CommandError(
-            f"there is no key {name} among the {role}s", "`scale0 keys list` shows those that are there"
-        )
+        raise errors.CommandError(f"there is no {role} key {name}", "`scale0 keys list` lists the keys")
     if broker:
-        output.note(f"  beware: the broker {broker} stores a key {name}, too, and lets it in: revoke it there as well")
+        output.note(f"  warning: the broker {broker} also stores a key {name} and accepts it: revoke it there, too")
     if wants_json:
         output.say(output.as_json({"role": role, "name": name}))
     else:
-        output.say(f"{name} is let in no more as a {role}")
+        output.say(f"{name} is no longer accepted as a {role}")
 
 
 @keys.command("join")
 @role_argument
 @click.argument("host", metavar="HOST[:PORT]")
 @joining.token_option
-@click.option("--name", help="What to be called (the host's name).")
+@click.option("--name", help="The name of the key (the host name).")
 @json_option
 def join_(role: str, host: str, token_text: str | None, name: str | None, wants_json: bool) -> None:
-    """Trade a token for a key of this user's own, without doing anything else.
+    """Exchange a token for a key of this user, and do nothing else.
 
     \b
     Examples:
@@ -234,9 +233,9 @@ def join_(role: str, host: str, token_text: str | None, name: str | None, wants_
     With --json, an object: role, name, endpoint, file
     """
     if role == "peer":
-        raise click.UsageError("a broker joins as it starts: scale0 broker --join HOST --token TOKEN")
+        raise click.UsageError("a broker joins when it starts: scale0 broker --join HOST --token TOKEN")
     if not token_text:
-        raise click.UsageError(f"give --token: {joining.MADE_BY}")
+        raise click.UsageError(f"--token is required: {joining.MADE_BY}")
     endpoint, called = endpoint_of(host, PORTS[role]), name or joining.default_name()
     path = joining.join(endpoint, role, token_text, called)
     if wants_json:
@@ -245,18 +244,18 @@ def join_(role: str, host: str, token_text: str | None, name: str | None, wants_
 
 @click.command()
 @role_argument
-@click.option("--name", default="", help="The only name that it is for (any that is free).")
+@click.option("--name", default="", help="The only name that it is valid for (any free name).")
 @click.option(
-    "--minutes", type=click.IntRange(1, 60 * 24 * 7), default=15, show_default=True, help="How long it works."
+    "--minutes", type=click.IntRange(1, 60 * 24 * 7), default=15, show_default=True, help="How long it is valid."
 )
-@click.option("--place", metavar="HOST[:PORT]", help="Where the newcomer finds the broker, for the line that is shown.")
+@click.option("--place", metavar="HOST[:PORT]", help="The broker's address in the printed command.")
 @data_dir_option
 @json_option
 def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path, wants_json: bool) -> None:
-    """Print a token that lets one newcomer in, once: a frontend (calls), a backend (workers, Helen), a peer (brokers).
+    """Print a token with which one frontend, backend (workers, Helen) or peer (brokers) can join, once.
 
-    Under it stands the one command that joins the encrypted network, to be pasted on the other machine as it is; where
-    it says hello.py:worker, name your own. The token is shown this one time.
+    It also prints the command that joins the encrypted network, to paste on the other machine; replace hello.py:worker
+    with your own worker. The token is not shown again.
 
     \b
     Examples:
@@ -269,7 +268,9 @@ def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path,
     from scale0.broker.edge.join_tokens import new_join_token
 
     if name and not is_name(name):
-        raise click.UsageError("a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -, and begins with no dot")
+        raise click.UsageError(
+            "a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -, and does not begin with a dot"
+        )
     folder = existing(data_dir)
     made = new_join_token(folder, role, name, minutes * 60.0)
     where = place or folder.places().get(role, "").removeprefix("tcp://")
@@ -279,29 +280,29 @@ def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path,
         output.say(output.as_json(shown))
         return
     output.say(made.text())
-    output.note(f"  it works once, until {output.moment(made.expires)}. On the other machine:")
+    output.note(f"  it is valid once, until {output.moment(made.expires)}. On the other machine:")
     output.note(f"  {command}")
     if is_local(where):
-        output.note(f"  beware: the broker is at {where}, which only this machine reaches; see --bind of scale0 broker")
+        output.note(f"  warning: only this machine can reach the broker at {where}; see --bind of scale0 broker")
     elif not where:
-        output.note("  the broker has not said yet where it is: put its address in place of HOST, or give --place")
+        output.note("  the broker's address is not known yet: replace HOST with it, or give --place")
 
 
 def command_of(role: str, name: str, where: str, token: str) -> str:
-    """What joins the network on another machine; the program wipes the token out of the list of processes."""
+    """The command that joins the network on another machine; the program scrubs the token from its command line."""
     bind = "127.0.0.1" if is_local(where) else "0.0.0.0"
-    return JOINS[role, bool(name)].format(place=where or "HOST", name=name, token=token, bind=bind)
+    return JOINS[role, bool(name)].format(address=where or "HOST", name=name, token=token, bind=bind)
 
 
 def is_local(where: str) -> bool:
-    """True for a place that other machines do not reach."""
+    """True for an address that other machines cannot reach."""
     from scale0.config import is_loopback
 
     return bool(where) and is_loopback(where.rpartition(":")[0].strip("[]") or where)
 
 
 def stored_in(folder: KeyFolder) -> list[AdmittedKey]:
-    """Whom this folder lets in, and which broker's files say so: its own, or those that it was told of."""
+    """The keys that this folder accepts, and which broker stores each: this one, or those that replicated it."""
     from scale0.broker.cluster.replicated_keys import let_in
     from scale0.broker.edge.replicated_key_folder import read_told
 
@@ -309,7 +310,7 @@ def stored_in(folder: KeyFolder) -> list[AdmittedKey]:
 
 
 def existing(data_dir: Path) -> KeyFolder:
-    """The folder of keys, or an error that says how to make one."""
+    """The folder of keys, or an error with the command that makes one."""
     from scale0.broker.edge.key_folder import KeyFolder
 
     folder = KeyFolder(data_dir)
@@ -317,6 +318,6 @@ def existing(data_dir: Path) -> KeyFolder:
         folder = KeyFolder(BROKER_FOLDER)
     if not folder.server_file.exists():
         raise errors.CommandError(
-            f"there are no keys in {data_dir}", "`scale0 keys init --data-dir FOLDER` makes them", errors.USAGE
+            f"there are no keys in {data_dir}", "make them with `scale0 keys init --data-dir FOLDER`", errors.USAGE
         )
     return folder

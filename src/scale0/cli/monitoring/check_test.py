@@ -1,7 +1,6 @@
-"""`scale0 check test`: run a check on this machine, without a network.
+"""`scale0 check test`: run a check on this machine without a network; and the output of a result.
 
-Lives here: words to args, and who runs what. Never here: a measurement. Exit codes: 0 ok; 1 any other state. Invariant:
-with an agent's file a name means what it means to the agent; its folder is not touched, and no agent need run.
+With an agent's file, a name means the same as for the agent. Its folder is not changed, and no agent needs to run.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from scale0.cli.common import errors, output
-from scale0.cli.common.watch_mode import json_option
-from scale0.cli.monitoring import check_output
+from scale0.cli.common.options import json_option
 from scale0.cli.network.call import SECONDS
 
 if TYPE_CHECKING:
@@ -24,20 +22,24 @@ if TYPE_CHECKING:
     from scale0.config import AgentConfig
     from scale0.monitoring.protocol.results import CheckFinding
 
+COLOURS: Final = {"ok": "green", "warning": "yellow", "critical": "red", "unknown": "magenta"}
+NUMBERS: Final = ("value", "warn", "crit", "min", "max")
+KEYS: Final = ("value", "unit", "warn", "crit", "min", "max")
+EXACT_BELOW: Final = 1e15
+"""Integers below this are shown with all digits."""
 BUILT_IN: Final = "built-in"
 BETWEEN_SECONDS: Final = 1.0
-"""A check that compares runs twice, so far apart: what it says first is about the time since boot."""
+"""A check that computes rates runs twice: its first result is for the time since boot."""
 
 
 class AvailableCheck(NamedTuple):
-    """A check that can be run here."""
+    """A check that can run here."""
 
     kind: str
     about: str
 
 
 def names_of_checks(_context: click.Context, _argument: click.Parameter, start: str) -> list[CompletionItem]:
-    """For a shell's completion."""
     from click.shell_completion import CompletionItem
 
     from scale0.monitoring.checks import registry
@@ -48,14 +50,16 @@ def names_of_checks(_context: click.Context, _argument: click.Parameter, start: 
 
 @click.command("test")
 @click.argument("name", required=False, shell_complete=names_of_checks)
-@click.option("--arg", "words", multiple=True, metavar="KEY=VALUE", help="An arg of the check; a list by repeating it.")
-@click.option("--timeout", type=SECONDS, metavar="SECONDS", default=10.0, help="What the check may take (10).")
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="An agent's file: its plugins and Lua files, too."
+    "--arg", "words", multiple=True, metavar="KEY=VALUE", help="An argument of the check; repeat it for a list."
+)
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", default=10.0, help="How long the check may take (10).")
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="An agent's file, for its plugins and Lua files."
 )
 @json_option
 def test(name: str | None, words: tuple[str, ...], timeout: float, config_file: Path | None, wants_json: bool) -> None:
-    """Run the check NAME on this machine, and show what it finds; without NAME, which there are.
+    """Run the check NAME on this machine, and show its result; without NAME, list the checks.
 
     Exits with 0 if its state is ok, with 1 otherwise.
 
@@ -73,7 +77,7 @@ def test(name: str | None, words: tuple[str, ...], timeout: float, config_file: 
     """
     from scale0.monitoring.protocol.results import OK, result_object
 
-    config = None if config_file is None else read(config_file)
+    config = None if config_file is None else read_agent_config(config_file)
     known = known_checks(config)
     if name is None:
         show_names(known, wants_json)
@@ -81,19 +85,18 @@ def test(name: str | None, words: tuple[str, ...], timeout: float, config_file: 
     if name not in known:
         raise unknown(name, known, config is not None)
     if known[name].kind == BUILT_IN:
-        finding = found(name, args_of_words(name, words), timeout)
+        finding = run_built_in(name, args_of_words(name, words), timeout)
     else:
-        finding = found_elsewhere(config, name, free_args(words), timeout)
+        finding = run_external(config, name, free_args(words), timeout)
     if wants_json:
         output.say(output.as_json({"check": name, **result_object(finding)}))
     else:
-        check_output.show(result_object(finding))
+        show_result(result_object(finding))
     if finding.state != OK:
         sys.exit(errors.NO)
 
 
-def read(file: Path) -> AgentConfig:
-    """An agent's file."""
+def read_agent_config(file: Path) -> AgentConfig:
     from scale0.config import AgentConfig
     from scale0.config.edge.files import read_config
 
@@ -101,7 +104,7 @@ def read(file: Path) -> AgentConfig:
 
 
 def known_checks(config: AgentConfig | None) -> dict[str, AvailableCheck]:
-    """What can be run here. Raises ConfigError if two checks want the same name, as the agent does."""
+    """The checks that can run here. Raises ConfigError if two have the same name, as the agent does."""
     from scale0.monitoring.checks import registry
 
     known = {one.name: AvailableCheck(BUILT_IN, one.about) for one in registry.BUILT_IN.values()}
@@ -121,19 +124,18 @@ def known_checks(config: AgentConfig | None) -> dict[str, AvailableCheck]:
 
 
 def unknown(name: str, known: Mapping[str, AvailableCheck], with_file: bool) -> errors.CommandError:
-    """There is no such check."""
     import difflib
 
-    steps = [f"is it {near}?" for near in difflib.get_close_matches(name, known, 1)]
-    steps.append("`scale0 check test` without a name lists all")
+    steps = [f"did you mean {near}?" for near in difflib.get_close_matches(name, known, 1)]
+    steps.append("`scale0 check test` without a name lists all checks")
     if not with_file:
         steps.append("--config FILE adds an agent's plugins and Lua files")
     kind = "check" if with_file else "built-in check"
     return errors.CommandError(f"there is no {kind} {name}", "; ".join(steps), errors.USAGE)
 
 
-def found_elsewhere(config: AgentConfig | None, name: str, args: bytes, timeout: float) -> CheckFinding:
-    """What a plugin or a Lua file finds, run as the agent runs it."""
+def run_external(config: AgentConfig | None, name: str, args: bytes, timeout: float) -> CheckFinding:
+    """The result of a plugin or a Lua file, run as the agent runs it."""
     import asyncio
 
     from scale0.monitoring.agent.edge.process import check_processes
@@ -148,12 +150,12 @@ def found_elsewhere(config: AgentConfig | None, name: str, args: bytes, timeout:
             lua.close()
 
     if config is None:
-        raise ValueError("only an agent's file has plugins and Lua files")
+        raise ValueError("plugins and Lua files need an agent's file")
     return asyncio.run(once(config))
 
 
-def found(name: str, args: bytes, timeout: float) -> CheckFinding:
-    """What the check finds; twice, where it compares."""
+def run_built_in(name: str, args: bytes, timeout: float) -> CheckFinding:
+    """The result of a built-in check, which runs twice if it computes rates."""
     import time
 
     from scale0.monitoring.checks import registry
@@ -168,7 +170,7 @@ def found(name: str, args: bytes, timeout: float) -> CheckFinding:
 
 
 def args_of_words(name: str, words: Sequence[str]) -> bytes:
-    """The args as JSON. Words are text: the check's own types say what each one is."""
+    """The arguments as JSON; the types of the check decide how each word is read."""
     import msgspec
 
     from scale0.monitoring.checks.registry import args_of
@@ -180,11 +182,11 @@ def args_of_words(name: str, words: Sequence[str]) -> bytes:
     try:
         return msgspec.json.encode(msgspec.convert(args, known, strict=False))
     except msgspec.ValidationError:
-        return msgspec.json.encode(args)  # the check itself says what is wrong with it
+        return msgspec.json.encode(args)  # the check itself reports the error
 
 
 def by_key(words: Sequence[str]) -> dict[str, list[str]]:
-    """The values of each key, as they were typed."""
+    """The values of each key."""
     given: dict[str, list[str]] = {}
     for word in words:
         key, sign, value = word.partition("=")
@@ -195,7 +197,7 @@ def by_key(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def free_args(words: Sequence[str]) -> bytes:
-    """Args of a check that has no types of its own: JSON or else text; a list by repeating."""
+    """Arguments of a check without types: JSON or else text; a repeated key is a list."""
     import msgspec
 
     from scale0.cli.network.call import parsed
@@ -205,7 +207,7 @@ def free_args(words: Sequence[str]) -> bytes:
 
 
 def is_list(type_: Any) -> bool:
-    """True for an arg that is nothing but a list."""
+    """True for an argument that must be a list."""
     import typing
 
     import msgspec
@@ -215,7 +217,7 @@ def is_list(type_: Any) -> bool:
 
 
 def values_of(key: str, values: list[str], is_list: bool) -> Any:
-    """One value, or several; a JSON list or object where it looks like one."""
+    """One value or several; JSON if it looks like a list or an object."""
     import msgspec
 
     if len(values) == 1 and values[0][:1] in ("[", "{"):
@@ -231,10 +233,31 @@ def values_of(key: str, values: list[str], is_list: bool) -> Any:
 
 
 def show_names(known: Mapping[str, AvailableCheck], wants_json: bool) -> None:
-    """All checks that can be run here."""
     if wants_json:
         output.say(output.as_json([{"name": name, **one._asdict()} for name, one in known.items()]))
     elif {one.kind for one in known.values()} == {BUILT_IN}:
         output.table(("CHECK", "ABOUT"), [(name, one.about) for name, one in known.items()])
     else:
         output.table(("CHECK", "KIND", "ABOUT"), [(name, one.kind, one.about or "-") for name, one in known.items()])
+
+
+def show_result(found: Mapping[str, Any]) -> None:
+    """State and message on one line, the metrics below; empty columns are left out."""
+    state, seconds = found["state"], found.get("seconds")
+    took = "" if seconds is None else f"  ({seconds:.3f} s)"
+    output.say(f"{output.painted(state, COLOURS.get(state, 'white'))}: {output.clean(found['message'])}{took}")
+    if found["metrics"]:
+        keys = [key for key in KEYS if any(row.get(key) not in (None, "") for row in found["metrics"])]
+        rows = [(row["name"], *(cell(row.get(key)) for key in keys)) for row in found["metrics"]]
+        output.say()
+        heads = ("METRIC", *(key.upper() for key in keys))
+        output.table(heads, rows, numbers=[key.upper() for key in NUMBERS])
+
+
+def cell(value: Any) -> str:
+    """A number without needless digits; a dash for nothing."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < EXACT_BELOW else f"{value:.6g}"
+    return str(value)

@@ -1,8 +1,7 @@
-"""`scale0 handler`: who is told when a check is down for sure, and how.
+"""`scale0 handler`: where notifications about failed checks are sent.
 
-Lives here: `add`, `list`, `test` and `remove`. Never here: telling anybody; Helen does that. A handler is part of the
-network document, and changes by management like all of it. Invariant: the document says a command's name only; what it
-runs stands in Helen's own file.
+A handler is part of the network document and changes by management commands. The document has only the name of a
+command; what it runs is in Helen's own file.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Any, Final
 import click
 
 from scale0.cli.common import authentication, completion_values, errors, output
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.watch_mode import json_option, watched
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.monitoring import helens
 from scale0.cli.monitoring.check import is_given, plain
 from scale0.cli.monitoring.listing import STATES
@@ -23,12 +22,12 @@ from scale0.cli.network.call import SECONDS
 
 KEY: Final = "handlers"
 NOTIFY: Final = "helen.notify"
-"""The task that tells a notice."""
+"""The task that sends a notification."""
 
 
 @click.group()
 def handler() -> None:
-    """Say who is told when a check is down for sure: a webhook, a command, an e-mail, or a task that mends it.
+    """Define where notifications about checks go: a webhook, a command, an e-mail, or a task.
 
     \b
     Examples:
@@ -41,26 +40,39 @@ def handler() -> None:
 
 @handler.command("add")
 @click.argument("name")
-@joins
-@click.option("--webhook", "url", metavar="URL", help="Post the notice there, as JSON.")
-@click.option("--command", metavar="NAME", help="Run this one of `commands` in Helen's own file; JSON on stdin.")
-@click.option("--email", "to", multiple=True, metavar="ADDRESS", help="Send it there (`smtp` in Helen's own file).")
-@click.option("--task", "method", metavar="METHOD", help="Submit this task, and check again once it has ended.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=TEXT", help="Of a webhook; no place for secrets.")
-@click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Of a task (the notice).")
+@join_option
+@click.option("--webhook", "url", metavar="URL", help="Post the notification as JSON to this URL.")
+@click.option("--command", metavar="NAME", help="Run this command of `commands` in Helen's file; JSON on stdin.")
+@click.option(
+    "--email", "to", multiple=True, metavar="ADDRESS", help="Send an e-mail to this address (`smtp` in Helen's file)."
+)
+@click.option("--task", "method", metavar="METHOD", help="Submit this task, and run the check again when it has ended.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=TEXT", help="A header of the webhook; not for secrets."
+)
+@click.option(
+    "--param", "params", multiple=True, metavar="KEY=VALUE", help="A parameter of the task (default: the notification)."
+)
 @click.option("--check-again/--no-check-again", default=None, help="After a task, run the check at once (yes).")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(STATES), help="Only of these (all; a task: not ok)."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES),
+    help="Only for these states (all; a task: all but ok).",
 )
 @click.option(
-    "--limit", type=click.IntRange(0), metavar="COUNT", help="Notices in a period, then one for the rest (60)."
+    "--limit",
+    type=click.IntRange(0),
+    metavar="COUNT",
+    help="Notifications in a period; one more summarises the rest (60).",
 )
-@click.option("--period", type=SECONDS, metavar="SECONDS", help="How long that is (3600).")
-@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="What telling it once may take (30).")
-@click.option("--max-attempts", type=click.IntRange(1), metavar="COUNT", help="How often it is tried (5).")
-@authentication.commands
-def add(name: str, join: str, authority: authentication.GivenCredentials, **said: Any) -> None:
-    """Add the handler NAME; one that has this name is replaced. Checks name it with --handler.
+@click.option("--period", type=SECONDS, metavar="SECONDS", help="The length of a period (3600).")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="How long one attempt may take (30).")
+@click.option("--max-attempts", type=click.IntRange(1), metavar="COUNT", help="The number of attempts (5).")
+@authentication.credential_options
+def add(name: str, join: str, authority: authentication.GivenCredentials, **options: Any) -> None:
+    """Add the handler NAME, or replace it. Checks refer to it with --handler.
 
     \b
     Examples:
@@ -69,14 +81,14 @@ def add(name: str, join: str, authority: authentication.GivenCredentials, **said
       scale0 handler add restart --task service.restart --param name=nginx
     """
     kinds = {"webhook": "url", "command": "command", "email": "to", "task": "method"}
-    chosen = [kind for kind, key in kinds.items() if said[key]]
+    chosen = [kind for kind, key in kinds.items() if options[key]]
     if len(chosen) != 1:
-        raise click.UsageError("give one of --webhook URL, --command NAME, --email ADDRESS and --task METHOD")
-    said |= {
-        "headers": document_entries.texts(said["headers"], "--header"),
-        "params": document_entries.pairs(said["params"], "--param"),
+        raise click.UsageError("give exactly one of --webhook URL, --command NAME, --email ADDRESS and --task METHOD")
+    options |= {
+        "headers": document_entries.texts(options["headers"], "--header"),
+        "params": document_entries.pairs(options["params"], "--param"),
     }
-    given = {key: plain(value) for key, value in said.items() if is_given(value)}
+    given = {key: plain(value) for key, value in options.items() if is_given(value)}
     entry = {"name": name, "type": chosen[0], **given}
     version = document_entries.put(join, authority, {document_entries.path(KEY, name): entry})
     output.say(f"{name} is in the configuration, version {version}")
@@ -87,12 +99,12 @@ def add(name: str, join: str, authority: authentication.GivenCredentials, **said
 
 
 @handler.command("list")
-@joins
+@join_option
 @json_option
-@authentication.commands
-@watched
+@authentication.credential_options
+@with_watch
 def listing(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Show all handlers, and the checks that name them.
+    """List the handlers, and the checks that use them.
 
     \b
     With --json, an array of the objects of the document (docs/configuration.md).
@@ -105,7 +117,7 @@ def listing(join: str, wants_json: bool, authority: authentication.GivenCredenti
     if wants_json:
         output.say(output.as_json(found))
     elif not found:
-        output.say("Nobody is told of anything yet. Have a web page told, and let a check name it:\n")
+        output.say("No handler is defined yet. To send notifications of a check to a webhook:\n")
         output.say("    scale0 handler add pager --webhook https://example.com/hook")
         output.say("    scale0 check change CHECK --handler pager")
     else:
@@ -123,16 +135,16 @@ def listing(join: str, wants_json: bool, authority: authentication.GivenCredenti
             )
             for row in found
         ]
-        output.table(("NAME", "TYPE", "TELLS", "STATES", "USED BY"), shown, cut="USED BY")
+        output.table(("NAME", "TYPE", "TARGET", "STATES", "USED BY"), shown, cut="USED BY")
 
 
 @handler.command("test")
 @click.argument("name", shell_complete=completion_values.handlers)
-@joins
+@join_option
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", default=30.0, help="How long to wait for it (30).")
-@authentication.commands
+@authentication.credential_options
 def trial(name: str, join: str, timeout: float, authority: authentication.GivenCredentials) -> None:
-    """Have the handler NAME told something now, to see whether it works. Exits with 1 if it does not.
+    """Send a test notification to the handler NAME. Exits with 1 if that fails.
 
     \b
     Example:
@@ -144,10 +156,11 @@ def trial(name: str, join: str, timeout: float, authority: authentication.GivenC
     [known] = document_entries.entries(join, authority, KEY)
     kinds = {entry["name"]: entry for entry in known}
     if name not in kinds:
-        raise errors.CommandError(f"there is no handler {name}", "`scale0 handler list` shows those that are there")
+        raise errors.CommandError(f"there is no handler {name}", "`scale0 handler list` lists the handlers")
     if kinds[name]["type"] == "task":
         raise errors.CommandError(
-            f"{name} is a task, which may change something", f"try it: scale0 task submit {kinds[name]['method']} …"
+            f"{name} is a task, which may change something",
+            f"test it yourself: scale0 task submit {kinds[name]['method']} …",
         )
     with task_client(join) as client:
         helens.need_helens(client)
@@ -155,17 +168,17 @@ def trial(name: str, join: str, timeout: float, authority: authentication.GivenC
         try:
             task.result(timeout=timeout)
         except NoAnswer as error:
-            step = f"`scale0 task status {task.id}` shows how far it is"
-            raise errors.CommandError(f"nothing has come of it within {timeout:g} s", step) from error
+            step = f"`scale0 task status {task.id}` shows its state"
+            raise errors.CommandError(f"the notification was not sent within {timeout:g} s", step) from error
         except TaskFailed as error:
             raise errors.CommandError(
-                f"{name} was not told: {error.message}", "the handler, or Helen's own file, must change"
+                f"the notification to {name} failed: {error.message}", "correct the handler or Helen's file"
             ) from error
-    output.say(f"{name} was told")
+    output.say(f"the notification to {name} was sent")
 
 
 def sample(name: str) -> dict[str, Any]:
-    """A notice that has every key of a real one, and says that it is none."""
+    """A notification with every key of a real one, of the kind `test`."""
     now = time.time()
     return {
         "id": f"test-{now:.0f}",
@@ -175,7 +188,7 @@ def sample(name: str) -> dict[str, Any]:
         "check": "test",
         "state": "ok",
         "previous": "ok",
-        "message": "this is a test: nothing is wrong",
+        "message": "this is a test notification",
         "at": now,
         "since": now,
         "flapping": False,
@@ -186,15 +199,15 @@ def sample(name: str) -> dict[str, Any]:
 
 @handler.command("remove")
 @click.argument("name", shell_complete=completion_values.handlers)
-@joins
-@authentication.commands
+@join_option
+@authentication.credential_options
 def remove(name: str, join: str, authority: authentication.GivenCredentials) -> None:
-    """Tell the handler NAME nothing any more.
+    """Remove the handler NAME.
 
     \b
     Example:
       scale0 handler remove pager
     """
-    hint = "checks that name it must be changed first: `scale0 handler list` shows them"
-    version = document_entries.take(join, authority, "handler", [name], hint)
-    output.say(f"{name} is gone from the configuration, version {version}")
+    hint = "change the checks that use it first: `scale0 handler list` shows them"
+    version = document_entries.remove(join, authority, "handler", [name], hint)
+    output.say(f"{name} is removed from the configuration, version {version}")

@@ -1,7 +1,4 @@
-"""`scale0 agents`, `checks` and `incidents`: what is watched, and how it is.
-
-Lives here: reading commands. Never here: a change of anything.
-"""
+"""`scale0 agents`, `scale0 checks` and `scale0 incidents`: the state of what is monitored."""
 
 from __future__ import annotations
 
@@ -13,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from scale0.cli.common import completion_values, errors, output
-from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.watch_mode import json_option, shown_again, watch_option
+from scale0.cli.common.connection import DISCOVERY_SECONDS, connect
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import json_option, repeat, watch_option
 from scale0.cli.monitoring import helens
-from scale0.cli.monitoring.check_output import COLOURS
-from scale0.cli.network.listing import DISCOVERY_SECONDS
+from scale0.cli.monitoring.check_test import COLOURS
 from scale0.client.admin.helens import HelenRows
 from scale0.client.admin.rows import Row, known_agents, known_checks, known_incidents
 
@@ -27,13 +23,13 @@ if TYPE_CHECKING:
 
 STATES: Final = tuple(COLOURS)
 PRESENCE: Final = {"connected": "green", "away": "yellow", "doubled": "red"}
-HELD_BACK: Final = {"silence": "silenced", "depends_on": "excused"}
-"""What keeps notices back, in a word; others are called what they are."""
+SUPPRESSED: Final = {"silence": "silenced", "depends_on": "dependency"}
+"""Why notifications are suppressed, in one word; other reasons have their own name."""
 MAX_TEXT_CHARS: Final = 200
-"""Of a message in a table; `--json` has all of it."""
+"""Of a message in a table; `--json` has the whole message."""
 
 agent_option = click.option(
-    "--agent", metavar="GLOB", help="Only those of these agents.", shell_complete=completion_values.agents
+    "--agent", metavar="GLOB", help="Only checks of these agents.", shell_complete=completion_values.agents
 )
 check_option = click.option(
     "--check", metavar="GLOB", help="Only these checks.", shell_complete=completion_values.checks
@@ -47,17 +43,16 @@ def short(text: str) -> str:
 
 
 def ago(moment: float | None, now: float) -> str:
-    """How long ago."""
     return "-" if moment is None else f"{output.span(now - moment)} ago"
 
 
-def given(only: dict[str, str | None]) -> dict[str, str]:
-    """What was asked for."""
+def filters_of(only: dict[str, str | None]) -> dict[str, str]:
+    """The options that were given."""
     return {name: value for name, value in only.items() if value is not None}
 
 
-def looking(join: str, show: Callable[[Client], bool], watch: bool, wants_json: bool) -> None:
-    """Show once, or until Ctrl-C; exit with 1 if what was shown is not well. Who watches sees Helen go and come."""
+def show_repeatedly(join: str, show: Callable[[Client], bool], watch: bool, wants_json: bool) -> None:
+    """Show once, or until Ctrl-C; exits with 1 if the last output had problems. Errors do not end --watch."""
     well = True
     with connect(join, DISCOVERY_SECONDS) as client:
 
@@ -65,41 +60,41 @@ def looking(join: str, show: Callable[[Client], bool], watch: bool, wants_json: 
             nonlocal well
             try:
                 well = show(client)
-            except errors.CommandError as trouble:
+            except errors.CommandError as error:
                 if not watch:
                     raise
-                trouble.show()
+                error.show()
 
-        shown_again(look, watch, wants_json)
+        repeat(look, watch, wants_json)
     if not well:
         sys.exit(errors.NO)
 
 
-def missing(heard: HelenRows) -> bool:
-    """Say who did not answer; True if somebody did not."""
-    for helen in heard.silent:
-        output.note(f"{helen} does not answer: what she watches is missing here")
-    return bool(heard.silent)
+def report_silent(answer: HelenRows) -> bool:
+    """Print which Helens did not answer; True if there are any."""
+    for helen in answer.silent:
+        output.note(f"{helen} does not answer: her agents are missing here")
+    return bool(answer.silent)
 
 
 @click.command()
-@joins
+@join_option
 @json_option
 @watch_option
 def agents(join: str, wants_json: bool, watch: bool) -> None:
-    """Show every agent that any Helen knows, those who are away included.
+    """List the agents of every Helen, including those that are not connected.
 
     \b
     With --json, an array of objects:
       agent              the name in its certificate
-      state              connected, away, or doubled: two machines have its certificate
-      since              when it connected (seconds since the epoch), if it is
-      left               when it went, if it is away
-      protocol, software the version of the line protocol, and of the agent
-      address            where it connects from, if it is connected
-      silent_seconds     how long it has said nothing, if it is connected
-      labels, checks     of its own file: what it is, and what it can run
-      helen              who knows it
+      state              connected, away, or doubled: two machines use its certificate
+      since              when it connected (seconds since the epoch), if it is connected
+      left               when it disconnected, if it is away
+      protocol, software the versions of the protocol and of the agent
+      address            its address, if it is connected
+      silent_seconds     time since its last message, if it is connected
+      labels, checks     its labels, and the checks that it can run
+      helen              the Helen that knows it
 
     \b
     Examples:
@@ -108,21 +103,20 @@ def agents(join: str, wants_json: bool, watch: bool) -> None:
     """
 
     def show(client: Client) -> bool:
-        heard = helens.ask(client, "agents", {"all": True})
-        show_agents(known_agents(heard.rows), wants_json)
-        return not missing(heard)
+        answer = helens.ask(client, "agents", {"all": True})
+        show_agents(known_agents(answer.rows), wants_json)
+        return not report_silent(answer)
 
-    looking(join, show, watch, wants_json)
+    show_repeatedly(join, show, watch, wants_json)
 
 
 def show_agents(found: Sequence[Row], wants_json: bool) -> None:
-    """The table of agents, or how to get one."""
     if wants_json:
         output.say(output.as_json(found))
     elif not found:
-        output.say("No agent is known yet. On the machine that Helen runs on, with her folder:\n")
+        output.say("No agent is known yet. On Helen's machine, with her folder:\n")
         output.say("    scale0 helen token --data-dir FOLDER\n")
-        output.say("and on the machine that is to be watched, with that token:\n")
+        output.say("and on the machine to monitor, with that token:\n")
         output.say("    scale0 agent enrol HELEN_HOST --token TOKEN\n    scale0 agent --config agent/agent.zpl")
     else:
         now = time.time()
@@ -142,82 +136,83 @@ def show_agents(found: Sequence[Row], wants_json: bool) -> None:
 
 
 @click.command()
-@joins
+@join_option
 @json_option
 @watch_option
 @agent_option
 @check_option
-@click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
-@click.option("--problems", is_flag=True, help="Only those that are not ok, or stale.")
+@click.option("--state", type=click.Choice(STATES), help="Only checks in this state.")
+@click.option("--problems", is_flag=True, help="Only checks that are not ok, or stale.")
 def checks(join: str, wants_json: bool, watch: bool, problems: bool, **only: str | None) -> None:
-    """Show every check of every agent, the worst first. Exits with 1 if one is critical or unknown for sure, or stale.
+    """List the checks of all agents, the worst first.
+
+    Exits with 1 if the hard state of one is critical or unknown, or if one is stale.
 
     \b
     With --json, an array of objects:
-      agent, check         whose, and which
-      state, hard          ok, warning, critical or unknown; hard: seen max_attempts times
-      attempt              how often it was seen in a row, while it is not hard
+      agent, check         the agent and the name of the check
+      state, hard          ok, warning, critical or unknown; hard: max_attempts times in a row
+      attempt              how often in a row, while it is not hard
       max_attempts         of its definition
-      flapping             it changes too often to mean anything
-      flapping_percent     how much it changes
-      message              what it said
-      at, since            when it was last answered, and since when it is like that
+      flapping             its state changes too often
+      flapping_percent     how often it changes
+      message              of its last result
+      at, since            the time of its last result, and since when it has this state
                            (seconds since the epoch)
       seconds              how long its last run took
-      fresh_until, stale   until when that counts; stale: a newer result is long overdue
+      fresh_until, stale   until when the result is valid; stale: the next one is overdue
       incident             the id of the open one; blank: none
-      suppressed           what keeps notices back, if anything does
-      helen                who watches it
+      suppressed           why notifications are suppressed
+      helen                the Helen that monitors it
 
     \b
     Examples:
       scale0 checks --problems
       scale0 checks --agent 'web-*' --json | jq '.[] | select(.hard)'
     """
-    asked = given(only)
+    query = filters_of(only)
 
     def show(client: Client) -> bool:
-        heard = helens.ask(client, "checks", dict(asked))
-        found = known_checks(heard.rows, problems)
-        show_checks(found, bool(asked), problems, wants_json)
+        answer = helens.ask(client, "checks", dict(query))
+        found = known_checks(answer.rows, problems)
+        show_checks(found, bool(query), problems, wants_json)
         bad = any((row["hard"] and row["state"] in ("critical", "unknown")) or row.get("stale") for row in found)
-        return not (missing(heard) or bad)
+        return not (report_silent(answer) or bad)
 
-    looking(join, show, watch, wants_json)
+    show_repeatedly(join, show, watch, wants_json)
 
 
 def show_checks(found: Sequence[Row], filtered: bool, problems: bool, wants_json: bool) -> None:
-    """The table of checks, or what to type when there is none."""
     if wants_json:
         output.say(output.as_json(found))
     elif found:
         now = time.time()
         heads = ("AGENT", "CHECK", "STATE", "LAST", "MESSAGE")
-        shown = [(*named(row), ago(row["at"], now), short(row["message"])) for row in found]
+        shown = [(*row_head(row), ago(row["at"], now), short(row["message"])) for row in found]
         output.table(heads, shown, numbers=("LAST",), palette={"STATE": COLOURS}, cut="MESSAGE")
         counts = {state: sum(row["state"] == state for row in found) for state in STATES}
         counts["stale"] = sum(bool(row.get("stale")) for row in found)
         output.note(", ".join(f"{count} {state}" for state, count in counts.items() if count))
     elif problems:
-        output.say("No problem is known. `scale0 checks` shows all checks.")
+        output.say("There are no problems. `scale0 checks` lists all checks.")
     elif filtered:
-        output.say("No check is like that, or none has answered yet. `scale0 checks` shows all that have.")
+        output.say("No check with a result matches. `scale0 checks` lists all of them.")
     else:
-        output.say("No check has answered yet. This shows those that agents run by themselves:\n")
+        output.say("No check has a result yet. This lists the defined checks:\n")
         output.say("    scale0 check list\n")
-        output.say("and this lets every agent look at its disks from now on:\n")
+        output.say("and this checks the disks of every agent:\n")
         output.say("    scale0 check add disks --check disk --interval 60")
 
 
-def named(row: Row) -> tuple[str, str, str]:
-    """Whose, which, and its state with what there is to know of it."""
+def row_head(row: Row) -> tuple[str, str, str]:
+    """Agent, check, and its state with remarks."""
     marks = []
     if row["state"] != "ok" and not row["hard"]:
         marks.append(f"try {row['attempt']} of {row['max_attempts']}")
     if row["flapping"]:
         marks.append("flapping")
     causes = (why.partition(" ")[0] for why in row["suppressed"])
-    marks += [HELD_BACK.get(cause, cause) for cause in dict.fromkeys(causes) if cause != "flapping"]
+    marks += [SUPPRESSED.get(cause, cause) for cause in dict.fromkeys(causes) if cause != "flapping"]
     if row.get("stale"):
         marks.append("stale")
     state = row["state"] + (f" ({', '.join(marks)})" if marks else "")
@@ -225,49 +220,48 @@ def named(row: Row) -> tuple[str, str, str]:
 
 
 @click.command()
-@joins
+@join_option
 @json_option
 @watch_option
 @agent_option
 @check_option
-@click.option("--all", "everything", is_flag=True, help="Closed ones, too.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, metavar="COUNT", help="At most so many (50).")
+@click.option("--all", "everything", is_flag=True, help="Include closed incidents.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, metavar="COUNT", help="The maximum number (50).")
 def incidents(join: str, wants_json: bool, watch: bool, everything: bool, limit: int, **only: str | None) -> None:
-    """Show what is wrong now, or was: newest first. Exits with 1 if an incident is open.
+    """List open incidents, the newest first. Exits with 1 if one is open.
 
     \b
     With --json, an array of objects:
-      id             its own
-      agent, check   where
+      id             its id
+      agent, check   of which agent and check
       opened, closed when (seconds since the epoch); closed is null while it is open
-      state, worst   what it is or was last, and the worst that it was
-      message        what the check said
-      helen          who watches it
+      state, worst   its last state, and its worst state
+      message        of the check
+      helen          the Helen that monitors it
 
     \b
     Examples:
       scale0 incidents --watch
       scale0 incidents --all --agent 'web-*'
     """
-    asked = given(only)
+    query = filters_of(only)
 
     def show(client: Client) -> bool:
-        heard = helens.ask(client, "incidents", {"open": not everything, **asked}, limit)
-        found = known_incidents(heard.rows)
+        answer = helens.ask(client, "incidents", {"open": not everything, **query}, limit)
+        found = known_incidents(answer.rows)
         show_incidents(found[:limit], everything, wants_json)
-        return not (missing(heard) or any(row["closed"] is None for row in found))
+        return not (report_silent(answer) or any(row["closed"] is None for row in found))
 
-    looking(join, show, watch, wants_json)
+    show_repeatedly(join, show, watch, wants_json)
 
 
 def show_incidents(found: Sequence[Row], everything: bool, wants_json: bool) -> None:
-    """The table of incidents; none is good news."""
     if wants_json:
         output.say(output.as_json(found))
     elif not found and everything:
-        output.say("There is no incident: nothing that is watched was ever down for sure.")
+        output.say("There is no incident, and there never was one.")
     elif not found:
-        output.say("No incident is open. `scale0 incidents --all` shows those that were.")
+        output.say("No incident is open. `scale0 incidents --all` lists the closed ones.")
     else:
         now = time.time()
         heads = ("AGENT", "CHECK", "WORST", "OPENED", "LASTED", "MESSAGE")

@@ -1,7 +1,6 @@
-"""`scale0 silence` and `scale0 downtime`: no notices, though checks go on.
+"""`scale0 silence` and `scale0 downtime`: suppress notifications while checks go on.
 
-Lives here: both groups, which differ in what they mean and not in how they are written. Never here: what is held back;
-Helen decides that. Both are part of the network document, and change by management like all of it.
+Both are part of the network document and change by management commands.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from scale0.cli.common import authentication, completion_values, output
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.watch_mode import json_option, watched
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.network import document_entries
 from scale0.client.admin.rows import is_over
 from scale0.kernel.time_text import duration_seconds, iso_seconds
@@ -24,7 +23,7 @@ MAX_SECONDS: Final = 366 * 86_400.0
 """The longest that anybody can mean."""
 
 SOON_SECONDS: Final = 2 * 86_400.0
-"""What is farther away is told by its date."""
+"""Times that are further away are shown as a date."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -58,18 +57,18 @@ class TimeType(click.ParamType[float]):
         return seconds
 
 
-def selecting(command: Command) -> Command:
-    """The options that say which checks are meant."""
+def selector_options(command: Command) -> Command:
+    """Give a command the options that select checks."""
     wrapped: Any = command
     for option in (
-        click.option("--reason", default="", metavar="TEXT", help="Why: whoever sees it will ask."),
-        click.option("--label", "labels", multiple=True, metavar="NAME=GLOB", help="Those of agents with this label."),
+        click.option("--reason", default="", metavar="TEXT", help="The reason."),
+        click.option("--label", "labels", multiple=True, metavar="NAME=GLOB", help="Only agents with this label."),
         click.option(
             "--check",
             "checks",
             multiple=True,
             metavar="GLOB",
-            help="Which checks (all).",
+            help="Only these checks (all).",
             shell_complete=completion_values.checks,
         ),
         click.option(
@@ -77,7 +76,7 @@ def selecting(command: Command) -> Command:
             "agents",
             multiple=True,
             metavar="GLOB",
-            help="Whose checks (all agents').",
+            help="Only these agents (all).",
             shell_complete=completion_values.agents,
         ),
     ):
@@ -86,9 +85,9 @@ def selecting(command: Command) -> Command:
 
 
 def selection(agents: tuple[str, ...], checks: tuple[str, ...], labels: tuple[str, ...], reason: str) -> dict[str, Any]:
-    """What they say, for the document; something must be said, or all would fall silent by mistake."""
+    """The selector as in the document; an empty one is refused, as it would select everything by mistake."""
     if not (agents or checks or labels):
-        raise click.UsageError("say which: --agent GLOB, --check GLOB or --label NAME=GLOB ('*' is all)")
+        raise click.UsageError("give --agent GLOB, --check GLOB or --label NAME=GLOB ('*' is all)")
     return {
         "agents": list(agents),
         "checks": list(checks),
@@ -99,7 +98,6 @@ def selection(agents: tuple[str, ...], checks: tuple[str, ...], labels: tuple[st
 
 
 def author() -> str:
-    """Who types."""
     import getpass
 
     try:
@@ -108,14 +106,14 @@ def author() -> str:
         return ""
 
 
-def chosen(name: str | None, kind: str) -> str:
-    """The name that was given, or one of our own."""
+def name_or_new(name: str | None, kind: str) -> str:
+    """The given name, or a new one."""
     return name or f"{kind}-{secrets.token_hex(4)}"
 
 
 @click.group()
 def silence() -> None:
-    """Hold notices back: checks go on, and everything is recorded.
+    """Suppress notifications; checks go on, and everything is recorded.
 
     \b
     Examples:
@@ -126,23 +124,27 @@ def silence() -> None:
 
 
 @silence.command("add")
-@joins
-@selecting
+@join_option
+@selector_options
 @click.option(
-    "--for", "seconds", type=DurationType(), metavar="TIME", help="How long: 90, 30m, 2h, 1d (until it is ended)."
+    "--for",
+    "seconds",
+    type=DurationType(),
+    metavar="TIME",
+    help="How long: 90 (seconds), 30m, 2h, 1d (default: until `end`).",
 )
-@click.option("--name", help="A name for it (one is made).")
-@authentication.commands
+@click.option("--name", help="Its name (default: a new one).")
+@authentication.credential_options
 def add_silence(
     join: str, authority: authentication.GivenCredentials, seconds: float | None, name: str | None, **which: Any
 ) -> None:
-    """Be silent about some checks from now on.
+    """Suppress the notifications of some checks from now on.
 
     \b
     Example:
       scale0 silence add --agent 'db-*' --check disk --for 2h --reason 'being moved'
     """
-    named = chosen(name, "silence")
+    named = name_or_new(name, "silence")
     ends = time.time() + seconds if seconds else 0
     entry = {"name": named, **selection(**which), "ends": ends}
     document_entries.put(join, authority, {document_entries.path("silences", named): entry})
@@ -152,7 +154,7 @@ def add_silence(
 
 @click.group()
 def downtime() -> None:
-    """Plan a time in which being down is right: no notices, and it counts as downtime, not as down.
+    """Plan maintenance: no notifications, and the time counts as downtime, not as down.
 
     \b
     Examples:
@@ -164,12 +166,16 @@ def downtime() -> None:
 
 
 @downtime.command("add")
-@joins
-@selecting
-@click.option("--from", "starts", type=TimeType(), metavar="WHEN", help="When it begins, as 2026-05-01T22:00 (now).")
-@click.option("--for", "seconds", type=DurationType(), required=True, metavar="TIME", help="How long: 90, 30m, 2h, 1d.")
-@click.option("--name", help="A name for it (one is made).")
-@authentication.commands
+@join_option
+@selector_options
+@click.option(
+    "--from", "starts", type=TimeType(), metavar="WHEN", help="When it begins, such as 2026-05-01T22:00 (now)."
+)
+@click.option(
+    "--for", "seconds", type=DurationType(), required=True, metavar="TIME", help="How long: 90 (seconds), 30m, 2h, 1d."
+)
+@click.option("--name", help="Its name (default: a new one).")
+@authentication.credential_options
 def add_downtime(
     join: str,
     authority: authentication.GivenCredentials,
@@ -185,18 +191,18 @@ def add_downtime(
       scale0 downtime add --agent web-1 --for 1h --reason 'new disks'
       scale0 downtime add --agent '*' --from 2030-05-01T22:00 --for 4h
     """
-    named = chosen(name, "downtime")
+    named = name_or_new(name, "downtime")
     begins = time.time() if starts is None else starts
     if begins + seconds <= time.time():
-        raise click.UsageError("that would be over already: give --from a time to come, or leave it out")
+        raise click.UsageError("it would already be over: give a later time with --from, or leave it out")
     entry = {"name": named, **selection(**which), "starts": begins, "ends": begins + seconds}
     document_entries.put(join, authority, {document_entries.path("downtimes", named): entry})
     output.say(f"{named}: {output.moment(begins)} to {output.moment(begins + seconds)}")
-    output.note(f"  next: `scale0 downtime end {named}` takes it back")
+    output.note(f"  next: `scale0 downtime end {named}` cancels it")
 
 
 def state_of(row: dict[str, Any], now: float) -> str:
-    """Whether an entry holds, and how long."""
+    """When an entry begins, or how long it still lasts."""
     starts, ends = row.get("starts", 0), row["ends"]
     if starts > now:
         soon = starts - now < SOON_SECONDS
@@ -212,13 +218,13 @@ def example(noun: str, words: str) -> str:
 
 
 def listing(noun: str, advice: str) -> click.Command:
-    """The command that shows one of the two."""
+    """The `list` command of one of both groups."""
 
     @click.command("list")
-    @joins
+    @join_option
     @json_option
-    @authentication.commands
-    @watched
+    @authentication.credential_options
+    @with_watch
     def shown(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
         [rows] = document_entries.entries(join, authority, f"{noun}s")
         now = time.time()
@@ -230,9 +236,9 @@ def listing(noun: str, advice: str) -> click.Command:
             heads = ("NAME", "AGENTS", "CHECKS", "WHEN", "REASON")
             output.table(heads, [_row(row, now) for row in rows], cut="REASON")
             if any(is_over(row, now) for row in rows):
-                output.note(f"  next: `scale0 {noun} end --over` takes those away that are over")
+                output.note(f"  next: `scale0 {noun} end --over` removes those that are over")
 
-    shown.help = f"Show every {noun}, past ones included.\n\n\b\nWith --json, an array of the objects of the document."
+    shown.help = f"List every {noun}, including past ones.\n\n\b\nWith --json, an array of the objects of the document."
     shown.help += example(noun, "list")
     return shown
 
@@ -249,33 +255,33 @@ def _row(row: dict[str, Any], now: float) -> tuple[str, ...]:
 
 
 def ending(noun: str) -> click.Command:
-    """The command that takes one away."""
+    """The `end` command of one of both groups."""
 
     @click.command("end")
     @click.argument("name", required=False, shell_complete=getattr(completion_values, f"{noun}s"))
-    @click.option("--over", is_flag=True, help="Take all those away that are over already.")
-    @joins
-    @authentication.commands
+    @click.option("--over", is_flag=True, help="Remove all that are over.")
+    @join_option
+    @authentication.credential_options
     def end(name: str | None, over: bool, join: str, authority: authentication.GivenCredentials) -> None:
         if (name is not None) == over:
-            raise click.UsageError(f"name the {noun} to end (`scale0 {noun} list`), or give --over")
+            raise click.UsageError(f"give the name of the {noun} to end (`scale0 {noun} list`), or --over")
         if name is not None:
-            document_entries.take(join, authority, noun, [name])
+            document_entries.remove(join, authority, noun, [name])
             output.say(f"{name} is over")
             return
         [rows] = document_entries.entries(join, authority, f"{noun}s")
         names = [row["name"] for row in rows if is_over(row, time.time())]
         if names:
-            document_entries.take(join, authority, noun, names)
-        output.say(f"{len(names)} taken away")
+            document_entries.remove(join, authority, noun, names)
+        output.say(f"{len(names)} removed")
 
     end.help = f"End the {noun} NAME now.{example(noun, 'end move')}"
     return end
 
 
 for group, noun, advice in (
-    (silence, "silence", "This holds notices back for two hours"),
-    (downtime, "downtime", "This plans one"),
+    (silence, "silence", "To suppress notifications for two hours"),
+    (downtime, "downtime", "To plan one"),
 ):
     group.add_command(listing(noun, advice))
     group.add_command(ending(noun))

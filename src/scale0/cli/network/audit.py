@@ -1,7 +1,6 @@
 """`scale0 audit`: who changed what, when, and from where.
 
-Lives here: the command, and a change in words. Never here: how events are read (`history.segments.reader`). Invariant:
-it only reads what brokers recorded on this machine; nobody has to run for it.
+It only reads what brokers recorded on this machine; no process needs to run.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli.common import output
-from scale0.cli.common.watch_mode import json_option, watched
+from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.monitoring.silences import DurationType
-from scale0.cli.network.events import end, last_of, opened, since_all
+from scale0.cli.network.events import exit_if_unread, last_of, open_histories, since_all
 
 if TYPE_CHECKING:
     from scale0.history.segments.reader import Event
 
 KINDS: Final = ("management.commanded", "config.changed", "config.conflict", "broker.state_changed", "task.reopened")
-"""What somebody did, and what it changed."""
 DEFAULT_COUNT: Final = 50
 MAX_COUNT: Final = 10_000
 _MICRO: Final = 1_000_000
@@ -29,28 +27,28 @@ _MICRO: Final = 1_000_000
 
 @click.command()
 @json_option
-@click.option("--since", type=DurationType(), metavar="TIME", help="All of the last 90, 30m, 2h, 1d.")
-@click.option("-n", "count", type=click.IntRange(1, MAX_COUNT), help=f"So many, the last ones ({DEFAULT_COUNT}).")
-@click.option("--who", default="", metavar="GLOB", help="Only what this admin, token or broker did.")
-@click.option("--command", default="", metavar="NAME", help="Only this management command, as patch_config.")
+@click.option("--since", type=DurationType(), metavar="TIME", help="The last 90 (seconds), 30m, 2h or 1d.")
+@click.option("-n", "count", type=click.IntRange(1, MAX_COUNT), help=f"The number of entries ({DEFAULT_COUNT}).")
+@click.option("--who", default="", metavar="GLOB", help="Only changes by this admin, token or broker.")
+@click.option("--command", default="", metavar="NAME", help="Only this management command, such as patch_config.")
 @click.option(
     "--data-dir", "data_dirs", multiple=True, help="The folder of a broker; may be repeated (SCALE0_DATA_DIR, .scale0)."
 )
-@watched
+@with_watch
 def audit(
     wants_json: bool, since: float | None, count: int | None, who: str, command: str, data_dirs: tuple[str, ...]
 ) -> None:
-    """Show who changed what: management commands, new configurations, states of brokers. The newest stand last.
+    """List changes: management commands, configurations, states of brokers; the newest last.
 
     \b
     With --json, an array of objects:
       time      when it was recorded (seconds since the epoch)
       kind      management.commanded, config.changed, config.conflict, broker.state_changed, task.reopened
       who       the admin, the token's name, or the broker
-      command, code, origin    of a command: which, what was answered, and from where it came
-      before, after            what it changed
+      command, code, origin    of a command: its name, the answer, and where it came from
+      before, after            the change
       source    the broker that recorded it
-      words     the same for people
+      words     the same as text
 
     \b
     Examples:
@@ -58,25 +56,25 @@ def audit(
       scale0 audit --since 1d --who alice
       scale0 audit --command patch_config --json | jq '.[].after'
     """
-    troubles: list[str] = []
+    unread: list[str] = []
     most = count or DEFAULT_COUNT
-    # Commands are told apart only here: the last of one may lie behind many of others.
-    rows = [row_of(event) for event in found(since, MAX_COUNT if command else most, who, data_dirs, troubles)]
+    # The filter by command is applied here: its last use may be older than many others.
+    rows = [row_of(event) for event in found(since, MAX_COUNT if command else most, who, data_dirs, unread)]
     if command:
         rows = [row for row in rows if row["command"] == command][-most if since is None else -MAX_COUNT :]
     if wants_json:
         output.say(output.as_json(rows))
     elif not rows and (who or command or since):
-        output.say("Nobody has changed anything that fits. `scale0 audit` shows what is recorded here.")
+        output.say("No change matches. `scale0 audit` lists all that are recorded here.")
     elif not rows:
-        output.say("Nobody has changed anything that is recorded here. `scale0 events tail` shows what happened.")
+        output.say("No change is recorded here. `scale0 events tail` shows other events.")
     else:
         shown = [(output.moment(row["time"]), row["who"] or "-", row["words"]) for row in rows]
         output.table(("TIME", "WHO", "WHAT"), shown, cut="WHAT")
-    end(troubles)
+    exit_if_unread(unread)
 
 
-def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...], troubles: list[str]) -> list[Event]:
+def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...], unread: list[str]) -> list[Event]:
     """The last changes of all kinds, in the order of their recording."""
     from scale0.history.segments.reader import EventFilter, key_of
 
@@ -84,18 +82,18 @@ def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...],
     events: list[Event] = []
     for kind in KINDS:
         choice = EventFilter(kind=kind, identity=who, clock="time", since_us=since_us)
-        # A history remembers how far its journal was read: each kind opens its own.
-        histories = opened(data_dirs, None, troubles)
+        # A reader remembers its position in the journal, so each kind needs its own.
+        histories = open_histories(data_dirs, None, unread)
         events += since_all(histories, choice) if since is not None else last_of(histories, choice, count)
     return sorted(events, key=key_of)[-count if since is None else -MAX_COUNT :]
 
 
 def row_of(event: Event) -> dict[str, Any]:
-    """An event as a change that somebody made."""
+    """An event as a change."""
     try:
         data = json.loads(event["data"]) if event["data"] else {}
     except ValueError:
-        data = {}  # a segment may come from anywhere
+        data = {}  # a segment may come from any program
     row = {
         "time": event["time"] / _MICRO,
         "kind": event["kind"],
@@ -111,7 +109,7 @@ def row_of(event: Event) -> dict[str, Any]:
 
 
 def words_of(row: dict[str, Any], event: Event, data: dict[str, Any]) -> str:
-    """A change in a few words."""
+    """A change as text."""
     match event["kind"]:
         case "management.commanded":
             change = "" if row["before"] is None and row["after"] is None else f": {arrow(row['before'], row['after'])}"
@@ -128,6 +126,5 @@ def words_of(row: dict[str, Any], event: Event, data: dict[str, Any]) -> str:
 
 
 def arrow(before: Any, after: Any) -> str:
-    """From what to what."""
     texts = [text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for text in (before, after)]
     return texts[1] if before is None else f"{texts[0]} -> {texts[1]}"

@@ -1,7 +1,4 @@
-"""`scale0 call`: one request, from a shell.
-
-Lives here: words to arguments, and answers to lines. Never here: how a request travels.
-"""
+"""`scale0 call`: one request from the shell."""
 
 from __future__ import annotations
 
@@ -15,22 +12,22 @@ import click
 
 from scale0.cli.common import completion_values, joining, output
 from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import joins
+from scale0.cli.common.endpoints import join_option
 from scale0.cli.network import listing
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
 
 WAIT_BEFORE_HINT_SECONDS: Final = 1.0
-"""After this long without an answer we look whether anybody offers the service at all."""
+"""After this time without an answer, check whether any worker offers the service."""
 STDIN: Final = "-"
 SECONDS: Final = click.FloatRange(0, 86_400, min_open=True)
 
-_BY_NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII | re.DOTALL)
+_NAMED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII | re.DOTALL)
 
 
 def parsed(word: str) -> Any:
-    """A word as JSON, or else as the text that it is."""
+    """A word as JSON, or else as text."""
     import msgspec
 
     try:
@@ -40,11 +37,11 @@ def parsed(word: str) -> Any:
 
 
 def arguments_of(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
-    """`key=value` goes by name, the rest by position; each name once."""
+    """`key=value` words are named arguments, the others positional; each name occurs once."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for word in words:
-        named = _BY_NAME.fullmatch(word)
+        named = _NAMED.fullmatch(word)
         if named is None:
             args.append(parsed(word))
         elif named[1] in kwargs:
@@ -57,12 +54,12 @@ def arguments_of(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
 @click.command()
 @click.argument("service", required=False, shell_complete=completion_values.services)
 @click.argument("words", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
-@joins
+@join_option
 @joining.token_option
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", default=30.0, help="How long to wait for the answer (30).")
-@click.option("--retry", is_flag=True, help="It may run twice: if its worker dies, another one does it.")
-@click.option("--raw", is_flag=True, help="ARGS are frames of bytes (- is stdin), and so is the answer.")
-@click.option("--json", "wants_json", is_flag=True, help="Answers as JSON, one on a line; text gets its quotes.")
+@click.option("--retry", is_flag=True, help="It may run twice: if its worker dies, another one repeats it.")
+@click.option("--raw", is_flag=True, help="ARGS and the answer are frames of bytes (-: stdin).")
+@click.option("--json", "wants_json", is_flag=True, help="Print answers as JSON, one on each line.")
 def call(
     service: str | None,
     words: tuple[str, ...],
@@ -73,11 +70,10 @@ def call(
     raw: bool,
     wants_json: bool,
 ) -> None:
-    """Have SERVICE done, and print what it answers. Without SERVICE: what is there.
+    """Call SERVICE and print its answer; without SERVICE, list the services.
 
-    Each of ARGS is JSON if it is valid JSON, else text; key=value goes by name. A text with = in it goes as JSON:
-    '"a=b"'. A service that answers in parts prints each as it comes. After -- everything is an argument, also what
-    starts with a dash.
+    Each of ARGS is JSON if it is valid JSON, else text; key=value is a named argument. Write a text with = as JSON:
+    '"a=b"'. A stream is printed part by part. After -- every word is an argument, also one that starts with a dash.
 
     \b
     Examples:
@@ -94,7 +90,7 @@ def call(
         if service is None:
             listing.show_services(client, wants_json)
             return
-        hint = threading.Timer(WAIT_BEFORE_HINT_SECONDS, hint_if_nobody, (client, service, timeout))
+        hint = threading.Timer(WAIT_BEFORE_HINT_SECONDS, hint_if_not_offered, (client, service, timeout))
         hint.daemon = True
         hint.start()
         try:
@@ -107,12 +103,13 @@ def call(
 
 
 def call_json(client: Client, service: str, words: Sequence[str], retry: bool, wants_json: bool) -> None:
-    """Values out, values back, each as it comes."""
     args, kwargs = arguments_of(words)
     reserved = {"timeout", "retry"} & kwargs.keys()
     if reserved:
-        # `Client` takes these for itself; by position they still reach the service.
-        raise click.UsageError(f"{min(reserved)} cannot go by name: give it by position, or use --{min(reserved)}")
+        # These are parameters of `Client`; by position they reach the service.
+        raise click.UsageError(
+            f"{min(reserved)} cannot be a named argument: give it by position, or use --{min(reserved)}"
+        )
     show = output.as_json if wants_json else output.as_value
     pending = client.start(service, *args, retry=retry, **kwargs)
     shown = 0
@@ -124,7 +121,6 @@ def call_json(client: Client, service: str, words: Sequence[str], retry: bool, w
 
 
 def call_raw(client: Client, service: str, words: Sequence[str], retry: bool) -> None:
-    """Bytes out, bytes back."""
     bodies = [sys.stdin.buffer.read() if word == STDIN else word.encode(errors="surrogateescape") for word in words]
     for frames in client.start_request(service, *bodies, retry=retry).parts():
         sys.stdout.buffer.write(b"".join(frames))
@@ -133,13 +129,13 @@ def call_raw(client: Client, service: str, words: Sequence[str], retry: bool) ->
         output.say()
 
 
-def hint_if_nobody(client: Client, service: str, timeout: float) -> None:
-    """Say why it takes so long, if the reason is that nobody offers the service."""
+def hint_if_not_offered(client: Client, service: str, timeout: float) -> None:
+    """Print why it takes so long, if no worker offers the service."""
     from scale0.kernel.errors import Scale0Error
 
     try:
         offered = any(row["service"] == service and row["backends"] for row in client.services())
     except (Scale0Error, RuntimeError):
-        return  # the call itself will say what is wrong
+        return  # the call itself reports the error
     if not offered:
-        output.note(f"nobody offers {service} yet; waiting up to {timeout:g} s for it (see `scale0 services`)")
+        output.note(f"no worker offers {service} yet; waiting up to {timeout:g} s for one (see `scale0 services`)")

@@ -1,7 +1,4 @@
-"""`scale0 config`: configuration, in a file or in the network: look at it, and change it.
-
-Lives here: check, show, history, diff, set, rollback. Never here: what is right; `config/` knows that.
-"""
+"""`scale0 config`: check a configuration file, and show and change the network document."""
 
 from __future__ import annotations
 
@@ -13,9 +10,10 @@ import click
 
 from scale0.cli.common import authentication, completion_values, errors, output
 from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.watch_mode import json_option, watched
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.network import document_entries
+from scale0.cli.network.listing import counted
 
 if TYPE_CHECKING:
     from scale0.config import NetworkDocument
@@ -43,14 +41,14 @@ def config() -> None:
     type=click.Choice(["broker", "network", "client", "helen", "agent"]),
     default="broker",
     show_default=True,
-    help="Whose file it is.",
+    help="The kind of file.",
 )
 @json_option
-@watched
+@with_watch
 def check(file: Path, kind: str, wants_json: bool) -> None:
-    """Say whether FILE (.json, .xml or .zpl) can be used, with every reason why not and its line.
+    """Check that FILE (.json, .xml or .zpl) is valid, and list each problem with its line.
 
-    Exits with 0 if it is right, with 1 if not, with 2 if it cannot be read.
+    Exits with 0 if it is valid, with 1 if not, with 2 if it cannot be read.
 
     \b
     With --json, an object: file, kind, valid, reasons [text…]
@@ -68,12 +66,14 @@ def check(file: Path, kind: str, wants_json: bool) -> None:
         with file.open("rb") as opened:
             data = opened.read(MAX_DOCUMENT_BYTES + 1)
     except OSError as error:
-        raise errors.CommandError(f"{file}: {error.strerror}", "name a file that can be read", errors.USAGE) from error
+        raise errors.CommandError(
+            f"{file}: {error.strerror}", "give the path of a readable file", errors.USAGE
+        ) from error
     except Refusal as refusal:
-        raise errors.CommandError(refusal.message, "the ending says the form of a file", errors.USAGE) from refusal
+        raise errors.CommandError(refusal.message, "the suffix must be .json, .xml or .zpl", errors.USAGE) from refusal
     reasons: list[str]
     try:
-        reasons = beyond_shape(parse(data, form, schema_of(kind)))
+        reasons = semantic_errors(parse(data, form, schema_of(kind)))
     except ConfigError as error:
         reasons = error.reasons
     if wants_json:
@@ -81,14 +81,13 @@ def check(file: Path, kind: str, wants_json: bool) -> None:
     elif reasons:
         for reason in reasons:
             output.say(output.clean(f"{file}: {reason}"))
-        output.note(f"{len(reasons)} reason{'s' * (len(reasons) != 1)} why {file} cannot be used by a {kind}")
+        output.note(f"{file}: invalid {kind} configuration, {counted(len(reasons), 'problem')}")
     else:
-        output.say(f"{file} is right ({kind}, {form})")
+        output.say(f"{file}: valid {kind} configuration ({form.upper()})")
     sys.exit(1 if reasons else 0)
 
 
 def schema_of(kind: str) -> type[Any]:
-    """The schema of a kind of file."""
     from scale0.config import AgentConfig, BrokerConfig, ClientConfig, HelenConfig, NetworkDocument
 
     return {
@@ -100,8 +99,8 @@ def schema_of(kind: str) -> type[Any]:
     }[kind]
 
 
-def beyond_shape(document: Any) -> list[str]:
-    """What is wrong though each key by itself is right."""
+def semantic_errors(document: Any) -> list[str]:
+    """Problems of a document whose single keys are valid."""
     from scale0.config import BrokerConfig, NetworkDocument, check_broker, check_document
 
     match document:
@@ -114,21 +113,23 @@ def beyond_shape(document: Any) -> list[str]:
 
 
 @config.command()
-@joins
-@click.option("--form", type=click.Choice(["json", "xml", "zpl"]), default="json", show_default=True, help="How.")
+@join_option
+@click.option(
+    "--form", type=click.Choice(["json", "xml", "zpl"]), default="json", show_default=True, help="The format."
+)
 @json_option
-@authentication.commands
+@authentication.credential_options
 @click.option(
     "--version",
     type=click.IntRange(1),
-    help="One of the history (default: the current one).",
+    help="A version of the history (default: the current one).",
     shell_complete=completion_values.versions,
 )
-@watched
+@with_watch
 def show(
     join: str, form: str, wants_json: bool, authority: authentication.GivenCredentials, version: int | None
 ) -> None:
-    """Show the network document that the broker has.
+    """Show the network document.
 
     \b
     With --json, an object: version, hash, config (the document)
@@ -140,7 +141,7 @@ def show(
     """
     from scale0.config import render
 
-    found = managed(join, authority, "get_config", version=version)
+    found = changed_config(join, authority, "get_config", version=version)
     if wants_json:
         output.say(output.as_json(found))
         return
@@ -148,7 +149,6 @@ def show(
 
 
 def document_of(found: dict[str, Any]) -> NetworkDocument:
-    """What management gave, as the type that it is."""
     import msgspec
 
     from scale0.config import NetworkDocument, parse
@@ -159,19 +159,19 @@ def document_of(found: dict[str, Any]) -> NetworkDocument:
 @config.command()
 @click.argument("older", type=click.IntRange(1), shell_complete=completion_values.versions)
 @click.argument("newer", type=click.IntRange(1), required=False, shell_complete=completion_values.versions)
-@joins
+@join_option
 @json_option
-@authentication.commands
-@watched
+@authentication.credential_options
+@with_watch
 def diff(
     older: int, newer: int | None, join: str, wants_json: bool, authority: authentication.GivenCredentials
 ) -> None:
-    """Show what changed from version OLDER to NEWER (default: the current one), key by key.
+    """Show what changed from version OLDER to NEWER (default: the current one), by key.
 
-    Exits with 0 if nothing did, else with 1, as diff does.
+    Exits with 0 if nothing changed, otherwise with 1, as diff does.
 
     \b
-    With --json, an array of objects: path, before, after (null: not there)
+    With --json, an array of objects: path, before, after (null: absent)
 
     \b
     Examples:
@@ -180,7 +180,9 @@ def diff(
     """
     from scale0.config import changed_paths
 
-    one, other = (document_of(managed(join, authority, "get_config", version=number)) for number in (older, newer))
+    one, other = (
+        document_of(changed_config(join, authority, "get_config", version=number)) for number in (older, newer)
+    )
     rows = [
         {"path": path, "before": before, "after": after}
         for path, before, after in changed_paths(one, other)
@@ -196,18 +198,18 @@ def diff(
 
 
 expect_option = click.option(
-    "--expect", type=click.IntRange(1), metavar="VERSION", help="Only if this is the current version; else exit 1."
+    "--expect", type=click.IntRange(1), metavar="VERSION", help="Only if this is the current version; otherwise exit 1."
 )
 
 
 @config.command(name="set")
 @click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--remove", "removed", multiple=True, metavar="KEY", help="Take this away; may be repeated.")
-@click.option("--file", type=click.Path(path_type=Path), help="The whole document, in place of the current one.")
+@click.option("--remove", "removed", multiple=True, metavar="KEY", help="Remove this key; may be repeated.")
+@click.option("--file", type=click.Path(path_type=Path), help="A file with the whole new document.")
 @expect_option
-@joins
+@join_option
 @json_option
-@authentication.commands
+@authentication.credential_options
 def set_(
     changes: tuple[str, ...],
     removed: tuple[str, ...],
@@ -217,10 +219,12 @@ def set_(
     wants_json: bool,
     authority: authentication.GivenCredentials,
 ) -> None:
-    """Change the network document; it is a new version, and reaches every broker within two heartbeats.
+    """Change the network document, which creates a new version.
+
+    It reaches every broker within two heartbeats.
 
     A KEY is a path such as services.hello.timeout; a VALUE is JSON if it is valid JSON, else text. Nothing is changed
-    unless all of it is right. Two who change at once: with --expect the second is told (409) in place of winning.
+    unless all changes are valid. With --expect, the second of two concurrent changes is refused (409).
 
     \b
     Examples:
@@ -237,30 +241,30 @@ def set_(
 
     if file is not None:
         if changes or removed:
-            raise click.UsageError("--file is all of the document: give no changes beside it")
+            raise click.UsageError("--file is the whole document: give no other changes with it")
         import msgspec
 
-        base = expect or managed(join, authority, "get_config")["version"]
+        base = expect or changed_config(join, authority, "get_config")["version"]
         document = msgspec.to_builtins(read_config(file, NetworkDocument))
-        done = managed(join, authority, "set_config", config=document, base=base)
+        done = changed_config(join, authority, "set_config", config=document, base=base)
     elif changes or removed:
-        asked = {"set": document_entries.pairs(changes, "set"), "remove": list(removed), "base": expect}
-        done = managed(join, authority, "patch_config", **asked)
+        patch = {"set": document_entries.pairs(changes, "set"), "remove": list(removed), "base": expect}
+        done = changed_config(join, authority, "patch_config", **patch)
     else:
-        raise click.UsageError("say what to change: KEY=VALUE, --remove KEY, or --file FILE")
-    tell_change(done, wants_json)
+        raise click.UsageError("give a change: KEY=VALUE, --remove KEY, or --file FILE")
+    show_version(done, wants_json)
 
 
 @config.command()
 @click.argument("version", type=click.IntRange(1), shell_complete=completion_values.versions)
 @expect_option
-@joins
+@join_option
 @json_option
-@authentication.commands
+@authentication.credential_options
 def rollback(
     version: int, expect: int | None, join: str, wants_json: bool, authority: authentication.GivenCredentials
 ) -> None:
-    """Make what VERSION said current again, as a new version: nothing goes back, and nothing is lost.
+    """Make a copy of VERSION the current version; the history stays.
 
     \b
     With --json, an object: version, hash
@@ -269,23 +273,22 @@ def rollback(
     Example:
       scale0 config rollback 7 --expect 9
     """
-    tell_change(managed(join, authority, "rollback_config", version=version, base=expect), wants_json)
+    show_version(changed_config(join, authority, "rollback_config", version=version, base=expect), wants_json)
 
 
-def tell_change(done: dict[str, Any], wants_json: bool) -> None:
-    """The version that it became."""
+def show_version(done: dict[str, Any], wants_json: bool) -> None:
     output.say(output.as_json(done) if wants_json else f"version {done['version']} is current")
 
 
 @config.command()
-@joins
+@join_option
 @json_option
-@authentication.commands
-@watched
+@authentication.credential_options
+@with_watch
 def history(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Show the versions of the network document, the newest first.
+    """List the versions of the network document, the newest first.
 
-    Of two that were made at the same time, on two sides of a cut, one lost: it is marked.
+    Of two that were made at the same time, on two sides of a network partition, one lost and is marked.
 
     \b
     With --json, an array of objects: version, hash, parent, time, author, current
@@ -294,11 +297,11 @@ def history(join: str, wants_json: bool, authority: authentication.GivenCredenti
     Example:
       scale0 config history
     """
-    rows = managed(join, authority, "config_history")["items"]
+    rows = changed_config(join, authority, "config_history")["items"]
     if wants_json:
         output.say(output.as_json(rows))
         return
-    lost = losers(rows)
+    lost = lost_versions(rows)
     shown = [
         (
             row["version"],
@@ -311,36 +314,38 @@ def history(join: str, wants_json: bool, authority: authentication.GivenCredenti
     ]
     output.table(("VERSION", "TIME", "AUTHOR", "HASH", ""), shown, numbers=("VERSION",))
     if lost:
-        output.note("What lost against another version is not in force: make the change again if it is still wanted.")
+        output.note("A version that lost against another one is not in effect: repeat the change if you still need it.")
 
 
-def losers(rows: list[dict[str, Any]]) -> set[str]:
-    """The hashes of those that the current one does not descend from, as far back as the rows tell."""
+def lost_versions(rows: list[dict[str, Any]]) -> set[str]:
+    """Hashes of versions that the current one does not descend from, as far as the rows show."""
     by_hash = {row["hash"]: row for row in rows}
     one = next((row for row in rows if row["current"]), None)
-    line: list[dict[str, Any]] = []
+    ancestors: list[dict[str, Any]] = []
     while one is not None:
-        line.append(one)
+        ancestors.append(one)
         one = by_hash.get(one["parent"])
-    # A parent is one version older, so the one before the oldest that we have is known by its hash.
-    oldest = min((row["version"] for row in line), default=1) - 1
-    return by_hash.keys() - {row["hash"] for row in line} - {row["hash"] for row in rows if row["version"] < oldest}
+    # A parent is one version older, so the hash of the one before the oldest row is known.
+    oldest = min((row["version"] for row in ancestors), default=1) - 1
+    return (
+        by_hash.keys() - {row["hash"] for row in ancestors} - {row["hash"] for row in rows if row["version"] < oldest}
+    )
 
 
-def managed(join: str, given: authentication.GivenCredentials, command: str, **arguments: Any) -> Any:
-    """One management command; what is None is left out."""
+def changed_config(join: str, given: authentication.GivenCredentials, command: str, **arguments: Any) -> Any:
+    """One management command of the configuration; arguments that are None are left out."""
     from scale0.errors import CallError
     from scale0.kernel import codes
 
     credentials = authentication.need(given, join)
-    words = {name: value for name, value in arguments.items() if value is not None}
+    present = {name: value for name, value in arguments.items() if value is not None}
     with connect(join) as client:
         try:
-            return client.manage(command, **words, **credentials)
+            return client.manage(command, **present, **credentials)
         except CallError as error:
             if error.code == codes.MALFORMED:
                 raise errors.CommandError(f"nothing was changed: {error.message}", document_entries.MORE) from error
             if error.code == codes.IN_USE:
-                step = "look at it with `scale0 config diff VERSION`, and say --expect with the current version"
+                step = "see `scale0 config diff VERSION`, and give the current version with --expect"
                 raise errors.CommandError(f"nothing was changed: {error.message}", step) from error
             raise

@@ -1,8 +1,4 @@
-"""Entries of the network document, by name: read, put, changed and taken away.
-
-Lives here: what the commands for checks, handlers, silences and downtimes share. Never here: what an entry means.
-Invariant: an entry is changed by management like all of the document, and a refusal says what to do next.
-"""
+"""Named entries of the network document, for the commands of checks, handlers, silences and downtimes."""
 
 from __future__ import annotations
 
@@ -17,13 +13,13 @@ from scale0.cli.network.call import parsed
 from scale0.client.admin.rows import entry_path
 
 NOTHING_TO_REMOVE: Final = "there is nothing to remove"
-"""What a broker says of a path that leads nowhere."""
+"""The broker's message about a path that does not exist."""
 path: Final = entry_path
 MORE: Final = "docs/configuration.md has every key"
 
 
 def pairs(words: Sequence[str], option: str) -> dict[str, Any]:
-    """`key=value` each, a value being JSON or else text; each key once."""
+    """`KEY=VALUE` words as a dict; a value is JSON or else text, and each key occurs once."""
     out: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -36,13 +32,12 @@ def pairs(words: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def texts(words: Sequence[str], option: str) -> dict[str, str]:
-    """The same, each value as the text that it is."""
+    """The same with text values."""
     pairs(words, option)
     return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
 def entries(join: str, given: authentication.GivenCredentials, *keys: str) -> list[list[dict[str, Any]]]:
-    """The entries under these keys."""
     credentials = authentication.need(given, join)
     with connect(join) as client:
         config = client.manage("get_config", **credentials)["config"]
@@ -50,32 +45,32 @@ def entries(join: str, given: authentication.GivenCredentials, *keys: str) -> li
 
 
 def put(join: str, given: authentication.GivenCredentials, changes: dict[str, Any], hint: str = MORE) -> int:
-    """Set paths to values; the new version of the document."""
+    """Set paths to values; returns the new version of the document."""
     return _patch(join, given, changes, [], hint)
 
 
-def take(join: str, given: authentication.GivenCredentials, noun: str, names: Sequence[str], hint: str = MORE) -> int:
-    """Take entries away; the new version of the document."""
-    from scale0.cli.common.errors import CommandError
-
+def remove(join: str, given: authentication.GivenCredentials, noun: str, names: Sequence[str], hint: str = MORE) -> int:
+    """Remove entries; returns the new version of the document."""
     key = f"{noun}s"
     try:
         return _patch(join, given, {}, [path(key, name) for name in names], hint)
-    except CommandError as trouble:
-        if NOTHING_TO_REMOVE in trouble.message:
-            step = f"`scale0 {noun} list` shows those that are there"
-            raise CommandError(f"there is no {noun} {' '.join(names)}", step) from trouble
+    except errors.CommandError as error:
+        if NOTHING_TO_REMOVE in error.message:
+            step = f"list them with `scale0 {noun} list`"
+            raise errors.CommandError(f"there is no {noun} {' '.join(names)}", step) from error
         raise
 
 
-def _patch(join: str, given: authentication.GivenCredentials, put: dict[str, Any], taken: list[str], hint: str) -> int:
+def _patch(
+    join: str, given: authentication.GivenCredentials, put: dict[str, Any], removed: list[str], hint: str
+) -> int:
     from scale0.errors import CallError
     from scale0.kernel import codes
 
     credentials = authentication.need(given, join)
     with connect(join) as client:
         try:
-            done = client.manage("patch_config", set=put, remove=taken, **credentials)
+            done = client.manage("patch_config", set=put, remove=removed, **credentials)
         except CallError as error:
             if error.code == codes.MALFORMED:
                 raise errors.CommandError(f"nothing was changed: {error.message}", hint) from error

@@ -1,8 +1,7 @@
-"""`scale0 explain`: one timeline of all that happened to a task, a client or a check.
+"""`scale0 explain`: the timeline of a task, a client or a check.
 
-Lives here: the command, and what it reads: the journal and the segments of this machine, and the warehouse. Never here:
-how a story is told (`pipeline.explain`). Invariants: everything is only read; what is missing on this machine is said,
-and does not keep the rest from being told.
+It reads the journal and the segments of this machine, and the warehouse. What is missing on this machine is named, and
+does not hide the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import click
 
 from scale0.cli.common import completion_values, output
 from scale0.cli.common.errors import NO, CommandError
-from scale0.cli.common.watch_mode import watched
+from scale0.cli.common.options import with_watch
 from scale0.cli.network.events import HELENS_FOLDER
 from scale0.cli.pipeline.locations import warehouse_of, with_warehouse
 from scale0.cli.pipeline.report import PeriodOption
@@ -43,14 +42,14 @@ COLOURS: Final = {
 @click.command()
 @click.argument("what", metavar="TASK|CLIENT|CHECK", shell_complete=completion_values.explained)
 @with_warehouse
-@click.option("--last", type=PeriodOption(), default="7d", show_default=True, help="So far back: 12h, 7d, 4w.")
-@click.option("--json", "wants_json", is_flag=True, help="As JSON: an object with all entries.")
-@watched
+@click.option("--last", type=PeriodOption(), default="7d", show_default=True, help="How far back: 12h, 7d, 4w.")
+@click.option("--json", "wants_json", is_flag=True, help="Print a JSON object with all entries.")
+@with_watch
 def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_json: bool) -> None:
-    """Tell all that happened to a task (its id), a client, node or agent (its identity), or a check (AGENT/CHECK).
+    """Show the history of a task (its id), a client, node or agent (its identity), or a check (AGENT/CHECK).
 
     It reads the journal and the segments of this machine's network, and the warehouse if there is one; each event is
-    told once. Times are UTC. What is marked * was judged by the pipeline from events. Exit code 1: nothing is known.
+    shown once. Times are UTC. Lines with * were computed by the pipeline. Exits with 1 if nothing is known.
 
     \b
     Examples:
@@ -60,78 +59,76 @@ def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_js
     """
     place = warehouse_of(warehouse, data_dir)
     folders = [folder for folder in (Path(data_dir), Path(data_dir) / HELENS_FOLDER) if folder.is_dir()]
-    story, troubles = told(what, place, folders, last, is_said=warehouse is not None)
-    if not story.entries:
+    explanation, unread = explained(what, place, folders, last, is_given=warehouse is not None)
+    if not explanation.entries:
         raise CommandError(
-            f"nothing is known of {what} in the last {output.span(last / 1e6)}",
+            f"nothing is known about {what} in the last {output.span(last / 1e6)}",
             "look further back with --last 90d; --data-dir names the network's folder, --warehouse its tables",
         )
     if wants_json:
         from scale0.pipeline.explain import as_data
 
-        output.say(output.as_json(as_data(story)))
+        output.say(output.as_json(as_data(explanation)))
     else:
-        show(story)
-    for trouble in troubles:
-        output.note(f"cannot be read: {output.clean(trouble)}")
-    sys.exit(NO if troubles else 0)
+        show(explanation)
+    for problem in unread:
+        output.note(f"cannot read {output.clean(problem)}")
+    sys.exit(NO if unread else 0)
 
 
-def told(what: str, place: Path, folders: list[Path], last: int, is_said: bool) -> tuple[Explanation, list[str]]:
-    """The story, and what could not be read."""
+def explained(what: str, place: Path, folders: list[Path], last: int, is_given: bool) -> tuple[Explanation, list[str]]:
+    """The explanation, and what could not be read."""
     import msgspec
 
     from scale0.pipeline.explain import explanation_of
 
     now_us = time.time_ns() // 1_000
-    known = known_in(what, place, now_us, last, bool(folders), is_said)
+    known = known_in(what, place, now_us, last, bool(folders), is_given)
     until_us = now_us if folders or known.horizon_us is None else known.horizon_us
     since_us = until_us - last
-    troubles: list[str] = []
+    unread: list[str] = []
     unseen = list(known.unseen)
-    recorded = list(recorded_in(folders, what, since_us, troubles, unseen))
+    recorded = list(recorded_in(folders, what, since_us, unread, unseen))
     if known.horizon_us is None:
-        unseen.append("there are no tables: only what this machine's journal and segments still hold is told")
+        unseen.append("there are no tables: only what the journal and segments of this machine still contain")
     elif not folders:
-        unseen.append("there is no journal here: what came after the tables is not told")
+        unseen.append("there is no journal here: events after the last pipeline run")
     known = msgspec.structs.replace(known, unseen=tuple(unseen))
-    return explanation_of(what, since_us, until_us, recorded, known), troubles
+    return explanation_of(what, since_us, until_us, recorded, known), unread
 
 
-def known_in(what: str, place: Path, now_us: int, last: int, live: bool, is_said: bool) -> WarehouseFacts:
-    """What the warehouse has; nothing, where there is none and nobody said that there is one."""
+def known_in(what: str, place: Path, now_us: int, last: int, live: bool, is_given: bool) -> WarehouseFacts:
+    """The facts in the warehouse; none if there is no warehouse and none was given."""
     from scale0.pipeline.explain import WarehouseFacts, warehouse_facts
     from scale0.pipeline.reports.period import NothingThen
     from scale0.pipeline.reports.query import NoTables, ReportQuery, with_reader
 
-    # Without a journal, time ends where the tables do.
+    # Without a journal, the period ends with the tables.
     question = ReportQuery(from_us=now_us - last if live else None, last_us=last)
     try:
-        return with_reader(place, question, lambda desk: warehouse_facts(desk, what))
+        return with_reader(place, question, lambda reader: warehouse_facts(reader, what))
     except NoTables as error:
-        if is_said or not live:
+        if is_given or not live:
             raise CommandError(
                 str(error), "make them with `scale0 pipeline run`, or name a network's --data-dir"
             ) from error
         return WarehouseFacts()
     except NothingThen:
-        return WarehouseFacts(unseen=("the tables are older than what was asked for",))
+        return WarehouseFacts(unseen=("the tables are older than the requested period",))
 
 
-def recorded_in(
-    folders: list[Path], what: str, since_us: int, troubles: list[str], unseen: list[str]
-) -> Iterator[Event]:
-    """The events of journals and segments that belong into the story; and between which segments some are missing."""
+def recorded_in(folders: list[Path], what: str, since_us: int, unread: list[str], unseen: list[str]) -> Iterator[Event]:
+    """The events in journals and segments about the subject; gaps between segments are added to `unseen`."""
     from scale0.history.segments.names import day_at
     from scale0.history.segments.reader import EventFilter, events_of, open_history
     from scale0.pipeline.explain import is_about
 
     choice = EventFilter(clock="at", since_us=since_us)
     for folder in folders:
-        history = open_history(folder, None, troubles.append)
+        history = open_history(folder, None, unread.append)
         try:
             pieces = history.list_segments(day_at(since_us / 1e6))
-            unseen += holes_between([piece.segment for of_source in pieces.values() for piece in of_source])
+            unseen += gaps_between([piece.segment for of_source in pieces.values() for piece in of_source])
             tables = (table for of_source in pieces.values() for table in history.read_segments(of_source, choice))
             for each in (tables, history.read_journal(choice)):
                 for table in each:
@@ -140,18 +137,18 @@ def recorded_in(
             history.close()
 
 
-def holes_between(segments: list[Segment]) -> list[str]:
-    """What the names of segments prove to be missing: their numbers are gapless, over restarts too."""
+def gaps_between(segments: list[Segment]) -> list[str]:
+    """Gaps that the names of segments prove: their numbers are consecutive, also over restarts."""
     found = []
     for before, after in itertools.pairwise(sorted(segments)):
         if before.source == after.source and after.first_seq > before.last_seq + 1:
             lost = f"{before.last_seq + 1:,} to {after.first_seq - 1:,}"
-            found.append(f"the segments of {before.source} have a hole: its events {lost} are missing")
+            found.append(f"the segments of {before.source} have a gap: its events {lost} are missing")
     return found
 
 
 def chosen(table: Any, what: str) -> Any:
-    """The rows that may belong into the story: most do not, and need not become Python."""
+    """The rows that may be about the subject, so that the others need not become Python objects."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -160,27 +157,27 @@ def chosen(table: Any, what: str) -> Any:
     return table.filter(mask)
 
 
-def show(story: Explanation) -> None:
-    """For people, the newest last."""
+def show(explanation: Explanation) -> None:
+    """Print an explanation, the newest entry last."""
     from scale0.pipeline.reports.formatting import moment
 
-    output.say(f"{story.sort} {output.clean(story.what)}: {output.clean(story.summary)}")
+    output.say(f"{explanation.sort} {output.clean(explanation.what)}: {output.clean(explanation.summary)}")
     output.say()
-    previous = story.entries[0].at_us
-    for entry in story.entries:
+    previous = explanation.entries[0].at_us
+    for entry in explanation.entries:
         gap = (entry.at_us - previous) / 1e6
         output.say(line_of(entry, gap))
         previous = entry.at_us
     output.say()
-    for unseen in story.unseen:
-        output.say(f"not seen: {output.clean(unseen)}")
-    output.say(f"told: {moment(story.since_us)} to {moment(story.until_us)} UTC")
-    if story.others:
-        output.note(f"  next: {'; '.join(f'scale0 explain {output.clean(name)}' for name in story.others[:3])}")
+    for unseen in explanation.unseen:
+        output.say(f"not covered: {output.clean(unseen)}")
+    output.say(f"covered: {moment(explanation.since_us)} to {moment(explanation.until_us)} UTC")
+    if explanation.others:
+        output.note(f"  next: {'; '.join(f'scale0 explain {output.clean(name)}' for name in explanation.others[:3])}")
 
 
 def line_of(entry: ExplainEntry, gap: float) -> str:
-    """A time, how long after the one before, and what happened."""
+    """A time, the time since the entry before, and what happened."""
     from scale0.pipeline.reports.formatting import duration
     from scale0.pipeline.time_ranges import to_time
 

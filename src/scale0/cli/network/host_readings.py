@@ -1,8 +1,6 @@
-"""What this host is like, for `scale0 doctor`: readings, each taken once.
+"""Readings of this host for `scale0 doctor`.
 
-Lives here: asking the system. Never here: whether the answer is good (`cli.network.doctor_findings`). Invariants: a
-reading that cannot be had is None or blank, and never an error; nothing is changed but a file of our own that is
-removed again.
+A reading that fails is None or blank and never an error. Nothing is changed except for a temporary file.
 """
 
 from __future__ import annotations
@@ -26,75 +24,72 @@ import psutil
 import zmq
 
 SYNCS: Final = 5
-"""How often a file is written and synced: one alone may be unlucky."""
+"""How often a file is written and synced; the median counts."""
 SYNC_BYTES: Final = 4_096
 JAVA_SECONDS: Final = 10.0
 STA_UNSYNC: Final = 0x40
-"""Of adjtimex(2): nobody sets the clock."""
+"""Of adjtimex(2): the clock is not synchronised."""
 TIMEX_BYTES: Final = 512
-"""More than a `struct timex` has on any machine."""
+"""More than the size of a `struct timex` on any machine."""
 
 
 class ZmqReading(NamedTuple):
-    """The messaging library."""
-
     pyzmq: str
     libzmq: tuple[int, int, int]
     curve: bool
 
 
 class PortReading(NamedTuple):
-    """A port that a part of ours would listen on."""
+    """A port that one of our processes would listen on."""
 
     name: str
     number: int
     free: bool
     owner: str
-    """The program that has it; blank: free, or it cannot be told."""
+    """The program that listens on it; blank: free or not known."""
     pid: int | None
 
 
 class DiskReading(NamedTuple):
-    """Where data is kept, or would be."""
+    """The disk of a data folder that exists or will be made."""
 
     folder: str
     free_bytes: int
     total_bytes: int
     file_system: str
     trouble: str
-    """Why nothing can be written there; blank: it can."""
+    """Why it cannot be written; blank: it can."""
     sync_seconds: float | None
-    """How long a small write takes to be on the disk: the middle of a few."""
+    """How long a small synced write takes: the median of a few."""
 
 
 class JavaReading(NamedTuple):
-    """The one that Spark would use."""
+    """The Java that Spark would use."""
 
     path: str
-    said: str
-    """What `java -version` printed."""
+    output: str
+    """Of `java -version`."""
 
 
 class ClockReading(NamedTuple):
-    """Two clocks at one moment."""
+    """Both clocks at one time."""
 
     wall: float
     mono: float
 
 
 def read_zmq() -> ZmqReading:
-    """Versions, and whether it can encrypt."""
     major, minor, patch = zmq.zmq_version_info()
     return ZmqReading(zmq.pyzmq_version(), (major, minor, patch), bool(zmq.has("curve")))
 
 
 def installed(modules: Sequence[str]) -> bool:
-    """True if all of these could be imported."""
+    """True if all of these modules can be imported."""
     return all(importlib.util.find_spec(name) is not None for name in modules)
 
 
 def read_ports(wanted: Mapping[str, int], host: str) -> list[PortReading]:
-    """Who has these ports; 0 is any free one, and nobody's."""
+    """Who listens on these ports; 0 means any free one and is left out."""
     owners = _listeners()
     found = []
     for name, number in wanted.items():
@@ -117,7 +112,7 @@ def _is_free(host: str, number: int) -> bool:
 
 
 def _listeners() -> dict[int, int]:
-    """Processes by the port they listen on, as far as we may know."""
+    """Process ids by port, as far as we may see them."""
     found: dict[int, int] = {}
     with contextlib.suppress(psutil.Error, OSError):
         for one in psutil.net_connections("tcp"):
@@ -127,7 +122,7 @@ def _listeners() -> dict[int, int]:
 
 
 def _program(pid: int) -> str:
-    """Its command line, in short."""
+    """The command line of a process."""
     try:
         return " ".join(psutil.Process(pid).cmdline()) or psutil.Process(pid).name()
     except psutil.Error:
@@ -135,15 +130,14 @@ def _program(pid: int) -> str:
 
 
 def read_clock() -> ClockReading:
-    """Now, by both."""
     return ClockReading(time.time(), time.monotonic())
 
 
 def is_synchronised() -> bool | None:
-    """True if somebody keeps this machine's clock right (adjtimex); None: it does not say."""
+    """True if the clock is synchronised (adjtimex); None: not known."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
-        timex = ctypes.create_string_buffer(TIMEX_BYTES)  # modes = 0: only look
+        timex = ctypes.create_string_buffer(TIMEX_BYTES)  # modes = 0: read only
         if library.adjtimex(timex) < 0:
             return None
     except (OSError, AttributeError):
@@ -155,7 +149,7 @@ def is_synchronised() -> bool | None:
 
 
 def read_java(environment: Mapping[str, str]) -> JavaReading | None:
-    """That of JAVA_HOME, else the first on PATH; None: there is none."""
+    """Java of JAVA_HOME, or the first one in PATH; None: there is none."""
     home = environment.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environment.get("PATH", ""))
     if not path:
@@ -176,23 +170,23 @@ def read_java(environment: Mapping[str, str]) -> JavaReading | None:
 
 
 def read_disk(folder: Path) -> DiskReading:
-    """Room, kind and speed of where a folder is, or would be made."""
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    usage = shutil.disk_usage(place)
+    """Free space, type and speed of the disk that the folder is on or would be on."""
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    usage = shutil.disk_usage(existing)
     trouble, seconds = "", None
     try:
-        seconds = _synced(place)
+        seconds = _sync_seconds(existing)
     except OSError as error:
         trouble = error.strerror or str(error)
-    return DiskReading(str(folder), usage.free, usage.total, file_system_of(place, _mounts()), trouble, seconds)
+    return DiskReading(str(folder), usage.free, usage.total, file_system_of(existing, _mounts()), trouble, seconds)
 
 
-def _synced(place: Path) -> float:
-    """Write a little and have it on the disk, a few times; how long that took."""
+def _sync_seconds(folder: Path) -> float:
+    """Write and sync a little a few times: the median duration."""
     taken = []
-    with tempfile.TemporaryFile(dir=place) as file:
+    with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(SYNCS):
             began = time.perf_counter()
             os.pwrite(file.fileno(), b"\0" * SYNC_BYTES, 0)
@@ -208,25 +202,25 @@ def _mounts() -> str:
         return ""
 
 
-def file_system_of(place: Path, mounts: str) -> str:
-    """Its kind, from the text of /proc/mounts; blank: not known."""
+def file_system_of(folder: Path, mounts: str) -> str:
+    """The type of a file system, from the text of /proc/mounts; blank: not known."""
     best, kind = -1, ""
     for line in mounts.splitlines():
         words = line.split()
         if len(words) > 2:
             point = Path(words[1].replace("\\040", " "))
-            if len(point.parts) >= best and (point == place or point in place.parents):
+            if len(point.parts) >= best and (point == folder or point in folder.parents):
                 best, kind = len(point.parts), words[2]
     return kind
 
 
 def max_files() -> int | None:
-    """How many descriptors a process may have at most; None: as many as it wants."""
+    """The maximum number of descriptors of a process; None: unlimited."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return None if hard == resource.RLIM_INFINITY else hard
 
 
 def memory() -> tuple[int, int]:
-    """Bytes that are available, and all of them."""
+    """Available and total bytes."""
     found = psutil.virtual_memory()
     return found.available, found.total

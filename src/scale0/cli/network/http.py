@@ -1,7 +1,6 @@
-"""`scale0 management`: the HTTP server by itself, for a broker that runs elsewhere or whose file does not start one.
+"""`scale0 management`: the HTTP server as a process of its own, for a broker elsewhere or one that does not start it.
 
-Lives here: options as settings. Never here: HTTP. Invariant: what a broker's own server must keep to (TLS beyond
-loopback) holds here, too.
+The rules for a broker's own server (TLS beyond loopback) hold here, too.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from pathlib import Path
 import click
 
 from scale0.cli.common import errors
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.log_format import log_format
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import log_format_option
 
 A_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -22,7 +21,7 @@ A_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 def management() -> None:
     """The HTTP server of a broker: API, console and metrics.
 
-    A broker starts its own when its file says `management.enabled`, and `scale0 up` does; this is for the rest.
+    A broker starts it if its file sets `management.enabled`, and `scale0 up` does; otherwise use this command.
 
     \b
     Example:
@@ -31,16 +30,16 @@ def management() -> None:
 
 
 @management.command()
-@joins
+@join_option
 @click.option(
-    "--data-dir", default="", metavar="DIR", help="The broker's folder on this machine: rates, events, links."
+    "--data-dir", default="", metavar="DIR", help="The broker's folder on this machine, for rates, events and links."
 )
 @click.option("--bind", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
-@click.option("--port", default=5780, show_default=True, type=click.IntRange(0, 65_535), help="Where; 0: any.")
-@click.option("--certificate", type=A_FILE, help="PEM: serve HTTPS. Needed beyond loopback.")
-@click.option("--private-key", type=A_FILE, help="Of the certificate, PEM.")
-@click.option("--host", "hosts", multiple=True, metavar="NAME", help="A name that browsers use; may be repeated.")
-@log_format
+@click.option("--port", default=5780, show_default=True, type=click.IntRange(0, 65_535), help="The port; 0: any.")
+@click.option("--certificate", type=A_FILE, help="PEM file, to serve HTTPS; required beyond loopback.")
+@click.option("--private-key", type=A_FILE, help="PEM file with the key of the certificate.")
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="A host name that browsers use; may be repeated.")
+@log_format_option
 def serve(
     join: str,
     data_dir: str,
@@ -52,8 +51,8 @@ def serve(
 ) -> None:
     """Serve HTTP for the broker at --join until SIGTERM or Ctrl-C.
 
-    It prints one line that starts with `ready`, with its address, and logs to stderr. Without --data-dir it shows what
-    management tells; rates, health, events and links need the folder of a broker on this machine.
+    It prints one line that starts with `ready`, with its address, and logs to stderr. Without --data-dir it has what
+    management commands return; rates, health, events and links need the folder of a broker on this machine.
 
     \b
     Examples:
@@ -65,7 +64,7 @@ def serve(
     from scale0.config import HttpConfig, management_errors
     from scale0.http.server import for_ever, main
 
-    said = HttpConfig(
+    config = HttpConfig(
         enabled=True,
         bind=bind,
         port=port,
@@ -73,17 +72,17 @@ def serve(
         private_key=str(private_key or ""),
         hosts=hosts,
     )
-    wrong = management_errors(said)
+    wrong = management_errors(config)
     if wrong:
-        step = "the options are called as these keys are: see scale0 management serve --help"
+        step = "the options have the names of these keys: see scale0 management serve --help"
         raise errors.CommandError("; ".join(wrong), step, errors.USAGE)
     settings = HttpSettings(
         endpoint=join,
         data_dir=str(Path(data_dir).absolute()) if data_dir else "",
         bind=bind,
         port=port,
-        certificate=said.certificate,
-        private_key=said.private_key,
+        certificate=config.certificate,
+        private_key=config.private_key,
         hosts=hosts,
     )
     sys.exit(main(settings, for_ever))

@@ -1,9 +1,7 @@
-"""One look at a whole network: the broker, its peers, services and queues, and what every Helen watches.
+"""A snapshot of a whole network: the broker, its peers, services and queues, and what every Helen monitors.
 
-Lives here: the questions, and with what right they are asked. Never here: what the answers mean
-(`client.admin.health`), or how they are shown. Invariants: without a right, or with one that is not this broker's, a
-look shows what any client may know; a broker that does not know a question is not asked it again; one Helen that is
-silent hides nothing else.
+Without credentials, or with those of another broker, a snapshot has what any client may know. A management command that
+the broker does not know is not sent again. A Helen that does not answer hides nothing else.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-LOOK_ROWS: Final = 1_000
-"""Of one page; as many as a broker gives at once."""
+PAGE_ROWS: Final = 1_000
+"""Of one page; as many as a broker returns at once."""
 MAX_ROWS: Final = 20_000
-"""Of one list: a screen shows fewer, and a look must end."""
+"""Of one list, so that a snapshot ends; a screen shows fewer."""
 MAX_INCIDENTS: Final = 1_000
 
 UNKNOWN: Final = dict.fromkeys(
@@ -33,25 +31,25 @@ UNKNOWN: Final = dict.fromkeys(
         *("error_clients", "counters", "full"),
     )
 )
-"""What only management tells of a broker."""
+"""The keys of a broker's status that only management returns."""
 
 
 class Snapshot(NamedTuple):
-    """What was seen."""
+    """The state of a network at one time."""
 
     seen: NetworkSnapshot
     brokers: list[Row]
     """This one first."""
     rates: list[Row] | None
-    """Counts of `list_rates`; None: no right, or a broker that does not count."""
+    """Counts of `list_rates`; None: no credentials, or a broker without this command."""
     at: float
     """Monotonic, for rates."""
     managed: bool
-    """False: without a right."""
+    """False: without credentials."""
 
 
 class AdminRights:
-    """What we may, and how we say so: it is found anew when the broker began anew."""
+    """Credentials for management, which are read again when the broker has restarted."""
 
     def __init__(self, given: authentication.GivenCredentials, join: str) -> None:
         self._given = given
@@ -60,23 +58,25 @@ class AdminRights:
         self._credentials = authentication.find(given, join)
         self._token: authentication.Credentials | None = None
         self._refused: Exception | None = None
-        """A wrong password is said once: each time costs the broker a hash, and us a longer wait."""
+        """A wrong password is sent once: each attempt costs the broker a hash, and us a longer wait."""
         self._unknown: set[str] = set()
 
     def manage(self, client: Client, command: str, **arguments: Any) -> Any:
-        """What the command gives; None if we may not, or the broker does not know it. A right that somebody named and
-        that does not hold is an error."""
+        """The answer of a management command; None without credentials, or if the broker does not know the command.
+
+        Wrong credentials are an error only if they were given explicitly.
+        """
         from scale0.errors import CallError, WrongCredentials
         from scale0.kernel import codes
 
         if command in self._unknown or self._credentials is None:
             return None
         try:
-            return self._asked(client, command, arguments)
+            return self._send(client, command, arguments)
         except WrongCredentials:
             if self._explicit:
                 raise
-            return None  # a token file that lies here by chance may be another broker's
+            return None  # a token file in the current folder may belong to another broker
         except CallError as error:
             if error.code != codes.UNKNOWN_COMMAND:
                 raise
@@ -84,17 +84,17 @@ class AdminRights:
             return None
 
     def pages(self, client: Client, command: str) -> list[Row] | None:
-        """Every row of a list, up to a limit."""
-        page = self.manage(client, command, limit=LOOK_ROWS)
+        """All rows of a list, up to a limit."""
+        page = self.manage(client, command, limit=PAGE_ROWS)
         if page is None:
             return None
         rows: list[Row] = page["items"]
         while page is not None and page["next"] is not None and len(rows) < MAX_ROWS:
-            page = self.manage(client, command, limit=LOOK_ROWS, after=page["next"])
+            page = self.manage(client, command, limit=PAGE_ROWS, after=page["next"])
             rows.extend(() if page is None else page["items"])
         return rows
 
-    def _asked(self, client: Client, command: str, arguments: dict[str, Any]) -> Any:
+    def _send(self, client: Client, command: str, arguments: dict[str, Any]) -> Any:
         from scale0.errors import WrongCredentials
 
         try:
@@ -103,7 +103,7 @@ class AdminRights:
             if self._token is None and self._given.auth_id:
                 self._refused = error
                 raise
-            # The token file changes when its broker begins anew, and what `login` gave is good for an hour.
+            # The token file changes when its broker restarts, and the token of `login` is valid for an hour.
             self._token = None
             if not self._given.auth_id:
                 self._credentials = authentication.find(self._given, self._join) or self._credentials
@@ -118,22 +118,22 @@ class AdminRights:
         return self._token
 
 
-def look(client: Client, right: AdminRights) -> Snapshot:
-    """Everything, once; a broker that does not serve still answers management."""
+def take(client: Client, rights: AdminRights) -> Snapshot:
+    """One snapshot; a broker that does not serve still answers management."""
     import time
 
     from scale0.client.admin.health import LOOK_TASKS, NetworkSnapshot
 
-    found: dict[str, Any] = {"status": right.manage(client, "status")}
+    found: dict[str, Any] = {"status": rights.manage(client, "status")}
     managed, rates = bool(found["status"]), None
     if managed:
-        found["services"] = right.pages(client, "list_services") or []
-        found["peers"] = right.pages(client, "list_peers") or []
-        found["queues"] = right.pages(client, "list_queues")
-        found["tasks"] = (right.manage(client, "list_tasks", status="queued", limit=LOOK_TASKS) or {}).get("items")
+        found["services"] = rights.pages(client, "list_services") or []
+        found["peers"] = rights.pages(client, "list_peers") or []
+        found["queues"] = rights.pages(client, "list_queues")
+        found["tasks"] = (rights.manage(client, "list_tasks", status="queued", limit=LOOK_TASKS) or {}).get("items")
         some = found["status"]["error_clients"]
-        found["error_clients"] = right.pages(client, "list_error_clients") if some else []
-        rates = right.pages(client, "list_rates")
+        found["error_clients"] = rights.pages(client, "list_error_clients") if some else []
+        rates = rights.pages(client, "list_rates")
         brokers = [own_row(found["status"]), *(row for row in found["peers"] if row["broker"])]
     else:
         brokers = client.brokers()
@@ -141,22 +141,22 @@ def look(client: Client, right: AdminRights) -> Snapshot:
         found["services"] = client.services()
         found["status"] = discovered(client, brokers[0], found["services"])
     at = time.monotonic()
-    seen = NetworkSnapshot(**found, **dict(watched(client, found["services"])))
+    seen = NetworkSnapshot(**found, **dict(monitored(client, found["services"])))
     return Snapshot(seen, brokers, rates, at, managed)
 
 
 def own_row(status: Row) -> Row:
-    """The broker that was asked, as it is among brokers."""
+    """The connected broker as a row of the list of brokers."""
     kept = {key: status[key] for key in ("broker", "group", "state", "standby_for", "endpoints", "config_version")}
     return {**kept, "load": float(sum(status["clients"].values())), "age": 0.0}
 
 
-def watched(client: Client, services: list[Row]) -> Iterator[tuple[str, Any]]:
-    """What the Helens say, under the names of `NetworkSnapshot`; who is silent is named."""
+def monitored(client: Client, services: list[Row]) -> Iterator[tuple[str, Any]]:
+    """What the Helens answer, under the names of `NetworkSnapshot`; those that do not answer are named."""
     known = helens_of(services)
     yield "watched", bool(known)
     silent: dict[str, None] = {}
-    for view, asked, limit, each_once in (
+    for view, query, limit, merged in (
         ("agents", {"all": True}, MAX_ROWS, known_agents),
         ("checks", {}, MAX_ROWS, lambda rows: known_checks(rows, problems=False)),
         ("incidents", {"open": True}, MAX_INCIDENTS, known_incidents),
@@ -166,13 +166,13 @@ def watched(client: Client, services: list[Row]) -> Iterator[tuple[str, Any]]:
             yield view, [] if not known else None
             continue
         try:
-            heard = helens.ask(client, view, dict(asked), limit, answering)
+            answer = helens.ask(client, view, dict(query), limit, answering)
         except errors.CommandError:
             silent |= dict.fromkeys(answering)
             yield view, None
         else:
-            silent |= dict.fromkeys(heard.silent)
-            yield view, each_once(heard.rows)
+            silent |= dict.fromkeys(answer.silent)
+            yield view, merged(answer.rows)
     yield "silent", list(silent)
 
 

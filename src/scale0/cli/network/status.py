@@ -1,7 +1,6 @@
-"""`scale0 status`: a network on one screen, with what is wrong in words.
+"""`scale0 status`: the state of a network on one screen, with its problems.
 
-Lives here: the command and its screen. Never here: what is wrong (`client.admin.health`), or how it is found
-(`seeing`). The keys of `--json` are the broker's own, with `findings`; new keys may come, none goes.
+The keys of `--json` are those of the broker, with `findings`; keys may be added, and none is removed.
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli.common import authentication, output
-from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.watch_mode import json_option, shown_again, watch_option
+from scale0.cli.common.connection import DISCOVERY_SECONDS, connect
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import json_option, repeat, watch_option
 from scale0.cli.network import snapshot
-from scale0.cli.network.listing import DISCOVERY_SECONDS, counted, state_of
+from scale0.cli.network.listing import counted, state_of
 
 if TYPE_CHECKING:
     from scale0.client.admin.health import HealthFinding, NetworkSnapshot
 
-NOT_SURE: Final = "not sure yet"
-"""Of a check that changed, and was not seen often enough to count."""
-TOLD: Final = ("critical", "unknown", "warning", "stale", NOT_SURE)
+SOFT: Final = "soft"
+"""A check that failed fewer than max_attempts times in a row."""
+COUNTED: Final = ("critical", "unknown", "warning", "stale", SOFT)
 COLOURS: Final = {"critical": "red", "warning": "yellow", "ok": "green"}
-MORE: Final = "For all of it, give the broker's folder with --data-dir, or --auth-id NAME."
+MORE: Final = "For the full status, give the broker's folder with --data-dir, or --auth-id NAME."
 
 
 @click.command()
-@joins
+@join_option
 @json_option
 @watch_option
-@authentication.commands
+@authentication.credential_options
 def status(join: str, wants_json: bool, watch: bool, authority: authentication.GivenCredentials) -> None:
-    """Show how the network is, and what is wrong in words, each with what to type next.
+    """Show the state of the network and its problems, each with the next step.
 
-    Exits with 0 if nothing is wrong, with 1 if something is, with 3 if the broker cannot be reached. With a token (see
-    --data-dir) it sees all; without one, what any client may know, and the rest is null.
+    Exits with 0 if there is no problem, with 1 if there is one, with 3 if the broker cannot be reached. With a token
+    (see --data-dir) it shows everything; without one, what any client may know, and the rest is null.
 
     \b
     With --json, an object:
@@ -57,40 +56,39 @@ def status(join: str, wants_json: bool, watch: bool, authority: authentication.G
     """
     from scale0.client.admin.health import found_in, worst
 
-    right = snapshot.AdminRights(authority, join)
+    rights = snapshot.AdminRights(authority, join)
     well = True
     with connect(join, DISCOVERY_SECONDS) as client:
 
         def show() -> None:
             nonlocal well
-            found = snapshot.look(client, right)
-            wrong = found_in(found.seen)
-            well = worst(wrong) == "ok"
-            show_status(found, wrong, wants_json)
+            found = snapshot.take(client, rights)
+            findings = found_in(found.seen)
+            well = worst(findings) == "ok"
+            show_status(found, findings, wants_json)
 
-        shown_again(show, watch, wants_json)
+        repeat(show, watch, wants_json)
     if not well:
         sys.exit(1)
 
 
-def show_status(found: snapshot.Snapshot, wrong: Sequence[HealthFinding], wants_json: bool) -> None:
-    """The network on one screen."""
+def show_status(found: snapshot.Snapshot, findings: Sequence[HealthFinding], wants_json: bool) -> None:
     status = dict(found.seen.status or {})
     if wants_json:
         import msgspec
 
-        output.say(output.as_json({**status, "findings": msgspec.to_builtins(wrong)}))
+        output.say(output.as_json({**status, "findings": msgspec.to_builtins(findings)}))
         return
     serves = status["state"] in ("active", "standby") and not status["draining"]
     output.facts(list(lines_of(status, found.seen)), {"state": "green" if serves else "yellow"})
     output.say()
-    show_findings(wrong)
+    show_findings(findings)
     if not found.managed:
         output.note(MORE)
 
 
 def lines_of(status: dict[str, Any], seen: NetworkSnapshot) -> Iterator[tuple[str, object]]:
-    """What there is, one thing on a line."""
+    """Names and values, one pair on each line."""
     group = f" (group {status['group']})" if status["group"] else ""
     yield "broker", f"{status['broker']}{group}"
     yield "state", "draining" if status["draining"] else state_of(status)
@@ -109,42 +107,42 @@ def lines_of(status: dict[str, Any], seen: NetworkSnapshot) -> Iterator[tuple[st
     if status["error_clients"]:
         yield "error clients", status["error_clients"]
     if status["full"] is not None:
-        yield "disk", "full, or the database is away" if status["full"] else "has room"
+        yield "disk", "full, or the database is not reachable" if status["full"] else "ok"
     if seen.peers:
         lost = sum(row["state"] == "lost" for row in seen.peers)
         yield "peers", counted(len(seen.peers), "broker") + (f", {lost} lost" if lost else "")
-    yield "watched", watched_words(seen)
-    yield from ((name, place) for name, place in status["endpoints"].items() if place)
+    yield "monitoring", monitoring_line(seen)
+    yield from ((name, endpoint) for name, endpoint in status["endpoints"].items() if endpoint)
 
 
-def watched_words(seen: NetworkSnapshot) -> str:
-    """Agents, checks and incidents, in a few words."""
+def monitoring_line(seen: NetworkSnapshot) -> str:
+    """Counts of agents, checks and incidents."""
     if not seen.watched:
-        return "nothing: no Helen is connected"
+        return "none: no Helen is connected"
     parts = []
     if seen.agents is not None:
         parts.append(counted(len(seen.agents), "agent"))
     if seen.checks is not None:
         states = [state_of_check(row) for row in seen.checks]
-        bad = ", ".join(f"{states.count(one)} {one}" for one in TOLD if one in states)
+        bad = ", ".join(f"{states.count(one)} {one}" for one in COUNTED if one in states)
         parts.append(counted(len(states), "check") + (f" ({bad})" if bad else ""))
     if seen.incidents is not None:
         parts.append(counted(len(seen.incidents), "open incident"))
-    return ", ".join(parts) or "not known: no Helen answers"
+    return ", ".join(parts) or "unknown: no Helen answers"
 
 
 def state_of_check(row: Mapping[str, Any]) -> str:
-    """Its state, as far as it counts."""
+    """Its state, or that it is stale or soft."""
     if row.get("stale"):
         return "stale"
-    return str(row["state"]) if row["hard"] or row["state"] == "ok" else NOT_SURE
+    return str(row["state"]) if row["hard"] or row["state"] == "ok" else SOFT
 
 
-def show_findings(wrong: Sequence[HealthFinding]) -> None:
-    """Each wrong thing with what to type next; one line if there is none."""
-    if not any(one.severity != "ok" for one in wrong):
-        output.say(output.painted("Nothing is wrong.", "green"))
-    for one in wrong:
+def show_findings(findings: Sequence[HealthFinding]) -> None:
+    """Each problem with the next step; one line if there is none."""
+    if not any(one.severity != "ok" for one in findings):
+        output.say(output.painted("No problems.", "green"))
+    for one in findings:
         label = output.painted(one.severity.ljust(len("critical")), COLOURS[one.severity])
         output.say(f"{label}  {output.clean(f'{one.what}: {one.words}')}")
         output.say(f"          next: {output.clean(one.next)}")

@@ -1,8 +1,4 @@
-"""Where the pipeline reads and writes: `--segments`, `--warehouse`, and what they are without being said.
-
-Lives here: options that several commands share, and times as people type them. Never here: Spark. Invariant: without
-options it is the network of this folder: what `scale0 up` keeps in .scale0/.
-"""
+"""Options for the locations of segments and tables. The default is the network of the current folder, in .scale0/."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from scale0.kernel.time_text import MICROSECONDS, time_us
 SEGMENTS: Final = "segments"
 WAREHOUSE: Final = "warehouse"
 HELEN: Final = Path("monitoring") / "helen"
-"""In a broker's folder: that of the Helen of `scale0 up`."""
+"""The folder of Helen in that of `scale0 up`."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,7 +27,7 @@ def with_data_dir(command: Command) -> Command:
         default=LOCAL_FOLDER,
         show_default=True,
         envvar=DATA_DIR,
-        help="The network whose history it is, where neither --segments nor --warehouse say otherwise.",
+        help="The data folder of the network, for the defaults of --segments and --warehouse.",
     )
     return option(command)
 
@@ -39,36 +35,36 @@ def with_data_dir(command: Command) -> Command:
 def with_warehouse(command: Command) -> Command:
     """Give a command `--warehouse` and `--data-dir`."""
     option = click.option(
-        "--warehouse", metavar="DIR", help="Where the tables are (default: warehouse/ in --data-dir)."
+        "--warehouse", metavar="DIR", help="The folder of the tables (default: warehouse/ in --data-dir)."
     )
     return option(with_data_dir(command))
 
 
 def warehouse_of(warehouse: str | None, data_dir: str) -> Path:
-    """The folder of the tables. Trouble if it is a URL."""
+    """The folder of the tables; CommandError if it is a URL."""
     if warehouse is not None and "://" in warehouse:
         if not warehouse.startswith("file://"):
             raise CommandError(
                 f"{warehouse}: a warehouse must be a folder",
-                "its manifest needs a file system with hard links; name a folder on a disk that all hosts share",
+                "its manifest needs a file system with hard links; use a folder on a disk that all hosts share",
             )
         warehouse = warehouse.removeprefix("file://")
     return Path(warehouse) if warehouse else Path(data_dir) / WAREHOUSE
 
 
 def segments_of(segments: tuple[str, ...], data_dir: str) -> tuple[str, ...]:
-    """Where the segments are: as said, or those of the local network that exist."""
+    """The given locations of segments, or the existing ones of the local network."""
     found = segments or local_segments(data_dir)
     if not found:
         raise CommandError(
             f"there are no segments in {Path(data_dir) / SEGMENTS}",
-            "start a network with `scale0 up` and wait a minute, or name them with --segments URL",
+            "start a network with `scale0 up` and wait a minute, or give their location with --segments URL",
         )
     return found
 
 
 def local_segments(data_dir: str) -> tuple[str, ...]:
-    """Where the broker and the Helen of a folder write segments, and have written them before."""
+    """The locations to which the broker and the Helen of a folder export segments, now or before."""
     from scale0.history.segments.settings import is_url, read_export_state
 
     found: dict[str, None] = {}
@@ -83,12 +79,12 @@ def local_segments(data_dir: str) -> tuple[str, ...]:
 
 
 def _is_another_folder(place: Path, own: Path) -> bool:
-    """One folder has one name, so that it is not listed twice."""
+    """A folder that is listed under two names counts once."""
     return place.is_dir() and place.resolve() != own.resolve()
 
 
 def no_java(error: Exception) -> NoReturn:
-    """Spark did not start: say what it needs."""
+    """Spark did not start: report what it needs."""
     raise CommandError(
         f"Spark does not start: {str(error).splitlines()[0] if str(error) else error!r}",
         "it needs Java 17 or newer: set JAVA_HOME, or on Debian: sudo apt-get install openjdk-17-jre-headless",

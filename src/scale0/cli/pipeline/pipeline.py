@@ -1,23 +1,23 @@
-"""`scale0 pipeline`: from what the network recorded to tables, by Spark.
+"""`scale0 pipeline`: compute tables from the history of the network with Spark.
 
-Lives here: the commands that need a Spark session. Never here: how a table is computed, or what only reads
-(`pipeline_show`). Invariant: exit 1 if a segment could not be taken; what could be is in the tables.
+Exits with 1 if a segment could not be read; the tables contain all others. Progress is shown on stderr, if that is a
+terminal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from scale0.cli.common import output
 from scale0.cli.pipeline.locations import TimeOption, no_java, segments_of, warehouse_of, with_warehouse
-from scale0.cli.pipeline.progress import shown_progress
 from scale0.cli.pipeline.show import show, status
 
 if TYPE_CHECKING:
@@ -33,33 +33,42 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @click.group()
 def pipeline() -> None:
-    """Turn what the network recorded into tables: availability, latency, incidents, trends, forecasts.
+    """Compute tables from the history: availability, latency, incidents, trends, forecasts.
 
-    Brokers and Helens write their history as segments; Spark computes the tables from them, and `scale0 report` shows
+    Brokers and Helens export their history as segments; Spark computes the tables from them, and `scale0 report` shows
     them. It needs the extra `pipeline` (pip install 'scale0[pipeline]') and Java 17 or newer.
 
     \b
     Start here:
-      scale0 pipeline run                   take in what is new on this machine, and end
-      scale0 pipeline status                what is covered, how far behind, what is missing
-      scale0 pipeline show availability     a table, as it is
-      scale0 report availability --last 7d  the same, for people
+      scale0 pipeline run                   update the tables once
+      scale0 pipeline status                what is covered, how old it is, what is missing
+      scale0 pipeline show availability     print a table
+      scale0 report availability --last 7d  a report
     """
 
 
 def with_spark(command: Command) -> Command:
-    """Give a command all that says where to compute, from what, and how."""
+    """Give a command the options of Spark, segments and warehouse."""
     options = (
-        click.option("--segments", multiple=True, metavar="URL", help="Where segments are: a folder, s3://..., again."),
-        click.option("--master", default=MASTER, show_default=True, help="Spark's: local[2], spark://HOST:7077, yarn."),
-        click.option("--memory", default=MEMORY, show_default=True, help="Of the driver."),
-        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be said again."),
         click.option(
-            "--flapping", type=click.Choice(["icinga", "nagios", "sensu"]), help="The formula (default: icinga)."
+            "--segments",
+            multiple=True,
+            metavar="URL",
+            help="A location of segments: a folder, s3://...; may be repeated.",
         ),
-        click.option("--flapping-start", type=click.FloatRange(0, 100), help="Percent from which a check flaps."),
-        click.option("--flapping-end", type=click.FloatRange(0, 100), help="Percent at which it ends."),
-        click.option("--keep-days", type=click.IntRange(1), help="Forget tables of days that are older; 62 at least."),
+        click.option(
+            "--master", default=MASTER, show_default=True, help="The Spark master: local[2], spark://HOST:7077, yarn."
+        ),
+        click.option("--memory", default=MEMORY, show_default=True, help="Memory of the driver."),
+        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated."),
+        click.option(
+            "--flapping",
+            type=click.Choice(["icinga", "nagios", "sensu"]),
+            help="The formula for flapping (default: icinga).",
+        ),
+        click.option("--flapping-start", type=click.FloatRange(0, 100), help="Percent at which flapping starts."),
+        click.option("--flapping-end", type=click.FloatRange(0, 100), help="Percent at which flapping ends."),
+        click.option("--keep-days", type=click.IntRange(1), help="Delete tables of older days; at least 62."),
     )
     for option in reversed(options):
         command = option(command)
@@ -69,14 +78,14 @@ def with_spark(command: Command) -> Command:
 @pipeline.command()
 @with_spark
 @click.option("--until", type=TimeOption(time.time), help="Compute as if this were now.")
-@click.option("--rescan", is_flag=True, help="Look for new segments in all days, not only where something changed.")
-@click.option("--json", "wants_json", is_flag=True, help="Say as JSON what was done.")
+@click.option("--rescan", is_flag=True, help="Look for new segments in all days, not only in changed ones.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the outcome as JSON.")
 def run(until: int | None, rescan: bool, wants_json: bool, **options: Any) -> None:
-    """Take in what is new, bring all tables up to date, and end.
+    """Read new segments and update all tables.
 
-    The cost is that of what is new. Killed anywhere, it is simply run again: each event counts once. Exit code 1: a
-    segment was damaged or contradicts what is known; it is named, and everything else is in the tables. A file that is
-    no segment is named once, and let be.
+    The cost depends on the new events only. After an interruption, run it again: each event counts once. It exits with
+    1 if a segment is damaged or contradicts others; it is named, and the tables contain all others. Files that are not
+    segments are named once and ignored.
 
     \b
     Examples:
@@ -87,21 +96,21 @@ def run(until: int | None, rescan: bool, wants_json: bool, **options: Any) -> No
     from scale0.pipeline.engine import runs
 
     job = job_of(options, until=until, rescan=rescan)
-    with shown_progress(wants_json) as told:
-        outcome = runs.run(job, session_of(options), now_us, told)
+    with shown_progress(wants_json) as progress:
+        outcome = runs.run(job, session_of(options), now_us, progress)
     finish(outcome, wants_json)
 
 
 @pipeline.command()
 @with_spark
 @click.option("--from", "first", type=TimeOption(time.time), required=True, help="The first hour to compute again.")
-@click.option("--to", "end", type=TimeOption(time.time), help="Up to here (default: the newest).")
-@click.option("--json", "wants_json", is_flag=True, help="Say as JSON what was done.")
+@click.option("--to", "end", type=TimeOption(time.time), help="The end of the period (default: the newest hour).")
+@click.option("--json", "wants_json", is_flag=True, help="Print the outcome as JSON.")
 def backfill(first: int, end: int | None, wants_json: bool, **options: Any) -> None:
-    """Compute tables again from the events that the warehouse holds.
+    """Compute tables again from the events in the warehouse.
 
-    For other parameters, or after an upgrade that says so. What changes is listed in the table `restatements`. While a
-    stream holds the warehouse, the stream does it.
+    Use it after changes of parameters, or after an upgrade that requires it. The table `restatements` lists the
+    changes. While a stream holds the warehouse, the stream does it.
 
     \b
     Examples:
@@ -111,22 +120,24 @@ def backfill(first: int, end: int | None, wants_json: bool, **options: Any) -> N
     from scale0.pipeline.engine import runs
 
     job = job_of(options)
-    with shown_progress(wants_json) as told:
-        outcome = runs.backfill(job, session_of(options), now_us, told, first, end)
+    with shown_progress(wants_json) as progress:
+        outcome = runs.backfill(job, session_of(options), now_us, progress, first, end)
     if outcome is None:
-        output.say("queued: the stream that holds this warehouse will do it")
+        output.say("queued: the stream that holds this warehouse does it")
     else:
         finish(outcome, wants_json)
 
 
 @pipeline.command()
 @with_spark
-@click.option("--every", default=EVERY_SECONDS, show_default=True, type=click.FloatRange(1), help="Seconds between.")
+@click.option(
+    "--every", default=EVERY_SECONDS, show_default=True, type=click.FloatRange(1), help="Seconds between runs."
+)
 def stream(every: float, **options: Any) -> None:
-    """Keep the tables fresh: a run whenever there are new segments, with one session. Ctrl-C ends it.
+    """Keep the tables up to date with one Spark session, until Ctrl-C.
 
-    It prints one line that starts with `ready` once the warehouse is its own, and one for each run. While it runs,
-    `pipeline run` is refused, and a backfill is handed to it.
+    It prints one line that starts with `ready` when it holds the warehouse, and one for each run. Meanwhile
+    `pipeline run` is refused, and a backfill is passed on to it.
 
     \b
     Example:
@@ -137,13 +148,13 @@ def stream(every: float, **options: Any) -> None:
     job = job_of(options)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        # From a thread of its own: the signal may come while this one holds the lock of `stop`.
+        # In a thread of its own: this one may hold the lock of `stop` when the signal arrives.
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     worst = 0
-    with shown_progress(False) as told:
-        told = saying_first(f"ready {job.warehouse}: a run every {every:g} s; Ctrl-C ends it", told)
-        for outcome in runs.stream(job, session_of(options), now_us, told, stop, every):
-            tell(outcome)
+    with shown_progress(False) as progress:
+        progress = say_first(f"ready {job.warehouse}: a run every {every:g} s; Ctrl-C ends it", progress)
+        for outcome in runs.stream(job, session_of(options), now_us, progress, stop, every):
+            show_outcome(outcome)
             worst = max(worst, int(bool(outcome.problems)))
     output.note("stopped")
     sys.exit(worst)
@@ -154,12 +165,11 @@ pipeline.add_command(show)
 
 
 def now_us() -> int:
-    """The driver's wall clock; nothing else reads one."""
+    """The wall clock of the driver; nothing else reads one."""
     return time.time_ns() // 1_000
 
 
 def job_of(options: dict[str, Any], *, until: int | None = None, rescan: bool = False) -> RunOptions:
-    """What the options ask for."""
     from scale0.pipeline.aggregation import Parameters
     from scale0.pipeline.engine.runs import RunOptions
     from scale0.pipeline.warehouse.retention import TooFewDays, check_keep_days
@@ -204,31 +214,31 @@ def session_of(options: dict[str, Any]) -> Start:
     return start
 
 
-def saying_first(words: str, told: Progress) -> Progress:
-    """`told`, which says these words when it is called for the first time: nobody else has the warehouse then."""
-    unsaid = [words]
+def say_first(line: str, progress: Progress) -> Progress:
+    """`progress`, which prints this line on its first call: then this process holds the warehouse."""
+    lines = [line]
 
-    def heard(what: str, done: int, total: int) -> None:
-        while unsaid:
-            output.say(unsaid.pop())
-        told(what, done, total)
+    def show(what: str, done: int, total: int) -> None:
+        while lines:
+            output.say(lines.pop())
+        progress(what, done, total)
 
-    return heard
+    return show
 
 
 def finish(outcome: RunOutcome, wants_json: bool) -> None:
-    """Say what was done; exit 1 if something could not be taken."""
+    """Print the outcome; exits with 1 if there were problems."""
     import msgspec
 
     if wants_json:
         output.say(output.as_json(msgspec.to_builtins(outcome)))
     else:
-        tell(outcome)
+        show_outcome(outcome)
     sys.exit(int(bool(outcome.problems)))
 
 
-def tell(outcome: RunOutcome) -> None:
-    """One line of what was done, and one for each problem."""
+def show_outcome(outcome: RunOutcome) -> None:
+    """One line about the run, and one for each problem."""
     from scale0.pipeline.time_ranges import to_time
 
     until = "" if outcome.horizon_us is None else f", tables up to {to_time(outcome.horizon_us):%Y-%m-%d %H:%M:%S} UTC"
@@ -240,10 +250,35 @@ def tell(outcome: RunOutcome) -> None:
             f" ({outcome.seconds:.1f} s; manifest {outcome.number})"
         )
     if outcome.restated:
-        output.say(
-            f"{outcome.restated:,} parts that were already closed have changed: see `pipeline show restatements`"
-        )
+        output.say(f"{outcome.restated:,} closed hours have changed: see `pipeline show restatements`")
     for file in outcome.ignored:
         output.note(f"ignored: {output.clean(file)}")
     for problem in outcome.problems:
         output.note(f"problem: {output.clean(problem)}")
+
+
+@contextlib.contextmanager
+def shown_progress(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A function that shows (what, done, total)."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _what, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as ProgressBar
+
+    columns = (
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+    )
+    with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
+        row = bar.add_task("starting", total=1)
+
+        def update(what: str, done: int, total: int) -> None:
+            bar.update(row, description=what, completed=done, total=max(total, 1))
+
+        yield update

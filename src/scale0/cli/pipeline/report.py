@@ -1,8 +1,6 @@
-"""`scale0 report`: the numbers of the warehouse, made for people.
+"""`scale0 report`: reports from the warehouse, without Spark.
 
-Lives here: a command for each report, its options, and what to say if there is nothing. Never here: a query, or how a
-report looks (`report_show`). Invariants: only the warehouse is read, without Spark; exit 1 if there is nothing to
-report on, 2 if the question makes no sense.
+Exits with 1 if there is nothing to report, and with 2 if the options contradict each other.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli.common.errors import CommandError
-from scale0.cli.common.watch_mode import shown_again
+from scale0.cli.common.options import repeat
 from scale0.cli.pipeline.locations import TimeOption, warehouse_of, with_warehouse
 from scale0.cli.pipeline.report_output import DEFAULT_ROWS, FORMATS, show
 
@@ -26,39 +24,36 @@ _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])", re.ASCII)
 _HOURS: Final = {"h": 1, "d": 24, "w": 168}
 _HOUR_US: Final = 3_600_000_000
 MAX_NAMED: Final = 5
-"""Names that are suggested where one is not known."""
+"""Suggestions for an unknown name."""
 
 FILTERS: Final = {
-    "subject": "Only subjects called so; a check is AGENT/CHECK, a node its identity.",
+    "subject": "Only these subjects; a check is AGENT/CHECK, a node its identity.",
     "service": "Only this service.",
     "method": "Only this task method.",
-    "agent": "Only this agent, and its checks.",
+    "agent": "Only this agent and its checks.",
     "check": "Only this check, of all agents or as AGENT/CHECK.",
 }
 
 REPORTS: Final = {
     "availability": (
         ("subject", "service", "agent", "check"),
-        "How long everything was up, down, or not observed; the worst first.",
+        "How long each subject was up, down or not observed; the worst first.",
     ),
-    "tasks": (("method",), "What each method did: how many tasks, how long they waited and ran, what failed."),
-    "requests": (("service",), "What each service answered, how fast, and what failed."),
-    "checks": (("subject", "agent", "check"), "The states of checks: problems, flapping, the slowest."),
+    "tasks": (("method",), "Tasks by method: counts, waiting and running times, failures."),
+    "requests": (("service",), "Requests by service: counts, latencies, failures."),
+    "checks": (("subject", "agent", "check"), "Checks: states, problems, flapping, the slowest."),
     "incidents": (
         ("subject", "service", "agent", "check"),
-        "What went down, when, for how long, and what failed with it.",
+        "Incidents: what was down, when, for how long, and what else with it.",
     ),
-    "capacity": (
-        ("subject", "agent", "check"),
-        "Which limits will be reached when, how busy the nodes are, what grows.",
-    ),
-    "noise": (("check",), "Which checks alert most for the least reason."),
+    "capacity": (("subject", "agent", "check"), "Forecasts of full resources, load of nodes, trends."),
+    "noise": (("check",), "Checks with the most needless alerts."),
 }
 ALL: Final = "all"
 
 
 class PeriodOption(click.ParamType[int]):
-    """A length of time: 12h, 30d, 4w. It becomes microseconds."""
+    """A duration: 12h, 30d, 4w. It becomes microseconds."""
 
     name = "SPAN"
 
@@ -68,16 +63,16 @@ class PeriodOption(click.ParamType[int]):
             return value
         found = _SPAN.fullmatch(str(value))
         if found is None:
-            self.fail(f"{value!r} is no length of time; for example 12h, 30d or 4w", param, ctx)
+            self.fail(f"{value!r} is not a duration; for example 12h, 30d or 4w", param, ctx)
         return int(found[1]) * _HOURS[found[2]] * _HOUR_US
 
 
 @click.group()
 def report() -> None:
-    """Say how the network was: availability, tasks, requests, checks, incidents, capacity, noise.
+    """Show reports: availability, tasks, requests, checks, incidents, capacity, noise.
 
-    Reports read the warehouse that `scale0 pipeline run` fills, without Spark, and say how far to believe them: up to
-    when the tables are, what nobody observed, and what was said differently before (--why).
+    Reports read the warehouse that `scale0 pipeline run` fills, without Spark. They state how reliable they are: the
+    end of the tables, what was not observed, and which numbers have changed since (--why).
 
     \b
     Examples:
@@ -91,39 +86,41 @@ def report() -> None:
 def _command(name: str, filters: tuple[str, ...], help_text: str) -> click.Command:
     options: list[click.Parameter] = [
         click.Option(
-            ["--last"], type=PeriodOption(), default="30d", show_default=True, help="So far back: 12h, 30d, 4w."
+            ["--last"], type=PeriodOption(), default="30d", show_default=True, help="How far back: 12h, 30d, 4w."
         ),
-        click.Option(["--from", "starts"], type=TimeOption(time.time), help="From here on: 2026-11-01, or 7d ago."),
         click.Option(
-            ["--to", "ends"], type=TimeOption(time.time), help="Up to here (default: as far as the tables go)."
+            ["--from", "starts"], type=TimeOption(time.time), help="The start: 2026-11-01, or 7d for seven days ago."
         ),
+        click.Option(["--to", "ends"], type=TimeOption(time.time), help="The end (default: the end of the tables)."),
         *(click.Option([f"--{each}"], default="", metavar="GLOB", help=FILTERS[each]) for each in filters),
         click.Option(
             ["--format", "form"],
             type=click.Choice(FORMATS),
             default="table",
             show_default=True,
-            help="For people, for programs, or a page that stands alone.",
+            help="The format; html is a self-contained page.",
         ),
         click.Option(["--json", "wants_json"], is_flag=True, help="The same as --format json."),
-        click.Option(["--watch"], is_flag=True, help="Look again every second, until Ctrl-C."),
-        click.Option(["--out"], type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead."),
+        click.Option(["--watch"], is_flag=True, help="Repeat every second, until Ctrl-C."),
+        click.Option(["--out"], type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."),
         click.Option(
-            ["--limit"], type=click.IntRange(1), help=f"So many rows of each table ({DEFAULT_ROWS}; json, csv: all)."
+            ["--limit"],
+            type=click.IntRange(1),
+            help=f"The maximum number of rows of each table ({DEFAULT_ROWS}; json, csv: all).",
         ),
-        click.Option(["--why"], is_flag=True, help="List the intervals, holes and restatements behind the numbers."),
+        click.Option(["--why"], is_flag=True, help="List the intervals, gaps and restatements behind the numbers."),
     ]
 
-    def asked(watch: bool, wants_json: bool, **said: Any) -> None:
-        form = "json" if wants_json else said.pop("form")
-        shown_again(lambda: answer(name, **{**said, "form": form}), watch, wants_json)
+    def callback(watch: bool, wants_json: bool, **given: Any) -> None:
+        form = "json" if wants_json else given.pop("form")
+        repeat(lambda: answer(name, **{**given, "form": form}), watch, wants_json)
 
-    return with_warehouse(click.Command(name, params=options, callback=asked, help=_help(name, help_text)))
+    return with_warehouse(click.Command(name, params=options, callback=callback, help=_help(name, help_text)))
 
 
 def _help(name: str, help_text: str) -> str:
     return (
-        f"{help_text}\n\nTimes are UTC; a period is whole hours, and ends where the tables do."
+        f"{help_text}\n\nTimes are UTC; a period has whole hours and ends with the tables."
         f"\n\n\b\nExamples:\n  scale0 report {name} --last 7d"
         f"\n  scale0 report {name} --format html --out {name}.html"
     )
@@ -143,7 +140,6 @@ def answer(
     why: bool,
     **filters: str,
 ) -> None:
-    """Make the report, and show it."""
     if starts is not None and ends is not None and starts >= ends:
         raise click.UsageError("--from must be before --to")
     place = warehouse_of(warehouse, data_dir)
@@ -156,7 +152,7 @@ def answer(
 def made(
     name: str, place: Path, starts: int | None, ends: int | None, last: int, why: bool, filters: dict[str, str]
 ) -> list[ReportDocument]:
-    """The reports; Trouble that says what to do if there is nothing to make them of."""
+    """The reports; CommandError with the next step if there is nothing to report."""
     try:
         import duckdb
     except ImportError as error:
@@ -170,30 +166,30 @@ def made(
         return make(tuple(MAKERS) if name == ALL else (name,), place, question)
     except NoTables as error:
         raise CommandError(
-            str(error), "make them with `scale0 pipeline run`, or say where they are with --warehouse DIR"
+            str(error), "make them with `scale0 pipeline run`, or give their location with --warehouse DIR"
         ) from error
     except NothingThen as error:
         raise CommandError(
-            str(error), "choose another --from and --to, or bring the tables up to date: scale0 pipeline run"
+            str(error), "choose another --from and --to, or update the tables: scale0 pipeline run"
         ) from error
     except duckdb.Error as error:
         raise CommandError(
-            f"the tables in {place} cannot be read: {str(error).splitlines()[0]}", "scale0 pipeline status"
+            f"cannot read the tables in {place}: {str(error).splitlines()[0]}", "scale0 pipeline status"
         ) from error
 
 
 def unknown(report: ReportDocument, filters: dict[str, str]) -> CommandError:
-    """Nothing is called so: say what is."""
+    """No subject has this name: suggest others."""
     import difflib
 
-    said = ", ".join(f"--{name} {value}" for name, value in filters.items() if value)
+    given = ", ".join(f"--{name} {value}" for name, value in filters.items() if value)
     wanted = next(value for value in filters.values() if value)
     near = difflib.get_close_matches(wanted, report.known, MAX_NAMED, 0.4) or list(report.known[:MAX_NAMED])
     rest = f" (of {len(report.known):,})" if len(report.known) > len(near) else ""
-    hint = f"there is {', '.join(near)}{rest}" if near else f"scale0 report {report.name}"
-    return CommandError(f"nothing in this period matches {said}", hint)
+    hint = f"similar names: {', '.join(near)}{rest}" if near else f"scale0 report {report.name}"
+    return CommandError(f"nothing in this period matches {given}", hint)
 
 
 for _name, (_filters, _text) in REPORTS.items():
     report.add_command(_command(_name, _filters, _text))
-report.add_command(_command(ALL, tuple(FILTERS), "All of them, one after the other; as HTML they make one page."))
+report.add_command(_command(ALL, tuple(FILTERS), "All reports; as HTML, one page."))

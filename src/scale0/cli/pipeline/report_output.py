@@ -1,7 +1,6 @@
-"""Reports as people and programs read them: a table, JSON, CSV, or a page.
+"""The formats of reports: a table, JSON, CSV, or an HTML page.
 
-Lives here: the renderers of the command line, and where they write. Never here: a number that is made. Invariants: a
-file is whole under its name, or it is not there; nothing that a name says is obeyed by a terminal, or by a spreadsheet.
+A file is complete under its name, or does not exist. Names cannot control a terminal or a spreadsheet.
 """
 
 from __future__ import annotations
@@ -24,13 +23,12 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("table", "json", "csv", "html")
 DEFAULT_ROWS: Final = 50
-"""Of each table, for people; programs get all."""
+"""Of each table, for people; JSON and CSV have all."""
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""A text that begins so would be reckoned by a spreadsheet."""
+"""A spreadsheet would evaluate a text that begins with one of these."""
 
 
 def show(reports: Sequence[ReportDocument], form: str, out: Path | None, limit: int | None) -> None:
-    """Print them, or write them to a file."""
     if form == "table" and out is None:
         for_people(reports, limit or DEFAULT_ROWS)
         return
@@ -49,12 +47,12 @@ def show(reports: Sequence[ReportDocument], form: str, out: Path | None, limit: 
         sys.stdout.write(text)
         sys.stdout.flush()
     else:
-        write_whole(out, text)
+        write_atomically(out, text)
         output.note(f"{len(text.encode()):,} bytes in {out}")
 
 
-def write_whole(out: Path, text: str) -> None:
-    """The file, or what was there before."""
+def write_atomically(out: Path, text: str) -> None:
+    """Write the file, or leave the old one."""
     partial = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         partial.write_text(text, encoding="utf-8", newline="")
@@ -62,12 +60,12 @@ def write_whole(out: Path, text: str) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise CommandError(
-            f"{out} cannot be written: {error.strerror or error}", "name another file with --out"
+            f"cannot write {out}: {error.strerror or error}", "choose another file with --out"
         ) from error
 
 
 def for_people(reports: Sequence[ReportDocument], limit: int) -> None:
-    """On a terminal, or where there is none in plain lines."""
+    """To a terminal, or as plain lines."""
     from scale0.pipeline.reports.formatting import NUMERIC, text
     from scale0.pipeline.reports.model import shared_notes
     from scale0.pipeline.reports.period import utc_text
@@ -100,22 +98,22 @@ def for_people(reports: Sequence[ReportDocument], limit: int) -> None:
 
 
 def as_text(reports: Sequence[ReportDocument], limit: int) -> str:
-    """What a terminal would show, for a file."""
-    caught = io.StringIO()
-    with contextlib.redirect_stdout(caught):
+    """The output of a terminal, for a file."""
+    captured = io.StringIO()
+    with contextlib.redirect_stdout(captured):
         for_people(reports, limit)
-    return caught.getvalue()
+    return captured.getvalue()
 
 
 def as_json(reports: Sequence[ReportDocument], limit: int | None) -> str:
-    """One object for each report, on a line of its own."""
+    """One object for each report, one per line."""
     from scale0.pipeline.reports.model import as_data
 
     return "".join(f"{json.dumps(as_data(one, limit), ensure_ascii=False)}\n" for one in reports)
 
 
 def as_csv(reports: Sequence[ReportDocument], limit: int | None) -> str:
-    """The first table of a report; of several, each with its name before its rows."""
+    """The first table of a report; of several tables, each row starts with the name of its table."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     tables = [(report, table) for report in reports for table in report.tables]

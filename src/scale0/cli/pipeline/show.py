@@ -1,7 +1,4 @@
-"""`scale0 pipeline show` and `status`: what the warehouse holds, without Spark.
-
-Lives here: tables as they are, and how complete they are. Never here: a number that is made for people (`report`).
-"""
+"""`scale0 pipeline show` and `scale0 pipeline status`: the content of the warehouse, without Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import click
 
 from scale0.cli.common import output
 from scale0.cli.common.errors import CommandError
-from scale0.cli.common.watch_mode import watched
+from scale0.cli.common.options import with_watch
 from scale0.cli.pipeline.locations import TimeOption, local_segments, warehouse_of, with_warehouse
 
 if TYPE_CHECKING:
@@ -25,22 +22,24 @@ if TYPE_CHECKING:
 DEFAULT_ROWS: Final = 50
 FORMATS: Final = ("table", "csv", "json")
 MAX_CELL: Final = 60
-"""Characters of a list or a map in a table; `--format json` shows all."""
+"""Characters of a list or a map in a table; `--format json` has all."""
 
 
 @click.command()
 @click.argument("table", required=False)
 @with_warehouse
-@click.option("--since", type=TimeOption(time.time), help="Only days from here on: 7d, or 2026-11-01.")
-@click.option("--until", type=TimeOption(time.time), help="Only days up to here.")
-@click.option("--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only such rows; may be said again.")
-@click.option("--limit", type=click.IntRange(1), default=DEFAULT_ROWS, show_default=True, help="At most so many rows.")
-@click.option("--all", "everything", is_flag=True, help="All rows, whatever --limit says.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="How.")
+@click.option("--since", type=TimeOption(time.time), help="Only days from this time on: 7d, or 2026-11-01.")
+@click.option("--until", type=TimeOption(time.time), help="Only days up to this time.")
+@click.option("--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Only these rows; may be repeated.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=DEFAULT_ROWS, show_default=True, help="The maximum number of rows."
+)
+@click.option("--all", "everything", is_flag=True, help="All rows, without a limit.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="The format.")
 @click.option("--json", "wants_json", is_flag=True, help="The same as --format json.")
-@watched
+@with_watch
 def show(table: str | None, warehouse: str | None, data_dir: str, form: str, wants_json: bool, **options: Any) -> None:
-    """Print a table of the warehouse as it is; without TABLE, which there are.
+    """Print a table of the warehouse; without TABLE, list the tables.
 
     \b
     Examples:
@@ -58,7 +57,7 @@ def show(table: str | None, warehouse: str | None, data_dir: str, form: str, wan
         output.say(output.as_json(names) if wants_json else "\n".join(names))
         return
     if table not in names:
-        raise CommandError(f"there is no table {table!r}", f"there are: {', '.join(names)}")
+        raise CommandError(f"there is no table {table!r}", f"the tables are {', '.join(names)}")
     limit = None if options["everything"] else options["limit"]
     heads, rows = rows_of(place, table, options["conditions"], options["since"], options["until"], limit)
     print_rows(heads, rows, form)
@@ -69,7 +68,7 @@ def show(table: str | None, warehouse: str | None, data_dir: str, form: str, wan
 def rows_of(
     place: Any, table: str, conditions: tuple[str, ...], since: int | None, until: int | None, limit: int | None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The heads and rows of a table, those that were asked for."""
+    """The heads and the selected rows of a table."""
     from scale0.pipeline import reading
     from scale0.pipeline.time_ranges import to_time
 
@@ -96,7 +95,6 @@ def rows_of(
 
 
 def print_rows(heads: list[str], rows: list[tuple[Any, ...]], form: str) -> None:
-    """Rows as a table, as CSV, or as JSON lines."""
     if form == "json":
         for row in rows:
             output.say(json.dumps(dict(zip(heads, row, strict=True)), default=plain, ensure_ascii=False))
@@ -111,12 +109,12 @@ def print_rows(heads: list[str], rows: list[tuple[Any, ...]], form: str) -> None
 
 
 def is_special(cell: Any) -> bool:
-    """What CSV has no word for."""
+    """True for a value that CSV cannot represent."""
     return isinstance(cell, (datetime.datetime, datetime.date, list, dict, tuple))
 
 
 def plain(cell: Any) -> Any:
-    """A value as text for a program."""
+    """A value as text for programs."""
     match cell:
         case datetime.datetime():
             return cell.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")
@@ -129,7 +127,7 @@ def plain(cell: Any) -> Any:
 
 
 def text(cell: Any) -> str:
-    """A value as text for a person."""
+    """A value as text for people."""
     match cell:
         case None:
             return "-"
@@ -147,14 +145,14 @@ def text(cell: Any) -> str:
 
 @click.command()
 @with_warehouse
-@click.option("--segments", multiple=True, metavar="URL", help="Where segments are, to see what waits.")
-@click.option("--json", "wants_json", is_flag=True, help="As JSON.")
-@watched
+@click.option("--segments", multiple=True, metavar="URL", help="A location of segments, to count new ones.")
+@click.option("--json", "wants_json", is_flag=True, help="Print a JSON object.")
+@with_watch
 def status(warehouse: str | None, data_dir: str, segments: tuple[str, ...], wants_json: bool) -> None:
-    """Say what the tables cover, how far they are behind, and what is missing.
+    """Show what the tables cover, how old they are, and what is missing.
 
-    Exit code 1: a segment is damaged or contradicts what is known, segments cannot be reached, or there are no tables
-    yet. Files that are no segments are named, too; they make no difference.
+    Exits with 1 if a segment is damaged or contradicts others, if segments cannot be reached, or if there are no tables
+    yet. Files that are not segments are named and ignored.
 
     \b
     Examples:
@@ -170,12 +168,11 @@ def status(warehouse: str | None, data_dir: str, segments: tuple[str, ...], want
     if wants_json:
         output.say(output.as_json(msgspec.to_builtins(found)))
     else:
-        tell(found, time.time())
+        show_status(found, time.time())
     sys.exit(int(found.number is None or bool(found.problems) or bool(found.unreachable)))
 
 
-def tell(found: WarehouseStatus, now: float) -> None:
-    """The status, for people."""
+def show_status(found: WarehouseStatus, now: float) -> None:
     from scale0.pipeline.time_ranges import to_time
 
     if found.number is None or found.horizon_us is None or found.first_day is None:
@@ -192,7 +189,7 @@ def tell(found: WarehouseStatus, now: float) -> None:
             ]
         )
     if found.pending is not None and found.pending.segments:
-        output.say(f"waiting: {found.pending.segments:,} segments with {found.pending.events:,} events")
+        output.say(f"new: {found.pending.segments:,} segments with {found.pending.events:,} events")
     if found.sources:
         heads = ["source", "boots", "events", "last seq", "holes", "rewinds", "duplicates", "rejected"]
         output.say()

@@ -1,10 +1,8 @@
-"""`scale0 task list`, `retry` and `cancel`: everybody's tasks.
-
-Lives here: what needs the rights of management, or falls back to them. Never here: what a submitter asks (`task`).
-"""
+"""`scale0 task list`, `show`, `retry` and `cancel`: the tasks of all clients, which needs credentials."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
@@ -14,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli.common import authentication, completion_values, errors, output
-from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.watch_mode import json_option, watched
-from scale0.cli.network.listing import DISCOVERY_SECONDS
+from scale0.cli.common.connection import DISCOVERY_SECONDS, connect, manage
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.tasks.connection import check_ids, own_id, task_client
 
 if TYPE_CHECKING:
@@ -25,25 +22,29 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS: Final = 50
 PAGE_ROWS: Final = 1_000
-"""As many as a broker gives at once."""
+"""As many as a broker returns at once."""
 WIDE_COLUMNS: Final = 130
-"""From here on a terminal has room for whose and where."""
+"""From this width on, a terminal has room for node and client."""
 STATUSES: Final = ("scheduled", "queued", "assigned", "running", "finished", "failed", "cancelled")
+COLOURS: Final = {"finished": "green", "failed": "red", "cancelled": "yellow"}
+BELOW: Final = ("attempts", "error")
+"""Keys that are shown below the others, on several lines."""
+TIMES: Final = ("submitted", "started", "finished", "runnable", "expires")
 
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=completion_values.tasks)
 
 
 @click.command("list")
-@joins
+@join_option
 @json_option
-@click.option("--status", type=click.Choice(STATUSES), help="Only these.")
-@click.option("--method", metavar="NAME", help="Only those of this method.", shell_complete=completion_values.services)
-@click.option("--client", metavar="ID", help="Only those of this client.")
-@click.option("--mine", is_flag=True, help="Only your own.")
-@click.option("--limit", type=click.IntRange(1), default=DEFAULT_ROWS, help=f"At most so many ({DEFAULT_ROWS}).")
-@click.option("--all", "everything", is_flag=True, help="All of them, whatever --limit says.")
-@authentication.commands
-@watched
+@click.option("--status", type=click.Choice(STATUSES), help="Only tasks with this status.")
+@click.option("--method", metavar="NAME", help="Only tasks of this method.", shell_complete=completion_values.services)
+@click.option("--client", metavar="ID", help="Only tasks of this client.")
+@click.option("--mine", is_flag=True, help="Only your own tasks.")
+@click.option("--limit", type=click.IntRange(1), default=DEFAULT_ROWS, help=f"The maximum number ({DEFAULT_ROWS}).")
+@click.option("--all", "everything", is_flag=True, help="All tasks, without a limit.")
+@authentication.credential_options
+@with_watch
 def list_tasks(
     join: str,
     wants_json: bool,
@@ -53,14 +54,14 @@ def list_tasks(
     authority: authentication.GivenCredentials,
     **only: Any,
 ) -> None:
-    """Show the broker's tasks, newest first: everybody's, ended ones as long as their results are kept.
+    """List the tasks of all clients, the newest first; ended ones while their results are kept.
 
     \b
     With --json, an array of objects:
-      task_id, client_id, method  which, whose and what
+      task_id, client_id, method  the task, its client and its method
       status, priority            scheduled, queued, assigned, running, finished, failed or cancelled
-      attempt, starts             how often it was handed out, and how often it began
-      node_id                     who has it, or had it last
+      attempt, starts             how often it was assigned, and how often it started
+      node_id                     the node that has it, or had it last
       submitted, started, finished
 
     \b
@@ -70,11 +71,11 @@ def list_tasks(
     """
     if mine:
         only["client"] = own_id(join)
-    asked = {name: value for name, value in only.items() if value is not None}
+    query = {name: value for name, value in only.items() if value is not None}
     most = sys.maxsize if everything else limit
     rows: list[dict[str, Any]] = []
     more = False
-    for row in listed(join, authority, asked, min(most, PAGE_ROWS)):
+    for row in listed(join, authority, query, min(most, PAGE_ROWS)):
         if len(rows) >= most:
             more = True
             break
@@ -82,7 +83,7 @@ def list_tasks(
     if wants_json:
         output.say(output.as_json(rows))
     elif not rows:
-        show_none(asked)
+        show_none(query)
     else:
         show_rows(rows)
         if more:
@@ -90,33 +91,32 @@ def list_tasks(
 
 
 def listed(
-    join: str, given: authentication.GivenCredentials, asked: dict[str, Any], page_rows: int
+    join: str, given: authentication.GivenCredentials, query: dict[str, Any], page_rows: int
 ) -> Iterator[dict[str, Any]]:
-    """The rows, page by page; a page may be empty and not the last."""
+    """The rows, page by page; a page may be empty without being the last."""
     credentials = authentication.need(given, join)
     with connect(join, DISCOVERY_SECONDS) as client:
         token = authentication.log_in(client, credentials)
         after: dict[str, Any] = {}
         while True:
-            page = client.manage("list_tasks", limit=page_rows, **asked, **after, **token)
+            page = client.manage("list_tasks", limit=page_rows, **query, **after, **token)
             yield from page["items"]
             if page["next"] is None:
                 return
             after = {"after": page["next"]}
 
 
-def show_none(asked: dict[str, Any]) -> None:
-    """What to type when there is nothing."""
-    if asked:
-        said = ", ".join(f"{name} {value}" for name, value in asked.items())
-        output.say(f"No task of {said}. `scale0 task list` shows all that there are.")
+def show_none(query: dict[str, Any]) -> None:
+    if query:
+        filters = ", ".join(f"{name} {value}" for name, value in query.items())
+        output.say(f"No task matches {filters}. `scale0 task list` lists all tasks.")
     else:
-        output.say("No tasks yet. Submit one of a service that a worker offers:\n")
+        output.say("There are no tasks yet. Submit one for a service that a worker offers:\n")
         output.say("    scale0 services\n    scale0 task submit SERVICE ARGS...")
 
 
 def show_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """A table that fits: whose and where only if there is room."""
+    """A table that fits: node and client only if there is room."""
     now = time.time()
     heads = ["TASK", "METHOD", "STATUS", "TRY", "AGE"]
     cells: list[list[object]] = [
@@ -137,11 +137,11 @@ def took(row: dict[str, Any]) -> str:
 
 @click.command()
 @ids_argument
-@joins
+@join_option
 @json_option
-@authentication.commands
+@authentication.credential_options
 def retry(ids: tuple[str, ...], join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Queue failed or cancelled tasks again, as if none of their attempts had been.
+    """Queue failed or cancelled tasks again, with all of their attempts.
 
     \b
     With --json, an array of objects: task_id and status, or error {code, message}
@@ -155,7 +155,6 @@ def retry(ids: tuple[str, ...], join: str, wants_json: bool, authority: authenti
 
 
 def retried(ids: Sequence[str], join: str, given: authentication.GivenCredentials) -> list[dict[str, Any]]:
-    """What came of each."""
     credentials = authentication.need(given, join)
     with connect(join, DISCOVERY_SECONDS) as client:
         token = authentication.log_in(client, credentials)
@@ -164,11 +163,11 @@ def retried(ids: Sequence[str], join: str, given: authentication.GivenCredential
 
 @click.command()
 @ids_argument
-@joins
+@join_option
 @json_option
-@authentication.commands
+@authentication.credential_options
 def cancel(ids: tuple[str, ...], join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Have tasks not run, or not run on. Your own need no token; with one, anybody's are cancelled.
+    """Cancel tasks. Your own need no token; with one, those of any client.
 
     \b
     With --json, an array of objects: task_id and cancelled, or error {code, message}
@@ -178,11 +177,11 @@ def cancel(ids: tuple[str, ...], join: str, wants_json: bool, authority: authent
       scale0 task cancel 0f3a9c
     """
     check_ids(ids)
-    finish(cancelled(ids, join, authority), wants_json, cancelled_words)
+    finish(cancelled(ids, join, authority), wants_json, cancelled_line)
 
 
 def cancelled(ids: Sequence[str], join: str, given: authentication.GivenCredentials) -> list[dict[str, Any]]:
-    """What came of each: our own by ourselves, others by management."""
+    """The outcome for each task: our own by the task protocol, others by management."""
     from scale0.errors import NoSuchTask
 
     rows: list[dict[str, Any]] = []
@@ -202,13 +201,12 @@ def cancelled(ids: Sequence[str], join: str, given: authentication.GivenCredenti
     return rows
 
 
-def cancelled_words(row: dict[str, Any]) -> str:
-    """One line for one task."""
-    return f"{row['task_id']} is cancelled" if row["cancelled"] else f"{row['task_id']} had ended before"
+def cancelled_line(row: dict[str, Any]) -> str:
+    return f"{row['task_id']} is cancelled" if row["cancelled"] else f"{row['task_id']} had already ended"
 
 
 def commanded(client: Client, command: str, id_: str, token: authentication.Credentials) -> dict[str, Any]:
-    """A management command for one of several tasks: a refusal is its own, and the others go on."""
+    """A management command for one of several tasks; a refusal does not stop the others."""
     from scale0.errors import Conflict, NoSuchService
 
     try:
@@ -218,18 +216,93 @@ def commanded(client: Client, command: str, id_: str, token: authentication.Cred
     return done
 
 
-def finish(rows: Sequence[dict[str, Any]], wants_json: bool, words: Callable[[dict[str, Any]], str]) -> None:
-    """Say what came of each; exit code 1 if any was a no."""
+def finish(rows: Sequence[dict[str, Any]], wants_json: bool, line_of: Callable[[dict[str, Any]], str]) -> None:
+    """Print the outcome of each; exit code 1 if one was refused."""
     if wants_json:
         output.say(output.as_json(rows))
     for row in rows:
         if "error" in row and not wants_json:
             output.note(f"scale0: {output.clean(row['error']['message'])}")
         elif not wants_json:
-            output.say(words(row))
+            output.say(line_of(row))
     if any("error" in row for row in rows):
         if not wants_json:
-            output.note("  next: `scale0 task list` shows what there is, and how it is")
+            output.note("  next: `scale0 task list` lists the tasks and their states")
         sys.exit(errors.NO)
     if not all(row.get("cancelled", True) for row in rows):
         sys.exit(errors.NO)
+
+
+@click.command()
+@click.argument("task_id", metavar="ID", shell_complete=completion_values.tasks)
+@join_option
+@json_option
+@authentication.credential_options
+@with_watch
+def show(task_id: str, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+    """Show all that the broker knows about a task of any client, except for its arguments and result.
+
+    \b
+    With --json, an object: as a row of `scale0 task list --json`, and
+      key, timeout, max_attempts, backoff, result_ttl   its options
+      attempts                     those that have ended: attempt, node, state, started, ended, error
+      error, info                  why it failed, and the last report of its worker
+      params_bytes, result_bytes   their sizes
+      runnable, expires            when it may run, and when it is deleted (seconds since the epoch)
+
+    \b
+    Examples:
+      scale0 task show 0f3a9c
+      scale0 task show 0f3a9c --json | jq .error
+    """
+    from scale0.errors import NoSuchService
+
+    check_ids((task_id,))
+    try:
+        found = manage(join, authority, "show_task", task_id=task_id)
+    except NoSuchService as error:
+        raise errors.CommandError(f"there is no task {task_id}", "`scale0 task list` lists the tasks") from error
+    if wants_json:
+        output.say(output.as_json(found))
+        return
+    output.facts(fact_lines(found), {"status": COLOURS.get(found["status"], "cyan")})
+    show_attempts(found["attempts"])
+    if found["error"]:
+        output.say(f"\n{output.clean(error_text(found['error']))}")
+    if found["status"] in ("failed", "cancelled"):
+        output.note(f"  next: `scale0 task retry {task_id}`; `scale0 explain {task_id}` shows its history")
+
+
+def fact_lines(found: dict[str, Any]) -> list[tuple[str, object]]:
+    """One value on each line; missing ones are left out."""
+    lines: list[tuple[str, object]] = []
+    for name, value in found.items():
+        if value in (None, "", [], {}) or name in BELOW:
+            continue
+        text = output.moment(value) if name in TIMES else value
+        lines.append((name.replace("_", " "), text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)))
+    return lines
+
+
+def show_attempts(attempts: list[dict[str, Any]]) -> None:
+    if not attempts:
+        return
+    output.say("")
+    shown = [
+        (
+            row["attempt"],
+            row["state"],
+            output.span(row["ended"] - row["started"]) if row.get("started") else "-",
+            row["node"] or "-",
+            (row.get("error") or {}).get("message", "-"),
+        )
+        for row in attempts
+    ]
+    output.table(("TRY", "STATE", "TOOK", "NODE", "ERROR"), shown, numbers=("TRY", "TOOK"), cut="ERROR")
+
+
+def error_text(error: dict[str, Any]) -> str:
+    """Why it failed: the traceback of the worker, or its message."""
+    data = error.get("data")
+    trace = data.get("traceback") if isinstance(data, dict) else None
+    return str(trace or f"{error.get('message', '')} ({error.get('code', '')})").rstrip()

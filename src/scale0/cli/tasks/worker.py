@@ -1,7 +1,4 @@
-"""`scale0 worker`: offer the functions of a file or module.
-
-Lives here: finding the worker that somebody wrote, and running it. Never here: how it runs.
-"""
+"""`scale0 worker`: find a worker in a file or module, and run it."""
 
 from __future__ import annotations
 
@@ -17,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from scale0.cli.common import errors, output
-from scale0.cli.common.endpoints import BACKEND_PORT, JOIN, JOIN_BACKEND, backend_endpoints, keyed
+from scale0.cli.common.endpoints import BACKEND_PORT, JOIN, JOIN_BACKEND, backend_endpoints, key_options
 from scale0.cli.common.joining import default_name, token_option
 from scale0.cli.common.joining import join as joined
-from scale0.cli.common.log_format import log_format
+from scale0.cli.common.options import log_format_option
 
 if TYPE_CHECKING:
     from scale0.client.worker import Worker
 
 PATIENCE_SECONDS: Final = 3.0
-"""After this long without a broker we say so, and go on trying."""
-USUAL_NAME: Final = "worker"
-NAME: Final = "worker"
-"""What it is called in its log until the broker has taken it in."""
+"""After this time without a broker, print a message and keep trying."""
+DEFAULT_NAME: Final = "worker"
+LOG_NAME: Final = "worker"
+"""Its name in the log until the broker has accepted it."""
 MAX_PREFETCH: Final = 10_000
-"""As `client.worker` has it: to import that only for a number would make `--help` slow."""
+"""The same as in `client.worker`, which would make `--help` slow to import."""
 
 
 @click.command()
@@ -41,19 +38,19 @@ MAX_PREFETCH: Final = 10_000
     "joins",
     multiple=True,
     metavar="HOST[:PORT]",
-    help=f"A broker, port {BACKEND_PORT} unless named ({JOIN_BACKEND}, {JOIN}); may be repeated, the first preferred.",
+    help=f"A broker, default port {BACKEND_PORT} ({JOIN_BACKEND}, {JOIN}); may be repeated, the first one preferred.",
 )
-@click.option("--endpoint", "endpoints", multiple=True, metavar="tcp://HOST:PORT", help="The same, written out.")
+@click.option("--endpoint", "endpoints", multiple=True, metavar="tcp://HOST:PORT", help="The same as an endpoint.")
 @click.option(
     "--prefetch",
     type=click.IntRange(0, MAX_PREFETCH),
     metavar="N",
-    help="Tasks that may wait here beside those that run, in place of what the file says; 0: none.",
+    help="Tasks that may wait here in addition to running ones (default: as in the file); 0: none.",
 )
-@log_format
-@keyed
+@log_format_option
+@key_options
 @token_option
-@click.option("--name", help="With --token: what to be called (the host's name).")
+@click.option("--name", help="With --token: the name of the key (the host name).")
 def worker(
     target: str,
     joins: tuple[str, ...],
@@ -62,11 +59,11 @@ def worker(
     token_text: str | None,
     name: str | None,
 ) -> None:
-    """Run a worker until SIGTERM or Ctrl-C; then it finishes what it has in hand.
+    """Run a worker until SIGTERM or Ctrl-C; it then finishes its work in flight.
 
-    MODULE:WORKER names a scale0.Worker: a module that can be imported from here, or a file. :WORKER may be left out if
-    it is called `worker`. It prints one line that starts with `ready` when the broker has taken it in. Where it
-    connects to: --join or --endpoint, else the environment, else what the file itself says.
+    MODULE:WORKER names a scale0.Worker in a module that can be imported from here, or in a file. :WORKER may be left
+    out if it is called `worker`. It prints one line that starts with `ready` when the broker has accepted it. It
+    connects to --join or --endpoint, else as in the environment, else as in the file itself.
 
     \b
     Examples:
@@ -76,22 +73,22 @@ def worker(
       scale0 worker hello.py --join 10.0.0.1 --token TOKEN
     """
     if joins and endpoints:
-        raise click.UsageError("--join and --endpoint say the same: give one of them")
-    log_as(NAME)
+        raise click.UsageError("--join and --endpoint exclude each other: give one of them")
+    log_as(LOG_NAME)
     found = find_worker(target)
-    log_as(found.identity or NAME)
+    log_as(found.identity or LOG_NAME)
     if not found.handlers:
         raise errors.CommandError(
-            f"{target} offers nothing", 'offer a function with @worker.service("name")', errors.USAGE
+            f"{target} offers no service", 'offer a function with @worker.service("name")', errors.USAGE
         )
     try:
-        places = list(endpoints) or backend_endpoints([join for join in joins if join], os.environ)
+        addresses = list(endpoints) or backend_endpoints([join for join in joins if join], os.environ)
     except ValueError as error:
         raise click.UsageError(f"--join: {error}") from error
-    for place in places:
-        if "://" not in place:
-            raise click.UsageError(f"--endpoint looks like tcp://127.0.0.1:{BACKEND_PORT}, not {place}")
-    found.endpoints = places or found.endpoints
+    for endpoint in addresses:
+        if "://" not in endpoint:
+            raise click.UsageError(f"--endpoint must look like tcp://127.0.0.1:{BACKEND_PORT}, not {endpoint}")
+    found.endpoints = addresses or found.endpoints
     if token_text:
         joined(found.endpoints[0], "backend", token_text, name or default_name())
     if prefetch is not None:
@@ -100,7 +97,7 @@ def worker(
 
 
 def log_as(who: str) -> None:
-    """Log under this name, and have the processes that handlers run in do so, too."""
+    """Log under this name, also in the processes of handlers."""
     from scale0.kernel.edge.log_setup import WHO_VARIABLE, log_to_stderr
 
     os.environ[WHO_VARIABLE] = who
@@ -108,33 +105,33 @@ def log_as(who: str) -> None:
 
 
 def run(found: Worker) -> None:
-    """Until it is told to stop, or let go."""
+    """Until a signal, or until the broker disconnects it."""
     threading.excepthook = end_loudly
     threading.Thread(target=announce, args=(found,), daemon=True).start()
     found.run()
     if found.error:
         raise errors.CommandError(
-            f"the network let {found.identity or 'this worker'} go: {found.error}",
-            "`scale0 clients` shows who has that identity",
+            f"the broker disconnected {found.identity or 'this worker'}: {found.error}",
+            "`scale0 clients` shows the client with that identity",
         )
 
 
 def end_loudly(failed: threading.ExceptHookArgs) -> None:
-    """A thread of ours that fails leaves a worker that only looks alive: end it, and let somebody start it again."""
+    """End the process if one of our threads fails: otherwise the worker would only look alive."""
     threading.__excepthook__(failed)
     if failed.thread is not None and failed.thread.name.startswith("scale0-"):
-        output.note("scale0: the worker failed by a fault of Scale0 itself; please report the lines above")
+        output.note("scale0: internal error in the worker; please report the traceback above")
         os._exit(errors.NO)
 
 
 def announce(found: Worker) -> None:
-    """One line when the broker has taken us in, and one if that takes long; systemd is told, too."""
+    """Print one line when the broker has accepted us, and one if that takes long; notify systemd."""
     from scale0.kernel.edge.systemd import tell_ready
 
     if not found.wait_until_up(PATIENCE_SECONDS):
-        output.note(f"no broker answers at {found.endpoints[0]} yet: trying until one does")
+        output.note(f"no broker answers at {found.endpoints[0]} yet: retrying until one does")
         found.wait_until_up()
-    log_as(found.identity or NAME)
+    log_as(found.identity or LOG_NAME)
     output.say(f"ready {found.identity} {' '.join(found.handlers)}")
     tell_ready()
 
@@ -143,46 +140,50 @@ def find_worker(target: str) -> Worker:
     """The worker that `MODULE:WORKER` or `FILE.py:WORKER` names."""
     from scale0.client.worker import Worker
 
-    place, _, name = target.partition(":")
-    name = name or USUAL_NAME
-    module = imported(place)
+    source, _, name = target.partition(":")
+    name = name or DEFAULT_NAME
+    module = imported(source)
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if isinstance(found, Worker):
         return found
     workers = [key for key, value in vars(module).items() if isinstance(value, Worker)]
-    next_step = f"try {place}:{workers[0]}" if workers else "make one with worker = scale0.Worker()"
-    what = "is no scale0.Worker" if found is not None else "is not there"
+    next_step = f"try {source}:{workers[0]}" if workers else "create one with worker = scale0.Worker()"
+    what = "is not a scale0.Worker" if found is not None else "does not exist"
     raise errors.CommandError(f"{target}: {name} {what}", next_step, errors.USAGE)
 
 
-def imported(place: str) -> ModuleType:
+def imported(source: str) -> ModuleType:
     """A module by name from the current folder, or a file."""
-    folder, name = os.getcwd(), place
-    if place.endswith(".py"):
-        file = Path(place).resolve()
+    folder, name = os.getcwd(), source
+    if source.endswith(".py"):
+        file = Path(source).resolve()
         if not file.is_file():
-            raise errors.CommandError(f"{place}: there is no such file", "name a file, or a module", errors.USAGE)
+            raise errors.CommandError(f"{source}: file not found", "give a file or a module", errors.USAGE)
         folder, name = str(file.parent), file.stem
-    # By name in either case: a handler in a process of its own is imported there again.
+    # By name in both cases: a handler with a process of its own is imported there again.
     sys.path.insert(0, folder)
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name == name:
-            step = f"name a module that can be imported from {folder}, or a file that ends in .py"
-            raise errors.CommandError(f"there is no module {name}", step, errors.USAGE) from error
-        raise errors.CommandError(f"{place}: {error}", "install it, or mend the import", errors.USAGE) from error
+            step = f"give a module that can be imported from {folder}, or a .py file"
+            raise errors.CommandError(f"module {name} not found", step, errors.USAGE) from error
+        raise errors.CommandError(
+            f"{source}: {error}", "install the module, or correct the import", errors.USAGE
+        ) from error
     except Exception as error:
-        raise errors.CommandError(f"{place}: {described(error)}", "mend it, and start again", errors.USAGE) from error
-    if place.endswith(".py") and getattr(module, "__file__", None) != str(Path(place).resolve()):
-        raise errors.CommandError(f"{place}: another module is called {name}", "rename the file", errors.USAGE)
+        raise errors.CommandError(
+            f"{source}: {described(error)}", "correct the file, and start again", errors.USAGE
+        ) from error
+    if source.endswith(".py") and getattr(module, "__file__", None) != str(Path(source).resolve()):
+        raise errors.CommandError(f"{source}: another module has the name {name}", "rename the file", errors.USAGE)
     return module
 
 
 def described(error: Exception) -> str:
-    """An error of somebody's file, and where in it."""
+    """An error in the imported file, with its location."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,7 +1,4 @@
-"""`scale0 top`: the network, live in the terminal.
-
-Lives here: the command, and one frame for pipes. Never here: the screen (`top_screen`), or what it shows (`top_views`).
-"""
+"""`scale0 top`: the network, live in the terminal, or one frame for pipes."""
 
 from __future__ import annotations
 
@@ -12,32 +9,29 @@ from typing import Final
 import click
 
 from scale0.cli.common import authentication, output
-from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import joins
-from scale0.cli.common.watch_mode import json_option
+from scale0.cli.common.connection import DISCOVERY_SECONDS, connect
+from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.options import json_option
 from scale0.cli.network import snapshot
-from scale0.cli.network.listing import DISCOVERY_SECONDS
 
 VIEW_NAMES: Final = ("services", "queues", "agents", "checks", "incidents", "brokers", "wrong")
 
 
 @click.command()
-@joins
+@join_option
 @json_option
-@click.option("--once", is_flag=True, help="One frame as plain text; so it is where stdout is no terminal.")
-@click.option(
-    "--view", type=click.Choice(VIEW_NAMES), help="What to show first; with --once, only this, and all of it."
-)
-@click.option("--filter", "words", default="", metavar="WORDS", help="With --once: only rows with these words.")
+@click.option("--once", is_flag=True, help="Print one frame as plain text; the default without a terminal.")
+@click.option("--view", type=click.Choice(VIEW_NAMES), help="The first view; with --once, only this view, completely.")
+@click.option("--filter", "words", default="", metavar="WORDS", help="With --once: only rows that contain these words.")
 @click.option(
     "--interval",
     type=click.FloatRange(0.2, 60),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look; rates are of the time in between.",
+    help="How often to poll; rates are for the time in between.",
 )
-@authentication.commands
+@authentication.credential_options
 def top(
     join: str,
     wants_json: bool,
@@ -50,8 +44,8 @@ def top(
     """Watch services, queues, agents, checks, incidents and brokers, live.
 
     Keys: 1 to 7 choose a view, enter opens a row, / filters, s sorts, r reverses, p pauses, ? helps, q quits. Rates and
-    latencies need a right (see --data-dir); without one it shows what any client may know. A broker that goes away is
-    said to be, and found again.
+    latencies need credentials (see --data-dir); without them it shows what any client may know. While the broker does
+    not answer, the command says so and reconnects.
 
     \b
     With --json, one object: status, findings, parts, services, queues, agents, checks,
@@ -64,34 +58,32 @@ def top(
       scale0 top --once | head -20
       scale0 top --json --interval 2 | jq '.services[] | {service, p99: .rates.p99_seconds}'
     """
-    right = snapshot.AdminRights(authority, join)
+    rights = snapshot.AdminRights(authority, join)
     if once or wants_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
-        show_once(join, right, interval, view, words, wants_json)
+        show_once(join, rights, interval, view, words, wants_json)
         return
     from scale0.cli.top.screen import TopApp
     from scale0.cli.top.views import VIEWS
 
-    TopApp(join, right, interval, VIEWS[VIEW_NAMES.index(view or "services")]).run()
+    TopApp(join, rights, interval, VIEWS[VIEW_NAMES.index(view or "services")]).run()
 
 
 def show_once(
-    join: str, right: snapshot.AdminRights, interval: float, name: str | None, words: str, wants_json: bool
+    join: str, rights: snapshot.AdminRights, interval: float, name: str | None, words: str, wants_json: bool
 ) -> None:
-    """One frame; rates need two looks."""
-    from scale0.cli.top import text
-    from scale0.cli.top.frame import as_data, frame_of
-    from scale0.cli.top.views import VIEWS, ViewState
+    """Print one frame; rates need two snapshots."""
+    from scale0.cli.top.views import VIEWS, ViewState, as_data, frame_of, show
 
     with connect(join, DISCOVERY_SECONDS) as client:
-        before = snapshot.look(client, right)
+        before = snapshot.take(client, rights)
         after = before
         if before.rates is not None:
             time.sleep(interval)
-            after = snapshot.look(client, right)
+            after = snapshot.take(client, rights)
     frame = frame_of(after, before if after is not before else None)
     if wants_json:
         output.say(output.as_json(as_data(frame)))
         return
     view = VIEWS[VIEW_NAMES.index(name)] if name else None
     choice = ViewState(view.sort, words=words) if view else None
-    text.show(frame, view, choice, time.time())
+    show(frame, view, choice, time.time())

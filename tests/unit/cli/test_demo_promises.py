@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from scale0.cli.demo.counts import CountedTask, DemoCounts, RepeatedTasks, longest_gap, ran_twice
-from scale0.cli.demo.judge import (
+from scale0.cli.demo.audit import LoadRecord, RecordedRuns, RepeatedTasks, SubmittedTask, TaskEnd, longest_gap
+from scale0.cli.demo.output import last_screen
+from scale0.cli.demo.promises import (
     DemoObservations,
     DemoTimes,
     ObservedIncident,
-    judged,
-    notes,
-    spark_is_right,
+    Promise,
+    network_notes,
+    network_promises,
     spark_notes,
+    spark_promises,
 )
-from scale0.cli.demo.output import Promise, last_screen
 from scale0.cli.demo.report import Computed, count
 
 MARKS = DemoTimes(
@@ -25,24 +26,26 @@ MARKS = DemoTimes(
 )
 
 
-def ledger() -> DemoCounts:
+def record() -> LoadRecord:
     """A call and a task every half second, from 0 to 25 s."""
-    made = DemoCounts()
+    made = LoadRecord()
     for number in range(50):
         at = number / 2
-        made.asked += 1
-        made.answered(number, {"who": f"worker-{number % 3 + 1}", "number": number}, at - 0.1, at)
-        entry = CountedTask(number, at)
-        entry.id, entry.accepted, entry.ended = f"t{number}", at, at + 0.4
-        entry.result = {"number": number}
-        made.entries.append(entry)
+        made.calls += 1
+        made.call_answered(number, {"who": f"worker-{number % 3 + 1}", "number": number}, at - 0.1, at)
+        entry = SubmittedTask(number, at)
+        entry.id, entry.accepted_at, entry.ended_at = f"t{number}", at, at + 0.4
+        entry.result = TaskEnd("finished", {"number": number})
+        made.tasks.append(entry)
         made.accepted += 1
         made.finished += 1
     return made
 
 
 def seen(**changes: Any) -> DemoObservations:
-    made = DemoObservations(ledger(), MARKS, RepeatedTasks(2, ()), ObservedIncident(1_017.0, 1_021.0), greeted=True)
+    made = DemoObservations(
+        record(), MARKS, RepeatedTasks(2, ()), ObservedIncident(1_017.0, 1_021.0), first_calls_right=True
+    )
     return made._replace(**changes)
 
 
@@ -51,31 +54,31 @@ def broken(these: Any) -> list[str]:
 
 
 def test_a_network_that_did_all_it_should_has_kept_every_promise():
-    assert broken(judged(seen())) == []
+    assert broken(network_promises(seen())) == []
 
 
-def forget_a_task(it: DemoCounts) -> None:
-    it.entries[7].ended = None
+def forget_a_task(it: LoadRecord) -> None:
+    it.tasks[7].result = None
 
 
-def swap_a_result(it: DemoCounts) -> None:
-    it.entries[7].result = {"number": 8}
+def swap_a_result(it: LoadRecord) -> None:
+    it.tasks[7].result = TaskEnd("finished", {"number": 8})
 
 
-def drop_a_call(it: DemoCounts) -> None:
-    it.asked += 1
+def drop_a_call(it: LoadRecord) -> None:
+    it.calls += 1
 
 
-def be_silent(it: DemoCounts) -> None:
-    it.answers = [at for at in it.answers if not 14.9 < at < 24.0]
+def be_silent(it: LoadRecord) -> None:
+    it.answered_at = [at for at in it.answered_at if not 14.9 < at < 24.0]
 
 
-def let_one_wait(it: DemoCounts) -> None:
+def let_one_wait(it: LoadRecord) -> None:
     it.waits.append((14.0, 9.0))
 
 
-def stop_counting(it: DemoCounts) -> None:
-    it.entries, it.accepted = [], 0
+def stop_counting(it: LoadRecord) -> None:
+    it.tasks, it.accepted = [], 0
 
 
 @pytest.mark.parametrize(
@@ -91,30 +94,30 @@ def stop_counting(it: DemoCounts) -> None:
 )
 def test_what_clients_saw_can_break_a_promise(spoil, words):
     found = seen()
-    spoil(found.ledger)
-    assert [words in text for text in broken(judged(found))].count(True) == 1
+    spoil(found.record)
+    assert [words in text for text in broken(network_promises(found))].count(True) == 1
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"twice": RepeatedTasks(2, (17,))}, "tasks ran twice though nobody died with them: 17"),
-        ({"incident": None}, "Helen never opened an incident"),
-        ({"incident": ObservedIncident(1_017.0, None)}, "Helen opened an incident, and never closed it"),
-        ({"marks": MARKS._replace(home=None)}, "not everybody came home"),
-        ({"greeted": False}, "50 of 50 calls answered"),
+        ({"repeated": RepeatedTasks(2, (17,))}, "tasks ran twice although no process died with them: 17"),
+        ({"incident": None}, "Helen did not open an incident"),
+        ({"incident": ObservedIncident(1_017.0, None)}, "Helen opened an incident and did not close it"),
+        ({"times": MARKS._replace(home=None)}, "not all of its clients returned"),
+        ({"first_calls_right": False}, "50 of 50 calls answered"),
     ],
 )
 def test_what_else_was_seen_can_break_a_promise(changes, words):
-    [text] = broken(judged(seen(**changes)))
+    [text] = broken(network_promises(seen(**changes)))
     assert words in text
 
 
 def test_a_task_that_a_dead_broker_had_may_run_twice_and_that_is_said():
-    found = seen(twice=RepeatedTasks(2, (30,)))  # submitted at 15.0 s, when the broker was killed
-    assert broken(judged(found)) == []
-    [text] = [promise.text for promise in judged(found) if "ran twice" in promise.text]
-    assert text == "3 ran twice: worker-1 had them in hand when killed, and 1 that demo-1 had"
+    found = seen(repeated=RepeatedTasks(2, (30,)))  # submitted at 15.0 s, when the broker was killed
+    assert broken(network_promises(found)) == []
+    [text] = [promise.text for promise in network_promises(found) if "ran twice" in promise.text]
+    assert text == "3 ran twice: in flight at worker-1 when it was killed, and 1 in flight at demo-1"
 
 
 def test_the_longest_gap_is_that_around_a_kill():
@@ -125,10 +128,12 @@ def test_the_longest_gap_is_that_around_a_kill():
 
 
 def test_only_a_run_that_a_kill_broke_off_explains_another():
-    pages = ["begun 1 w 7", "ended 1 w 7", "begun 2 w 7", "begun 2 x 8", "ended 2 x 8", "begun 3 w 7", "begun 3"]
-    assert ran_twice(pages, frozenset({7})) == RepeatedTasks(1, ())
-    assert ran_twice([*pages, "begun 1 x 8", "ended 1 x 8"], frozenset({7})) == RepeatedTasks(1, (1,))
-    assert ran_twice(pages, frozenset()) == RepeatedTasks(0, (2,))
+    runs = ["begun 1 a 1 0.1 7", "ended 1 a 1 0.2 7", "begun 2 b 1 0.1 7", "begun 2 c 2 0.3 8", "ended 2 c 2 0.4 8"]
+    runs += ["begun 3 d 1 0.1 7", "begun 3"]
+    again = [*runs, "begun 1 e 2 0.3 8", "ended 1 e 2 0.4 8"]
+    assert RecordedRuns(runs).repeated(frozenset({7})) == RepeatedTasks(1, ())
+    assert RecordedRuns(again).repeated(frozenset({7})) == RepeatedTasks(1, (1,))
+    assert RecordedRuns(runs).repeated(frozenset()) == RepeatedTasks(0, (2,))
 
 
 def tables() -> tuple[dict[str, Any], list[Any]]:
@@ -155,27 +160,29 @@ def test_what_spark_says_is_held_against_what_was_seen():
     rows, sessions = tables()
     said = count(rows, sessions)
     assert said == Computed(50, 2, 48, frozenset({"demo-1", "worker-1"}), {"demo/demo-1-answers": 5.0})
-    assert broken(spark_is_right(said, seen())) == []
+    assert broken(spark_promises(said, seen())) == []
     for spoiled, words in (
         (said._replace(finished=49), "49 tasks finished"),
         (said._replace(retried=0), "50 tasks finished, 0 handed out again"),
-        (said._replace(died=frozenset({"demo-1"})), "who was killed: demo-1"),
+        (said._replace(died=frozenset({"demo-1"})), "the killed processes: demo-1"),
         (said._replace(incidents={}), "is missing"),
     ):
-        [text] = broken(spark_is_right(spoiled, seen()))
+        [text] = broken(spark_promises(spoiled, seen()))
         assert words in text
     assert "Spark counts 48 of those 50 calls" in next(spark_notes(said, seen()))
 
 
 def test_the_last_screen_fits_a_terminal_whatever_the_numbers_are():
-    busy = ledger()
+    busy = record()
     for number in range(200_000):
-        busy.asked += 1
-        busy.answered(number, {"who": f"worker-{number % 3 + 1}", "number": number}, 12.0, 12.5)
-    found = seen(ledger=busy)
+        busy.calls += 1
+        busy.call_answered(number, {"who": f"worker-{number % 3 + 1}", "number": number}, 12.0, 12.5)
+    found = seen(record=busy)
     said = count(*tables())
-    promises = [*judged(found), *spark_is_right(said, found)]
-    lines = last_screen(promises, [*notes(found), *spark_notes(said, found)], (45.6, 131.2), "/tmp/page.html", "/tmp/x")
+    promises = [*network_promises(found), *spark_promises(said, found)]
+    lines = last_screen(
+        promises, [*network_notes(found), *spark_notes(said, found)], (45.6, 131.2), "/tmp/page.html", "/tmp/x"
+    )
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     assert lines[0] == "== Summary: every promise was kept (10 of 10; network 46 s, Spark 131 s)"
