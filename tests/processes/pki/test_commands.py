@@ -133,7 +133,7 @@ def test_enrol_needs_a_token_and_never_repeats_it(tmp_path):
     said, code = run(enrol, "127.0.0.1", "--dir", tmp_path)
     assert (code, "--token is required" in said) == (2, True)
     said, code = run(enrol, "127.0.0.1", "--token", "s1.oops", "--dir", tmp_path)
-    assert (code, "that is no token" in said, "oops" in said) == (2, True, False)
+    assert (code, "is not a token" in said, "oops" in said) == (2, True, False)
 
 
 def test_enrol_must_know_where_helen_is(tmp_path):
