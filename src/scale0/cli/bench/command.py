@@ -148,7 +148,7 @@ def run_bench(join: str | None, seconds: float, data: Path | None) -> Bench:
             remove(folder)
 
 
-class CpuTimes(NamedTuple):
+class BenchCpuTimes(NamedTuple):
     """Processor time in seconds: of the broker, and of all processes."""
 
     at: float
@@ -206,7 +206,7 @@ class BenchNetwork:
         identity = own_identity(self.frontend, f"bench-{self.run}-async")
         return AsyncClient(self.frontend, identity=identity, timeout=ANSWER_SECONDS, patience=PATIENCE_SECONDS)
 
-    def cpu_times(self) -> CpuTimes:
+    def cpu_times(self) -> BenchCpuTimes:
         """Of the broker and the worker that we started, and of this process."""
         import psutil
 
@@ -215,7 +215,7 @@ class BenchNetwork:
             return float(times.user + times.system)
 
         spent = {name: seconds(pid) for name, pid in self._network.pids().items()}
-        return CpuTimes(time.monotonic(), spent.get(BROKER, 0.0), sum(spent.values()) + seconds(None))
+        return BenchCpuTimes(time.monotonic(), spent.get(BROKER, 0.0), sum(spent.values()) + seconds(None))
 
     def close(self) -> None:
         """Stop the worker in order at another broker, which must see it disconnect; kill our own network."""
