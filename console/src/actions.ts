@@ -1,4 +1,4 @@
-// Everything in the console that changes anything: one row each, and pages send nothing that is not here.
+// Every action of the console that changes something: pages send no other changes.
 // A test compares this table with docs/console.md and with the command line, so each row stays on one line.
 
 import type { Role } from "./types";
@@ -8,11 +8,11 @@ export interface Action {
   label: string;
   method: "POST" | "PUT" | "PATCH" | "DELETE";
   path: string;
-  /** "none": whoever is there; else the least role that may do it. */
+  /** The least role that may do it; "none": no login is needed. */
   role: Role | "none";
   /** The command line that does the same. */
   command: string;
-  /** True: it is asked about first. */
+  /** True: the user must confirm it. */
   asks: boolean;
 }
 
@@ -45,7 +45,7 @@ export function actionOf(id: ActionId): Action {
   return ACTIONS.find((each) => each.id === id) as Action;
 }
 
-/** The path with its places filled; a name from the network may hold anything, so each is escaped. */
+/** The path with its parameters filled in and escaped, because a name may contain any character. */
 export function pathOf(action: Action, places: Record<string, string> = {}): string {
   return action.path.replace(/\{(\w+)\}/g, (_whole, name: string) => {
     const value = places[name];
@@ -54,11 +54,11 @@ export function pathOf(action: Action, places: Record<string, string> = {}): str
   });
 }
 
-/** The command line with the names of this very thing, to be copied. */
+/** The command line for this object, to be copied. */
 export function commandOf(action: Action, places: Record<string, string> = {}): string {
-  let said = action.command;
-  for (const value of Object.values(places)) said = said.replace(/\b[A-Z]{2,}\b/, () => quoted(value));
-  return said;
+  let command = action.command;
+  for (const value of Object.values(places)) command = command.replace(/\b[A-Z]{2,}\b/, () => quoted(value));
+  return command;
 }
 
 function quoted(word: string): string {

@@ -1,9 +1,8 @@
-// The one way to the server: JSON over fetch, with the CSRF token on whatever changes anything.
-// Lives here: requests and their errors. Never here: what a page does with them. Every request has a deadline.
+// Requests to the server: JSON over fetch, with a deadline, and with the CSRF token for every change.
 
 const DEADLINE_MS = 20_000;
 const PAGE_ROWS = 1_000;
-/** So many rows are read of one list at most: a browser holds them all. */
+/** The largest number of rows that is read of one list: the browser holds them all. */
 export const MAX_ROWS = 50_000;
 
 export class ApiError extends Error {
@@ -24,9 +23,9 @@ export function setCsrf(token: string): void {
   csrf = token;
 }
 
-/** Who is told that nobody is logged in any more. */
-export function whenUnauthorised(tell: () => void): void {
-  onUnauthorised = tell;
+/** Called when the session has ended. */
+export function whenUnauthorised(callback: () => void): void {
+  onUnauthorised = callback;
 }
 
 export async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
@@ -49,8 +48,8 @@ export async function call<T>(method: string, path: string, body?: unknown, sign
     const late = deadline.aborted;
     throw new ApiError(
       0,
-      late ? "The server has not answered in time." : "The server cannot be reached.",
-      "Is it running? `scale0 status` asks the broker itself.",
+      late ? "The server did not answer in time." : "The server cannot be reached.",
+      "Check that it is running: `scale0 status` asks the broker directly.",
     );
   }
   const found = await decoded(answer);
@@ -70,30 +69,30 @@ async function decoded(answer: Response): Promise<unknown> {
 }
 
 function errorOf(answer: Response, found: unknown): ApiError {
-  const said = (found ?? {}) as { message?: unknown; detail?: unknown; next?: unknown; reasons?: unknown };
-  const message = typeof said.message === "string" ? said.message : typeof said.detail === "string" ? said.detail : "";
-  const reasons = Array.isArray(said.reasons) ? said.reasons.map(String).filter((reason) => reason !== message) : [];
+  const body = (found ?? {}) as { message?: unknown; detail?: unknown; next?: unknown; reasons?: unknown };
+  const message = typeof body.message === "string" ? body.message : typeof body.detail === "string" ? body.detail : "";
+  const reasons = Array.isArray(body.reasons) ? body.reasons.map(String).filter((reason) => reason !== message) : [];
   return new ApiError(
     answer.status,
     message || `The server answered ${answer.status} ${answer.statusText}`.trim(),
-    typeof said.next === "string" ? said.next : "",
+    typeof body.next === "string" ? body.next : "",
     reasons,
   );
 }
 
 export const get = <T>(path: string, signal?: AbortSignal): Promise<T> => call<T>("GET", path, undefined, signal);
 
-/** `?a=1&b=2` of what is given; blank and null are left out. */
-export function query(said: Record<string, string | number | boolean | null | undefined>): string {
-  const given = Object.entries(said).filter(([, value]) => value !== null && value !== undefined && value !== "");
+/** `?a=1&b=2`; blank and null values are left out. */
+export function query(values: Record<string, string | number | boolean | null | undefined>): string {
+  const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "");
   return given.length ? `?${new URLSearchParams(given.map(([key, value]) => [key, String(value)]))}` : "";
 }
 
-/** `silent`: Helens who did not answer, so that what they watch is missing; `helens` is null where nobody asked them. */
+/** `silent`: Helens that did not answer, whose rows are missing; `helens` is null for a list that is not of Helens. */
 export interface Whole<T> { items: T[]; cut: boolean; pages: number; helens: string[] | null; silent: string[] }
-interface Told<T> { items: T[]; next: string | null; helens?: string[]; silent?: string[] }
+interface ListPage<T> { items: T[]; next: string | null; helens?: string[]; silent?: string[] }
 
-/** Every page of a list, one after the other: the server is not asked for two at once. */
+/** All pages of a list, one request after the other. */
 export async function all<T>(path: string, signal?: AbortSignal, most = MAX_ROWS): Promise<Whole<T>> {
   const items: T[] = [];
   let after: string | null = null;
@@ -102,7 +101,7 @@ export async function all<T>(path: string, signal?: AbortSignal, most = MAX_ROWS
   let silent: string[] = [];
   do {
     const more: string = query({ limit: PAGE_ROWS, after });
-    const found: Told<T> = await get(
+    const found: ListPage<T> = await get(
       path + (path.includes("?") ? more.replace("?", "&") : more),
       signal,
     );

@@ -1,14 +1,14 @@
-// Keys of the whole console: `/` to the filter, `g` and a letter to a page, `j` and `k` along rows, `?` for all of them.
-// They rest while somebody types, while a dialog is open, and for whoever turned them off (they may speak to their machine).
+// Keyboard shortcuts: `/` for the filter, `g` and a letter for a page, `j` and `k` for rows, `?` for the list of all.
+// They are off in input fields, while a dialog is open, and if the user turned them off (for speech input).
 
 import { signal } from "@preact/signals";
-import { nudge } from "./live";
+import { pollNow } from "./live";
 import { PAGES } from "./pages";
 import { go } from "./router";
 import { choose, isDark } from "./theme";
 
 const OFF_KEY = "scale0.keys";
-/** How long `g` waits for its letter. */
+/** How long `g` waits for the letter. */
 const CHORD_MS = 1_500;
 
 export const helpOpen = signal(false);
@@ -27,7 +27,7 @@ export function setKeys(on: boolean): void {
   try {
     localStorage.setItem(OFF_KEY, on ? "on" : "off");
   } catch {
-    // Without storage it lasts as long as the page.
+    // Without storage the setting lasts until the page is closed.
   }
 }
 
@@ -69,7 +69,7 @@ export function listenForKeys(): void {
       "?": () => { helpOpen.value = true; },
       j: () => step(1),
       k: () => step(-1),
-      r: nudge,
+      r: pollNow,
       d: () => choose(isDark.value ? "light" : "dark"),
     };
     const act = acts[event.key];

@@ -1,5 +1,5 @@
-// Pages stay live by asking again: each reading is a loop that backs off when the server is away.
-// Lives here: the loops, and the mark "live / stale since". A loop rests while nobody looks at the tab.
+// Polling keeps pages live: each path has a loop that backs off while the server does not answer, and pauses while the
+// tab is hidden. The live indicator is computed from all loops.
 
 import { computed, signal } from "@preact/signals";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
@@ -11,14 +11,14 @@ export const LIVE_MS = 2_000;
 
 interface Beat { okAt: number; error: string }
 
-/** The readings that are under way, by a number of their own. */
+/** The state of every loop and stream, by number. */
 const beats = signal<ReadonlyMap<number, Beat>>(new Map());
 let lastNumber = 0;
 
-export interface Pulse { live: boolean; since: number; error: string }
+export interface LiveState { live: boolean; since: number; error: string }
 
-/** All readings together: live only if every one of them is. */
-export const pulse = computed<Pulse>(() => {
+/** Live only if every loop and stream is. */
+export const liveState = computed<LiveState>(() => {
   const bad = [...beats.value.values()].filter((beat) => beat.error);
   const worst = bad.sort((one, other) => one.okAt - other.okAt)[0];
   return worst ? { live: false, since: worst.okAt, error: worst.error } : { live: true, since: 0, error: "" };
@@ -31,7 +31,7 @@ function beat(number: number, change: Beat | null): void {
   beats.value = next;
 }
 
-/** A reading that is no loop, such as a stream: it says itself how it is. */
+/** For a stream, which reports its own state. */
 export function newBeat(): { ok: () => void; bad: (error: string) => void; end: () => void } {
   const number = ++lastNumber;
   let okAt = Date.now();
@@ -45,10 +45,10 @@ export function newBeat(): { ok: () => void; bad: (error: string) => void; end: 
   };
 }
 
-/** Ask all loops to look now: what somebody pressed, or did. */
-export const nudges = signal(0);
-export function nudge(): void {
-  nudges.value += 1;
+/** Make all loops poll now, after a key press or an action. */
+export const pollRequests = signal(0);
+export function pollNow(): void {
+  pollRequests.value += 1;
 }
 
 export interface Live<T> { data: T | undefined; error: ApiError | null; at: number; refresh: () => void }
@@ -71,7 +71,7 @@ function useLoop<T>(path: string | null, read: Read<T>, everyMs: number): Live<T
     const look = async (): Promise<void> => {
       if (stop.signal.aborted) return;
       if (busy) {
-        // Somebody wants to see it now, and what is under way was asked before that.
+        // The request in flight is older than the call: poll again after it.
         again = true;
         return;
       }
@@ -92,7 +92,7 @@ function useLoop<T>(path: string | null, read: Read<T>, everyMs: number): Live<T
       } catch (error) {
         if (stop.signal.aborted) return;
         const told = error instanceof ApiError ? error : new ApiError(0, String(error));
-        // What the server refused for good is no reason to call all of the page stale.
+        // A permanent refusal does not make the page stale.
         const lasting = told.status >= 400 && told.status < 500 && told.status !== 429;
         failures += 1;
         setState((old) => ({ path, data: old.path === path ? old.data : undefined, error: told, at: okAt }));
@@ -116,7 +116,7 @@ function useLoop<T>(path: string | null, read: Read<T>, everyMs: number): Live<T
     };
     document.addEventListener("visibilitychange", seen);
     let first = true;
-    const off = nudges.subscribe(() => {
+    const off = pollRequests.subscribe(() => {
       if (!first) void look();
       first = false;
     });
@@ -128,19 +128,19 @@ function useLoop<T>(path: string | null, read: Read<T>, everyMs: number): Live<T
       document.removeEventListener("visibilitychange", seen);
       beat(number, null);
     };
-    // A new login reads everything anew.
+    // A new login polls everything again.
   }, [path, everyMs, session.value?.name]);
   const refresh = useCallback(() => wake.current(), []);
   const same = state.path === path;
   return { data: same ? state.data : undefined, error: same ? state.error : null, at: state.at, refresh };
 }
 
-/** One answer, again and again. */
+/** Polls one path. */
 export function useLive<T>(path: string | null, everyMs = LIVE_MS): Live<T> {
   return useLoop<T>(path, get, everyMs);
 }
 
-/** Every page of a list, again and again. */
+/** Polls all pages of a list. */
 export function useAll<T>(path: string | null, everyMs = LIVE_MS): Live<Whole<T>> {
   return useLoop<Whole<T>>(path, all, everyMs);
 }

@@ -1,4 +1,4 @@
-// Where the console begins: who is there, then the shell. Nothing else happens at the start.
+// The entry point: it reads the session and renders the shell.
 
 import { render } from "preact";
 import "./style/base.css";

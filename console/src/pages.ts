@@ -1,4 +1,4 @@
-// The pages by name: where each stands in the navigation, its key, and the command that shows the same.
+// The pages: section of the navigation, keyboard shortcut, and the equivalent command.
 
 export interface PageEntry { page: string; title: string; key: string; command: string; admin?: boolean }
 export interface Section { name: string; pages: PageEntry[] }
@@ -13,7 +13,7 @@ export const SECTIONS: readonly Section[] = [
     { page: "tasks", title: "Tasks", key: "t", command: "scale0 task list" },
     { page: "clients", title: "Clients", key: "c", command: "scale0 clients" },
   ] },
-  { name: "Watched", pages: [
+  { name: "Monitoring", pages: [
     { page: "checks", title: "Checks", key: "h", command: "scale0 checks" },
     { page: "incidents", title: "Incidents", key: "i", command: "scale0 incidents" },
     { page: "agents", title: "Agents", key: "a", command: "scale0 agents" },

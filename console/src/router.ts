@@ -1,11 +1,11 @@
-// Where we are, as the part of the address behind `#`: `#/tasks/ID?status=failed`. The server never sees it.
+// The route, in the fragment of the address: `#/tasks/ID?status=failed`. The server never sees it.
 
 import { signal } from "@preact/signals";
 
-export interface Place { page: string; rest: string[]; query: URLSearchParams }
+export interface Route { page: string; rest: string[]; query: URLSearchParams }
 
-/** What an address says; the overview if it says nothing. */
-export function parsePlace(hash: string): Place {
+/** The route of a fragment; the overview if it is empty. */
+export function parseRoute(hash: string): Route {
   const [path = "", words = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const parts = path.split("/").filter(Boolean).map(unescaped);
   return { page: parts[0] ?? "overview", rest: parts.slice(1), query: new URLSearchParams(words) };
@@ -19,28 +19,28 @@ function unescaped(part: string): string {
   }
 }
 
-/** An address from names, which may hold anything. */
-export function placeOf(page: string, rest: string[] = [], query: Record<string, string> = {}): string {
+/** The fragment of a route; names may contain any character. */
+export function routeTo(page: string, rest: string[] = [], query: Record<string, string> = {}): string {
   const given = Object.entries(query).filter(([, value]) => value);
   const words = given.length ? `?${new URLSearchParams(given)}` : "";
   return `#/${[page, ...rest.map(encodeURIComponent)].join("/")}${words}`;
 }
 
-export const place = signal<Place>(parsePlace(typeof location === "undefined" ? "" : location.hash));
+export const route = signal<Route>(parseRoute(typeof location === "undefined" ? "" : location.hash));
 
 export function go(to: string): void {
   location.hash = to.replace(/^#/, "");
 }
 
-/** Say in the address what a page is filtered by, without a step in the history for every letter. */
+/** Store the filters in the address without a new history entry. */
 export function amend(query: Record<string, string>): void {
-  const { page, rest } = place.value;
-  history.replaceState(null, "", placeOf(page, rest, query));
-  place.value = parsePlace(location.hash);
+  const { page, rest } = route.value;
+  history.replaceState(null, "", routeTo(page, rest, query));
+  route.value = parseRoute(location.hash);
 }
 
 export function follow(): void {
   addEventListener("hashchange", () => {
-    place.value = parsePlace(location.hash);
+    route.value = parseRoute(location.hash);
   });
 }

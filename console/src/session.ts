@@ -1,4 +1,4 @@
-// Who is logged in, and what they may do. The server decides; this only spares people buttons that would be refused.
+// The session of the user, and what its role permits. The server decides; the console only disables buttons.
 
 import { signal } from "@preact/signals";
 import { ApiError, call, get, setCsrf, whenUnauthorised } from "./api";
@@ -7,14 +7,14 @@ import type { Role, Session } from "./types";
 
 const RANKS: Record<Role | "none", number> = { none: 0, viewer: 1, operator: 2, admin: 3 };
 
-/** undefined: not known yet; null: nobody. */
+/** undefined: not known yet; null: not logged in. */
 export const session = signal<Session | null | undefined>(undefined);
-/** Why the login page is shown, if something happened. */
+/** Why the login page is shown, if there is a reason. */
 export const loginReason = signal("");
 
 whenUnauthorised(() => {
   if (!session.value) return;
-  loginReason.value = "Your login has ended. Log in again; you come back to this page.";
+  loginReason.value = "Your session has ended. Log in again to return to this page.";
   take(null);
 });
 
@@ -23,7 +23,7 @@ function take(found: Session | null): void {
   session.value = found;
 }
 
-/** Ask who we are; without an answer nobody. */
+/** Read the session from the server. */
 export async function look(): Promise<void> {
   try {
     take(await get<Session>("/session"));
@@ -35,8 +35,8 @@ export async function look(): Promise<void> {
   }
 }
 
-export async function logIn(said: { name: string; password: string } | { token: string } | { once: string }): Promise<void> {
-  take(await call<Session>("POST", "/session", said));
+export async function logIn(credentials: { name: string; password: string } | { token: string } | { once: string }): Promise<void> {
+  take(await call<Session>("POST", "/session", credentials));
   loginReason.value = "";
 }
 
@@ -53,8 +53,8 @@ export function has(role: Role | "none"): boolean {
   return RANKS[session.value?.role ?? "none"] >= RANKS[role];
 }
 
-/** Why an action is not for this person; blank: it is. */
+/** Why the user may not do an action; blank: it is permitted. */
 export function refusal(id: ActionId): string {
   const { role } = actionOf(id);
-  return has(role) ? "" : `This needs the role ${role}; you are ${session.value?.role ?? "nobody"}.`;
+  return has(role) ? "" : `This action needs the role ${role}; your role is ${session.value?.role ?? "none"}.`;
 }

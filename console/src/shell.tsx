@@ -1,10 +1,10 @@
-// The frame of every page: navigation, who is logged in, whether what is seen is live, and the keys.
+// The frame of every page: navigation, the user, the live indicator, and keyboard shortcuts.
 
 import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { helpOpen, keysOn, setKeys } from "./keys";
-import { nudge, pulse } from "./live";
+import { pollNow, liveState } from "./live";
 import { clock } from "./logic/format";
 import { PAGES, SECTIONS } from "./pages";
 import { Access } from "./pages/access";
@@ -24,11 +24,11 @@ import { Silences } from "./pages/silences";
 import { Tasks } from "./pages/tasks";
 import { TopologyPage } from "./pages/topology";
 import { Trends } from "./pages/trends";
-import { Questions } from "./parts/act";
-import { Empty } from "./parts/bits";
+import { Confirmations } from "./parts/action_button";
+import { Empty } from "./parts/common";
 import { Dialog } from "./parts/dialog";
-import { Notices, tellError } from "./parts/notice";
-import { place } from "./router";
+import { Notices, notifyError } from "./parts/notice";
+import { route } from "./router";
 import { has, logOut, session } from "./session";
 import { choice, choose, type Choice } from "./theme";
 
@@ -37,33 +37,33 @@ const VIEWS: Record<string, ComponentType> = {
   agents: Agents, checks: Checks, incidents: Incidents, silences: Silences, availability: Availability, trends: Trends,
   config: Config, events: Events, audit: Audit, access: Access,
 };
-/** Pages that say a command of their own, with what was chosen. */
+/** Pages that show their own command, with the chosen filters. */
 const OWN_COMMAND = new Set(["availability", "trends"]);
 const navOpen = signal(false);
 
 export function Shell() {
-  const who = session.value;
-  const { page } = place.value;
+  const user = session.value;
+  const { page } = route.value;
   const entry = PAGES.find((each) => each.page === page);
   const main = useRef<HTMLElement>(null);
   useEffect(() => {
-    document.title = `${who ? (entry?.title ?? "Not here") : "Log in"} · Scale0`;
+    document.title = `${user ? (entry?.title ?? "Not found") : "Log in"} · Scale0`;
     navOpen.value = false;
     main.current?.scrollTo?.(0, 0);
-  }, [page, who === null]);
-  if (who === undefined) return <p class="boot" role="status">Scale0 is loading…</p>;
-  if (who === null || page === "login") return <><Login /><Notices /></>;
+  }, [page, user === null]);
+  if (user === undefined) return <p class="boot" role="status">Scale0 is loading…</p>;
+  if (user === null || page === "login") return <><Login /><Notices /></>;
   const View = VIEWS[page];
   return (
     <div class={navOpen.value ? "shell nav-open" : "shell"}>
-      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>To the content</a>
-      <Top title={entry?.title ?? "Not here"} />
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>Skip to content</a>
+      <Top title={entry?.title ?? "Not found"} />
       <Nav page={page} />
       <main id="main" ref={main} tabIndex={-1}>
-        <div class="title"><h1>{entry?.title ?? "Not here"}</h1>{entry && !OWN_COMMAND.has(page) && <code class="same" title="The same on the command line">{entry.command}</code>}</div>
-        {View ? <View /> : <Empty title={`There is no page “${page}”.`}><a href="#/overview">To the overview</a></Empty>}
+        <div class="title"><h1>{entry?.title ?? "Not found"}</h1>{entry && !OWN_COMMAND.has(page) && <code class="same" title="The same on the command line">{entry.command}</code>}</div>
+        {View ? <View /> : <Empty title={`There is no page “${page}”.`}><a href="#/overview">Go to the overview</a></Empty>}
       </main>
-      <Questions />
+      <Confirmations />
       <Notices />
       {helpOpen.value && <Help />}
     </div>
@@ -75,7 +75,7 @@ function Top({ title }: { title: string }) {
     try {
       await logOut();
     } catch (error) {
-      tellError(error);
+      notifyError(error);
     }
   };
   return (
@@ -87,7 +87,7 @@ function Top({ title }: { title: string }) {
       <span class="top-title" aria-hidden="true">{title}</span>
       <Mark />
       <label class="choice theme">
-        <span class="hidden">Colours</span>
+        <span class="hidden">Colour theme</span>
         <select value={choice.value} onChange={(event) => choose(event.currentTarget.value as Choice)}>
           <option value="auto">Auto</option><option value="light">Light</option><option value="dark">Dark</option>
         </select>
@@ -100,13 +100,13 @@ function Top({ title }: { title: string }) {
 }
 
 function Mark() {
-  const { live, since, error } = pulse.value;
+  const { live, since, error } = liveState.value;
   return (
     <span class="live-box">
-      <span role="status" class={live ? "live ok" : "live stale"} title={live ? "What you see is from the last seconds" : error}>
+      <span role="status" class={live ? "live ok" : "live stale"} title={live ? "The page shows the current state" : error}>
         <span aria-hidden="true">{live ? "●" : "▲"}</span> {live ? "live" : `stale since ${clock(since / 1000)}`}
       </span>
-      {!live && <button type="button" class="small" onClick={nudge}>Try now</button>}
+      {!live && <button type="button" class="small" onClick={pollNow}>Refresh now</button>}
     </span>
   );
 }
@@ -121,7 +121,7 @@ function Nav({ page }: { page: string }) {
             {section.pages.map((entry) => (
               <li key={entry.page}>
                 {entry.admin && !has("admin") ? (
-                  <span class="nav-off" title="This needs the role admin">{entry.title}<span class="hidden"> (needs the role admin)</span></span>
+                  <span class="nav-off" title="This page needs the role admin">{entry.title}<span class="hidden"> (needs the role admin)</span></span>
                 ) : (
                   <a href={`#/${entry.page}`} aria-current={entry.page === page ? "page" : undefined}>
                     {entry.title}<kbd aria-hidden="true">g {entry.key}</kbd>
@@ -138,8 +138,8 @@ function Nav({ page }: { page: string }) {
 
 function Help() {
   const rows: [string, string][] = [
-    ["/", "to the filter"], ["Esc", "out of a field, or close a dialog"], ["j  k", "next and previous row"],
-    ["r", "look again now"], ["d", "light or dark"], ["?", "this list"],
+    ["/", "go to the filter"], ["Esc", "leave a field, or close a dialog"], ["j  k", "next and previous row"],
+    ["r", "refresh now"], ["d", "light or dark theme"], ["?", "this list"],
   ];
   return (
     <Dialog title="Keys" onClose={() => { helpOpen.value = false; }} wide>
@@ -151,7 +151,7 @@ function Help() {
       </div>
       <label class="tick">
         <input type="checkbox" checked={keysOn.value} onChange={(event) => setKeys(event.currentTarget.checked)} />
-        Single keys are on (turn them off if you speak to your machine)
+        Keyboard shortcuts are on (turn them off if you use speech input)
       </label>
     </Dialog>
   );

@@ -1,5 +1,5 @@
-// The stream of events: server-sent, resumed where it ended, paused on demand.
-// Invariant: each event is shown once; what came during a pause is counted, kept up to a limit, and shown after it.
+// The event stream: server-sent events, resumed at the last position. Each event is shown once. Events that arrive during
+// a pause are kept up to a limit and shown afterwards.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, query } from "./api";
@@ -9,7 +9,7 @@ import { gapWords, joined, type Gap } from "./logic/event_ids";
 import type { NetworkEvent } from "./types";
 
 export const MAX_EVENTS = 5_000;
-/** New ones are shown together: a storm of events must not be a storm of drawing. */
+/** New events are rendered together, at most this often. */
 const DRAW_MS = 250;
 const FIRST = 200;
 const MAX_GAPS = 5;
@@ -24,7 +24,7 @@ export function useStream(filters: Filters, paused: boolean): Stream {
   isPaused.current = paused;
   const key = JSON.stringify(filters);
   useEffect(() => {
-    // As the server wrote it: a position has one text, and only that is read.
+    // The cursor exactly as the server sent it: the server accepts no other spelling.
     let position = "";
     let source: EventSource | null = null;
     let retry: ReturnType<typeof setTimeout> | undefined;
@@ -54,7 +54,7 @@ export function useStream(filters: Filters, paused: boolean): Stream {
       failures += 1;
       beat.bad(error);
       void readPast();
-      // A stream does not say why it ended; who may not read any more hears it here.
+      // An EventSource does not report a status; this request detects the end of the session.
       void get("/events?limit=1", stop.signal).catch(() => {});
       setShown((old) => ({ ...old, state: "broken", since: old.state === "broken" ? old.since : Date.now(), error }));
       retry = setTimeout(open, waitMs(1_000, failures, Math.random()));
@@ -70,21 +70,21 @@ export function useStream(filters: Filters, paused: boolean): Stream {
       };
       source.onmessage = take;
       source.addEventListener("event", take);
-      // Where we stand though nothing happened yet: else what happens while the stream is cut would be missed.
+      // The cursor before the first event: without it, events during an interruption would be missed.
       source.addEventListener("here", (message: MessageEvent<string>) => void read(message));
       source.addEventListener("gap", (message: MessageEvent<string>) => {
         const gap = read<Gap>(message);
         if (gap) setShown((old) => ({ ...old, gaps: [gapWords(gap), ...old.gaps].slice(0, MAX_GAPS) }));
       });
       source.addEventListener("dropped", (message: MessageEvent<string>) => {
-        // We were too slow, or may not listen any more: coming back goes on behind the last that we know.
+        // The server dropped the stream; a new one continues after the last event.
         read(message);
-        broken("The stream was ended; it goes on where it ended.");
+        broken("The server ended the stream. Reconnecting at the last event…");
       });
-      // The browser would try again at once and for ever; our own wait grows.
-      source.onerror = () => broken("The stream was cut; it goes on where it ended.");
+      // The browser would retry without backoff.
+      source.onerror = () => broken("The stream was interrupted. Reconnecting at the last event…");
     };
-    // After the stream has begun: so nothing falls between the two, and what both have is shown once.
+    // After the stream has begun, so that no event is missed in between; duplicates are removed.
     const readPast = async (): Promise<void> => {
       if (hasPast) return;
       hasPast = true;

@@ -1,4 +1,4 @@
-// Light or dark: as the system says, until somebody chooses. The choice stays in this browser.
+// The colour theme: that of the system, until the user chooses one. The choice is stored in the browser.
 
 import { computed, signal } from "@preact/signals";
 
@@ -15,7 +15,7 @@ function stored(): Choice {
   return found === "light" || found === "dark" ? found : "auto";
 }
 
-/** A browser may forbid storage; then the choice lasts as long as the page. */
+/** The browser may forbid storage; then the choice lasts until the page is closed. */
 function keep<T>(act: () => T): T | null {
   try {
     return act();

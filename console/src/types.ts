@@ -1,5 +1,5 @@
 // The shapes that the HTTP API answers with, as far as the console reads them.
-// Lives here: types alone. Keys that only one kind of broker sends are optional; nothing here is trusted to be complete.
+// Keys that not every broker sends are optional.
 
 export type Role = "viewer" | "operator" | "admin";
 export type State = "ok" | "warning" | "critical" | "unknown";
@@ -76,7 +76,7 @@ export interface Incident {
   id: string; agent: string; check: string; opened: number; closed: number | null; state: string; worst: string;
   message: string; helen: string;
 }
-export interface Quiet {
+export interface Silence {
   name: string; agents: string[]; checks: string[]; labels: Record<string, string>; starts?: number; ends: number;
   reason: string; author: string;
 }

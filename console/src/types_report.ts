@@ -1,4 +1,4 @@
-// The shape of a report, as `scale0 report NAME --format json` has it. Times in plots are whole microseconds.
+// The JSON of a report, as `scale0 report NAME --format json` prints it. Times in plots are microseconds.
 
 export interface Column { name: string; head: string; unit: string; detail?: boolean }
 export type Cell = string | number | boolean | null;

@@ -6,8 +6,8 @@ const event = (source: string, seq: number, boot = 1) => ({ source, seq, boot })
 
 describe("what cannot be told", () => {
   it("is said in words", () => {
-    expect(gapWords({ source: "east-1", first: 3, last: 9, reason: "too old" })).toBe("Not seen: events 3 to 9 of east-1 (too old)");
-    expect(gapWords({ source: "east-1", first: 3, last: 3 })).toBe("Not seen: event 3 of east-1");
+    expect(gapWords({ source: "east-1", first: 3, last: 9, reason: "too old" })).toBe("Missing: events 3 to 9 of east-1 (too old)");
+    expect(gapWords({ source: "east-1", first: 3, last: 3 })).toBe("Missing: event 3 of east-1");
   });
 });
 

@@ -4,9 +4,9 @@ import { ACTIONS, actionOf, commandOf, pathOf } from "../src/actions";
 import { attemptsOf } from "../src/logic/attempts";
 import { MAX_WAIT_MS, paceMs, waitMs } from "../src/logic/backoff";
 import { layout, linkPath, pairs } from "../src/logic/layout";
-import { isOver, quietOf, standing } from "../src/logic/quiet";
+import { isOver, silenceRequest, remaining } from "../src/logic/silences";
 import { conePoints, linePoints, stackPoints } from "../src/logic/report";
-import { parsePlace, placeOf } from "../src/router";
+import { parseRoute, routeTo } from "../src/router";
 import type { NetworkEvent, Task } from "../src/types";
 
 describe("the wait after failures", () => {
@@ -22,26 +22,26 @@ describe("the wait after failures", () => {
 describe("addresses", () => {
   it("keep any name", () => {
     const name = "a/b?c#d %é";
-    expect(parsePlace(placeOf("tasks", [name], { status: "x&y", method: "" }))).toMatchObject({ page: "tasks", rest: [name] });
-    expect(parsePlace(placeOf("tasks", [], { status: "x&y" })).query.get("status")).toBe("x&y");
+    expect(parseRoute(routeTo("tasks", [name], { status: "x&y", method: "" }))).toMatchObject({ page: "tasks", rest: [name] });
+    expect(parseRoute(routeTo("tasks", [], { status: "x&y" })).query.get("status")).toBe("x&y");
   });
-  it("lead to the overview if they say nothing", () => expect(parsePlace("").page).toBe("overview"));
-  it("keep a one-time token as it is", () => expect(parsePlace("#/login?once=s0_ab-c").query.get("once")).toBe("s0_ab-c"));
+  it("lead to the overview if they say nothing", () => expect(parseRoute("").page).toBe("overview"));
+  it("keep a one-time token as it is", () => expect(parseRoute("#/login?once=s0_ab-c").query.get("once")).toBe("s0_ab-c"));
 });
 
 describe("a silence from what was typed", () => {
   const form = { agents: "web-* db-1", checks: "", labels: "role=web", lasts: "2h", starts: "", reason: " moved " };
-  it("is what the document has", () => expect(quietOf("silence", form, 1_000)).toEqual({ agents: ["web-*", "db-1"], checks: [], labels: { role: "web" }, reason: "moved", ends: 8_200 }));
-  it("must say which checks", () => expect(quietOf("silence", { ...form, agents: " ", labels: "" }, 0)).toMatch(/Say which/));
+  it("is what the document has", () => expect(silenceRequest("silence", form, 1_000)).toEqual({ agents: ["web-*", "db-1"], checks: [], labels: { role: "web" }, reason: "moved", ends: 8_200 }));
+  it("must say which checks", () => expect(silenceRequest("silence", { ...form, agents: " ", labels: "" }, 0)).toMatch(/Select an agent/));
   it("may have no end; a downtime must", () => {
-    expect(quietOf("silence", { ...form, lasts: "" }, 5)).toMatchObject({ ends: 0 });
-    expect(quietOf("downtime", { ...form, lasts: "" }, 5)).toMatch(/how long/);
-    expect(quietOf("downtime", { ...form, starts: "2001-01-01T00:00" }, Date.now() / 1000)).toMatch(/over already/);
+    expect(silenceRequest("silence", { ...form, lasts: "" }, 5)).toMatchObject({ ends: 0 });
+    expect(silenceRequest("downtime", { ...form, lasts: "" }, 5)).toMatch(/duration/);
+    expect(silenceRequest("downtime", { ...form, starts: "2001-01-01T00:00" }, Date.now() / 1000)).toMatch(/in the past/);
   });
   it("is over when it is", () => {
     const row = { name: "x", agents: [], checks: [], labels: {}, ends: 100, reason: "", author: "" };
     expect([isOver(row, 101), isOver(row, 99), isOver({ ...row, ends: 0 }, 101)]).toEqual([true, false, false]);
-    expect([standing(row, 40), standing(row, 200), standing({ ...row, ends: 0 }, 5)]).toEqual(["1 min left", "over", "until it is ended"]);
+    expect([remaining(row, 40), remaining(row, 200), remaining({ ...row, ends: 0 }, 5)]).toEqual(["1 min left", "over", "until it is removed"]);
   });
 });
 

@@ -1,5 +1,5 @@
-// The attempts of a task, from its events and what it does now. Pure: the time is given.
-// The journal records the end of an attempt with how long it took, not its start; so its start is reckoned.
+// The attempts of a task, from its events and its status. Pure: the caller passes the time.
+// The journal records the end and the duration of an attempt, from which its start is computed.
 
 import type { NetworkEvent, Task } from "../types";
 import { epoch } from "./format";
@@ -14,7 +14,7 @@ function toneOf(state: string): string {
   return /finished|completed|ok|done/.test(state) ? "ok" : "running";
 }
 
-/** Those that ended, in their order, and the one that is under way. */
+/** The attempts that ended, in order, and the one that is running. */
 export function attemptsOf(items: readonly NetworkEvent[], task: Task | undefined, now: number): Attempt[] {
   const found: Attempt[] = [];
   let before: number | null = null;

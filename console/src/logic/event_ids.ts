@@ -1,21 +1,21 @@
-// Events of the stream: what makes one, and each shown once. Pure.
+// Events of the stream: their keys, and merging without duplicates. Pure.
 
 export interface Gap { source: string; first: number; last: number; reason?: string }
 
-/** What cannot be told any more, in words. */
+/** A gap as text. */
 export function gapWords(gap: Gap): string {
   const which = gap.first === gap.last ? `event ${gap.first}` : `events ${gap.first} to ${gap.last}`;
-  return `Not seen: ${which} of ${gap.source}${gap.reason ? ` (${gap.reason})` : ""}`;
+  return `Missing: ${which} of ${gap.source}${gap.reason ? ` (${gap.reason})` : ""}`;
 }
 
 interface Named { source: string; boot: number | string; seq: number }
 
-/** What makes an event one: a broker that starts anew may count anew. */
+/** The key of an event: a broker may restart its numbering. */
 export function keyOf(event: Named): string {
   return `${event.source}:${event.boot}:${event.seq}`;
 }
 
-/** New events before old ones, each once, no more than `most`. */
+/** New events before old ones, without duplicates, at most `most`. */
 export function joined<T extends Named>(shown: readonly T[], fresh: readonly T[], most: number): T[] {
   const known = new Set(shown.map(keyOf));
   const added: T[] = [];

@@ -1,4 +1,4 @@
-// Values as people read them. Pure: nothing here asks what time it is.
+// Formatting of values. Pure: the caller passes the time.
 
 const DASH = "–";
 
@@ -19,13 +19,13 @@ export function span(seconds: number | null | undefined): string {
   return `${Math.floor(whole / size)} ${unit}${rest ? ` ${rest} ${lesser}` : ""}`;
 }
 
-/** The same, shorter: one unit. */
+/** The same with one unit. */
 export function shortSpan(seconds: number | null | undefined): string {
   const said = span(seconds);
   return seconds !== null && seconds !== undefined && Math.abs(seconds) >= 60 ? said.split(" ").slice(0, 2).join(" ") : said;
 }
 
-/** Two or three figures that matter. */
+/** Two or three significant figures. */
 export function figures(value: number): string {
   const size = Math.abs(value);
   if (size >= 100) return Math.round(value).toLocaleString("en");
@@ -61,14 +61,14 @@ export function share(value: number | null | undefined): string {
   return value === null || value === undefined ? DASH : `${figures(value * 100)} %`;
 }
 
-/** Rounded down, never up: 100 % means every second that counts. */
+/** Rounded down, so that 100 % means every second. */
 export function availability(value: number | null | undefined): string {
   if (value === null || value === undefined) return DASH;
   if (value >= 1) return "100 %";
   return `${(Math.floor(value * 1e5 + 1e-9) / 1e3).toFixed(3)} %`;
 }
 
-/** Seconds since the epoch from what the API may say: seconds, or text in UTC. */
+/** Seconds since the epoch, from seconds or a text in UTC. */
 export function epoch(value: number | string | null | undefined): number | null {
   if (value === null || value === undefined) return null;
   if (typeof value === "number") return value;
@@ -78,7 +78,7 @@ export function epoch(value: number | string | null | undefined): number | null 
 
 const two = (value: number): string => String(value).padStart(2, "0");
 
-/** 2026-05-01 22:00:00, in this machine's zone. */
+/** 2026-05-01 22:00:00, in the browser's time zone. */
 export function moment(value: number | string | null | undefined): string {
   const seconds = epoch(value);
   if (seconds === null) return DASH;
@@ -108,7 +108,7 @@ export function counted(value: number, noun: string, many = `${noun}s`): string 
   return `${count(value)} ${value === 1 ? noun : many}`;
 }
 
-/** "2h" → 7200; null: that is no length of time. */
+/** "2h" → 7200; null: the text is no duration. */
 export function parseSpan(text: string): number | null {
   const found = /^\s*(\d{1,9})\s*([smhdw]?)\s*$/.exec(text);
   if (!found) return null;

@@ -1,5 +1,4 @@
-// Where groups and brokers stand in the drawing. Pure: names and a width in, boxes out.
-// Invariant: nothing overlaps, and nothing is wider than the paper.
+// The layout of groups and brokers in the topology drawing. Pure. Nothing overlaps or exceeds the given width.
 
 export interface Box { x: number; y: number; width: number; height: number }
 export interface BrokerBox extends Box { broker: string }
@@ -11,7 +10,7 @@ const GAP = 34;
 const PAD = 16;
 const HEAD = 28;
 
-/** Groups in rows, each as wide as its brokers need, at most the width of the paper. */
+/** Groups in rows, each as wide as its brokers need, at most the given width. */
 export function layout(groups: readonly { group: string; brokers: readonly string[] }[], paper: number): Drawing {
   const fit = Math.max(1, Math.floor((paper - 2 * PAD + GAP) / (CARD.width + GAP)));
   const out: GroupBox[] = [];
@@ -52,12 +51,12 @@ export function linkPath(one: Box, other: Box): string {
   if (Math.abs(bx - ax) >= Math.abs(by - ay)) {
     const sign = bx > ax ? 1 : -1;
     const [from, to] = [ax + (sign * one.width) / 2, bx - (sign * other.width) / 2];
-    // One that passes over cards of its own row bends around them.
+    // A link across cards of its own row bends around them.
     const bend = Math.abs(to - from) > one.width && Math.abs(by - ay) < 1 ? -one.height * 0.9 : 0;
     return `M${from} ${ay}C${from + sign * 24} ${ay + bend},${to - sign * 24} ${by + bend},${to} ${by}`;
   }
   if (Math.abs(bx - ax) < 1 && Math.abs(by - ay) > one.height * 2.4) {
-    // One that passes over cards of its own column goes around their side.
+    // A link across cards of its own column goes around them.
     const side = ax + one.width / 2;
     return `M${side} ${ay}C${side + 26} ${ay},${side + 26} ${by},${side} ${by}`;
   }
@@ -66,7 +65,7 @@ export function linkPath(one: Box, other: Box): string {
   return `M${ax} ${from}C${ax} ${from + sign * 20},${bx} ${to - sign * 20},${bx} ${to}`;
 }
 
-/** Each pair once, the worse state of both directions; what leads nowhere is left out. */
+/** Each pair of brokers once, with the worse state of both directions; links to unknown brokers are left out. */
 export function pairs(links: readonly { from: string; to: string; state: string }[], known: ReadonlySet<string>): { from: string; to: string; state: string }[] {
   const found = new Map<string, { from: string; to: string; state: string }>();
   for (const link of links) {
@@ -79,4 +78,4 @@ export function pairs(links: readonly { from: string; to: string; state: string 
   return [...found.values()];
 }
 
-export const isGood = (state: string): boolean => ["active", "standby", "ok", "alive", "heard", "up", "connected"].includes(state);
+export const isGood = (state: string): boolean => ["active", "standby", "ok", "alive", "answered", "up", "connected"].includes(state);

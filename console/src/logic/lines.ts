@@ -1,8 +1,8 @@
-// What differs between two texts, line by line (Myers' algorithm). Pure, and bounded: a document has up to 4 MiB.
+// A line diff of two texts (Myers' algorithm). Pure, and bounded, because a document has up to 4 MiB.
 
 export interface Line { sign: " " | "-" | "+"; text: string; before: number | null; after: number | null }
 
-/** Steps after which the rest counts as replaced whole: a diff that long helps nobody. */
+/** After this many steps the rest counts as replaced. */
 const MAX_STEPS = 600;
 
 export function diffLines(before: string, after: string): Line[] {
@@ -84,7 +84,7 @@ function backtracked(trace: Map<number, number>[], endX: number, endY: number): 
 
 export type Hunk = { lines: Line[]; skipped: number };
 
-/** Only what changed, with `around` lines on either side; `skipped` lines are left out before a hunk. */
+/** Changed lines with `around` lines of context; `skipped` lines are left out before a hunk. */
 export function hunks(lines: readonly Line[], around = 3): Hunk[] {
   const near = new Uint8Array(lines.length);
   lines.forEach((line, at) => {

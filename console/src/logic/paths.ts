@@ -1,11 +1,11 @@
-// A document by key paths: what changed, and changes of two people put together. Pure.
+// Changes of a document by key path, and merging the changes of two users. Pure.
 // Paths are those of `scale0 config set`: a list whose entries have names is addressed by name, `checks.[disk].interval`.
 
 import type { Change, Json } from "../types";
 
 type Tree = { [key: string]: Json };
-/** Brokers make these; nobody sets them. */
-const MADE_BY_BROKERS = new Set(["version", "parent"]);
+/** Keys that brokers set. */
+const SET_BY_BROKERS = new Set(["version", "parent"]);
 
 export const same = (one: Json | undefined, other: Json | undefined): boolean => canonical(one) === canonical(other);
 
@@ -27,7 +27,7 @@ function nameOf(value: Json): string | null {
   return typeof name === "string" ? name : null;
 }
 
-/** Entries by name; null: it is no list of entries with names of their own. */
+/** Entries by name; null: the value is no list of entries with unique names. */
 function named(value: Json | undefined): Map<string, Json> | null {
   if (!Array.isArray(value)) return null;
   const found = new Map<string, Json>();
@@ -43,11 +43,11 @@ const bracketed = (name: string): string => `[${name.replaceAll("]", "]]")}]`;
 const segment = (key: string): string => (/^[^.[\]]+$/.test(key) ? key : bracketed(key));
 const under = (path: string, part: string): string => (path ? `${path}.${part}` : part);
 
-/** What changed, smallest parts that are named; null stands for nothing. */
+/** The changes, of the smallest addressable parts; null: absent. */
 export function changes(before: Tree, after: Tree): Change[] {
   const out: Change[] = [];
   for (const key of new Set([...Object.keys(before), ...Object.keys(after)])) {
-    if (!MADE_BY_BROKERS.has(key)) compare(segment(key), before[key], after[key], out);
+    if (!SET_BY_BROKERS.has(key)) compare(segment(key), before[key], after[key], out);
   }
   return out;
 }
@@ -72,7 +72,7 @@ function compare(path: string, before: Json | undefined, after: Json | undefined
   out.push({ path, before: before ?? null, after: after ?? null });
 }
 
-/** A change as PATCH takes it. */
+/** Changes as the body of PATCH. */
 export function patchOf(list: readonly Change[]): { set: Tree; remove: string[] } {
   const set: Tree = {};
   const remove: string[] = [];
@@ -85,7 +85,7 @@ export function patchOf(list: readonly Change[]): { set: Tree; remove: string[] 
 
 export interface Merged { document: Tree; applied: Change[]; clashes: { mine: Change; theirs: Change }[] }
 
-/** My changes done again on their document. Where both changed the same, mine is taken, and told. */
+/** My changes applied to their document. If both changed the same path, mine wins and is listed as a clash. */
 export function reapplied(base: Tree, mine: Tree, theirs: Tree): Merged {
   const own = changes(base, mine);
   const other = changes(base, theirs);

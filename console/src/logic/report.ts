@@ -1,10 +1,10 @@
-// The numbers of a report's plots as uPlot takes them: columns over one row of times. Pure. Microseconds come in, seconds go out.
+// The data of a report's plots in uPlot's columns. Pure. Input is in microseconds, output in seconds.
 
 import type { ConePlot } from "../types_report";
 
 type Points = [number, number | null][];
 
-/** Lines that may have times of their own, over all times together. */
+/** Lines with different times, over the union of all times. */
 export function linePoints(lines: readonly { points: Points }[]): { times: number[]; values: (number | null)[][] } {
   const times = [...new Set(lines.flatMap((line) => line.points.map(([at]) => at)))].sort((one, other) => one - other);
   const place = new Map(times.map((at, number) => [at, number]));
@@ -16,7 +16,7 @@ export function linePoints(lines: readonly { points: Points }[]): { times: numbe
   return { times: times.map((at) => at / 1e6), values };
 }
 
-/** Each count with those before it: the last column is the whole. */
+/** Cumulative counts: the last column is the total. */
 export function stackPoints(stacks: readonly [number, number[]][], width: number): { times: number[]; sums: number[][] } {
   const sums = Array.from({ length: width }, () => new Array<number>(stacks.length).fill(0));
   stacks.forEach(([, counts], row) => {
@@ -33,7 +33,7 @@ export interface ConePoints {
   times: number[]; history: (number | null)[]; middle: (number | null)[]; low: (number | null)[]; high: (number | null)[]; limit: number[];
 }
 
-/** Measured values, then lines to the limit: the likely one, and the interval between the earliest and the latest meeting. */
+/** Measured values, then lines to the limit: the forecast, and the earliest and latest end of its interval. */
 export function conePoints(plot: ConePlot): ConePoints {
   const first = plot.history[0]?.[0] ?? plot.at_us;
   const ahead = plot.meets_us - first;

@@ -1,4 +1,4 @@
-// Audit: who changed what, from where, and what it was before; wrong passwords, too.
+// The audit log: every change with its user, origin, and values before and after; failed logins as well.
 
 import { useState } from "preact/hooks";
 import { query } from "../api";
@@ -6,7 +6,7 @@ import { useLive } from "../live";
 import { moment } from "../logic/format";
 import { keyOf } from "../logic/event_ids";
 import { fits } from "../logic/rows";
-import { Empty, Filter, Shown, State } from "../parts/bits";
+import { Empty, Filter, Shown, State } from "../parts/common";
 import { Table, type ColumnOf } from "../parts/table";
 import type { NetworkEvent, Page } from "../types";
 import { dataText, OneEvent } from "./events";
@@ -18,20 +18,20 @@ const PAGE = 200;
 const COMMANDED = "management.commanded";
 const refused = (row: NetworkEvent): boolean => row.kind === COMMANDED && !!row.code && row.code !== 200;
 
-/** A code is the outcome of a command; what merely happened has none. */
+/** Only a command has a code. */
 function Outcome({ row }: { row: NetworkEvent }) {
   if (refused(row)) return <State state="critical">{`refused, ${row.code}`}</State>;
-  return row.kind === COMMANDED ? <State state="ok">done</State> : <State state="idle">happened</State>;
+  return row.kind === COMMANDED ? <State state="ok">done</State> : <State state="idle">event</State>;
 }
 
-/** Rows are events, or are told with their parts beside them. */
+/** The parts of a command, from the event or its data. */
 export function saidOf(row: NetworkEvent): Said {
   const data = row.data && typeof row.data === "object" ? (row.data as Said) : {};
   const pick = (name: keyof Said): unknown => row[name] ?? data[name];
   return { command: (pick("command") ?? row.service ?? "") as string, origin: (pick("origin") ?? "") as string, before: pick("before"), after: pick("after") };
 }
 
-/** Whom a client asked for is who counts: "frontend/x for http/10.0.0.1" was somebody at 10.0.0.1. */
+/** The original sender: "frontend/x for http/10.0.0.1" was a user at 10.0.0.1. */
 const fromOf = (origin = ""): string => origin.split(" for ").at(-1) || "–";
 
 export function Audit() {
@@ -41,8 +41,8 @@ export function Audit() {
   const live = useLive<Page<NetworkEvent>>(`/audit${query({ limit: PAGE, after: after.at(-1) })}`, AUDIT_MS);
   const columns: ColumnOf<NetworkEvent>[] = [
     { head: "Time", cell: (row) => <button type="button" class="link mono" onClick={() => setOpen(row)}>{moment(row.time)}</button>, by: (row) => row.time },
-    { head: "Who", cell: (row) => row.identity || "–", by: (row) => row.identity },
-    { head: "What", cell: (row) => saidOf(row).command || row.kind, by: (row) => saidOf(row).command },
+    { head: "User", cell: (row) => row.identity || "–", by: (row) => row.identity },
+    { head: "Command", cell: (row) => saidOf(row).command || row.kind, by: (row) => saidOf(row).command },
     { head: "Outcome", cell: (row) => <Outcome row={row} />, by: (row) => row.code },
     { head: "Before", cell: (row) => <span class="mono">{dataText(saidOf(row).before) || "–"}</span> },
     { head: "After", wide: true, cell: (row) => <span class="mono">{dataText(saidOf(row).after ?? (row.kind === COMMANDED ? "" : row.data)) || "–"}</span> },
@@ -51,14 +51,14 @@ export function Audit() {
   ];
   return (
     <>
-      <div class="bar"><Filter value={filter} onChange={setFilter} label="Filter by who, what or where" /></div>
+      <div class="bar"><Filter value={filter} onChange={setFilter} label="Filter by user, command or origin" /></div>
       <Shown live={live}>
         {(page) => {
           const rows = page.items.filter((row) => fits(`${row.identity} ${JSON.stringify(saidOf(row))} ${row.source}`, filter));
           return (
             <>
               <Table label="Audit, the newest first" rows={rows} columns={columns} id={keyOf} tone={(row) => (refused(row) ? "warning" : "")}
-                empty={page.items.length ? <p class="calm">None is like that.</p> : <Empty title="Nobody has changed anything yet." commands={["scale0 audit"]}>Every command that changes something stands here: who, what, from where, before and after.</Empty>} />
+                empty={page.items.length ? <p class="calm">No entry matches the filter.</p> : <Empty title="There are no changes yet." commands={["scale0 audit"]}>Every change is listed here with its user, origin, and values before and after.</Empty>} />
               <div class="pager">
                 <button type="button" class="small" disabled={!after.length} onClick={() => setAfter(after.slice(0, -1))}>← Newer</button>
                 <button type="button" class="small" disabled={page.next === null} onClick={() => setAfter([...after, page.next ?? ""])}>Older →</button>

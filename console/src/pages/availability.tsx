@@ -1,8 +1,8 @@
-// Availability: of every broker, client, service, agent and check; what nobody observed is shown as that, never as up.
+// The availability of every broker, client, service, agent and check. Unobserved time never counts as up.
 
 import { useLive } from "../live";
 import { availability, share, span } from "../logic/format";
-import { askedOf, NoReport, ReportBar, reportPath } from "../parts/report_bar";
+import { chosenPeriod, NoReport, ReportBar, reportPath } from "../parts/report_bar";
 import { fillOf, Legend, ReportPlot } from "../parts/report_plots";
 import { Table, type ColumnOf } from "../parts/table";
 import type { Cell, Report } from "../types_report";
@@ -62,11 +62,11 @@ const COLUMNS: ColumnOf<Row>[] = [
 ];
 
 export function Availability() {
-  const asked = askedOf();
-  const live = useLive<Report>(reportPath("availability", asked), REPORT_MS);
+  const period = chosenPeriod();
+  const live = useLive<Report>(reportPath("availability", period), REPORT_MS);
   return (
     <>
-      <ReportBar asked={asked} takesSubject command="scale0 report availability" />
+      <ReportBar period={period} takesSubject command="scale0 report availability" />
       {live.error ? <NoReport error={live.error} /> : live.data === undefined ? <p class="loading" role="status">Loading…</p> : <Whole report={live.data} />}
     </>
   );
@@ -80,8 +80,8 @@ function Whole({ report }: { report: Report }) {
       <p class="summary">{report.summary}</p>
       {report.plots.map((plot) => <ReportPlot key={plot.title} plot={plot} />)}
       {report.plots.length === 0 && <Legend />}
-      <Table label="Availability" rows={numbered} columns={COLUMNS} id={(row) => String(row["#"])} empty={<p class="calm">{table?.empty ?? "There were no subjects."}</p>} />
-      {report.notes.length > 0 && <section class="notes"><h2>How far to believe it</h2><ul>{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></section>}
+      <Table label="Availability" rows={numbered} columns={COLUMNS} id={(row) => String(row["#"])} empty={<p class="calm">{table?.empty ?? "There is no data for this period."}</p>} />
+      {report.notes.length > 0 && <section class="notes"><h2>Notes on the data</h2><ul>{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></section>}
     </div>
   );
 }

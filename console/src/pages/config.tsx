@@ -1,15 +1,15 @@
-// The configuration of the network: edit it, look at what it was, compare two versions, and go back to one.
+// The configuration of the network: edit, history, comparison of two versions, and rollback.
 
 import { get } from "../api";
 import { useAll, useLive } from "../live";
 import { moment } from "../logic/format";
-import { act, asked } from "../parts/act";
-import { Ago, Choice, Command, Panel, Shown, State, Tabs } from "../parts/bits";
+import { perform, confirmed } from "../parts/action_button";
+import { Ago, Choice, Command, Panel, Shown, State, Tabs } from "../parts/common";
 import { ChangeList } from "../parts/diff_view";
-import { tell, tellError } from "../parts/notice";
+import { notify, notifyError } from "../parts/notice";
 import { Table } from "../parts/table";
 import { commandOf, actionOf } from "../actions";
-import { amend, place, placeOf } from "../router";
+import { amend, route, routeTo } from "../router";
 import { refusal } from "../session";
 import type { Change, Config as ConfigShape, Version } from "../types";
 import { Editor } from "./config_editor";
@@ -17,7 +17,7 @@ import { Editor } from "./config_editor";
 const CONFIG_MS = 3_000;
 
 export function Config() {
-  const at = place.value.rest[0] ?? "edit";
+  const at = route.value.rest[0] ?? "edit";
   const live = useLive<ConfigShape>("/config", CONFIG_MS);
   return (
     <>
@@ -34,20 +34,20 @@ async function rollBack(row: Version, current: number): Promise<void> {
   try {
     changes = (await get<{ items: Change[] }>(`/config/diff?from=${current}&to=${row.version}`)).items;
   } catch (error) {
-    tellError(error);
+    notifyError(error);
     return;
   }
-  const yes = await asked({
+  const yes = await confirmed({
     title: `Roll back to version ${row.version}?`,
-    words: <><p>What version {row.version} said becomes version {current + 1}: nothing goes back, and nothing is lost. This is what changes:</p><ChangeList changes={changes} empty="Nothing: it says the same as the current one." /></>,
+    words: <><p>The content of version {row.version} becomes version {current + 1}; the history is kept. These are the changes:</p><ChangeList changes={changes} empty="No changes: both versions are the same." /></>,
     yes: "Roll back", danger: true, command: commandOf(actionOf("config.rollback"), { version: String(row.version) }),
   });
   if (!yes) return;
   try {
-    const done = await act<{ version: number }>("config.rollback", {}, { version: row.version, base: current });
-    tell(`Version ${done.version} is current; it says what version ${row.version} said.`);
+    const done = await perform<{ version: number }>("config.rollback", {}, { version: row.version, base: current });
+    notify(`Version ${done.version} is current; it has the content of version ${row.version}.`);
   } catch (error) {
-    tellError(error);
+    notifyError(error);
   }
 }
 
@@ -67,8 +67,8 @@ function History({ current }: { current: number }) {
             { head: "Hash", wide: true, cell: (row) => <span class="mono" title={row.hash}>{row.hash.slice(0, 12)}</span> },
             { head: "Actions", bare: true, cell: (row) => row.current ? null : (
               <span class="acts-row">
-                <a class="button small" href={placeOf("config", ["compare"], { from: String(row.version), to: String(current) })}>Compare</a>
-                <button type="button" class="small quiet" aria-disabled={why ? "true" : undefined} title={why || "Make this version current again"} aria-label={`Roll back to version ${row.version}${why ? `: ${why}` : ""}`} onClick={() => { if (!why) void rollBack(row, current); }}>Roll back</button>
+                <a class="button small" href={routeTo("config", ["compare"], { from: String(row.version), to: String(current) })}>Compare</a>
+                <button type="button" class="small quiet" aria-disabled={why ? "true" : undefined} title={why || "Restore this version"} aria-label={`Roll back to version ${row.version}${why ? `: ${why}` : ""}`} onClick={() => { if (!why) void rollBack(row, current); }}>Roll back</button>
               </span>
             ) },
           ]}
@@ -79,7 +79,7 @@ function History({ current }: { current: number }) {
 }
 
 function Compare({ current }: { current: number }) {
-  const said = place.value.query;
+  const said = route.value.query;
   const to = said.get("to") ?? String(current);
   const from = said.get("from") ?? String(Math.max(1, Number(to) - 1));
   const history = useAll<Version>("/config/history", 10_000);
@@ -89,10 +89,10 @@ function Compare({ current }: { current: number }) {
     <>
       <div class="bar">
         <Choice label="From" value={from} options={options} onChange={(next) => amend({ from: next, to })} />
-        <Choice label="to" value={to} options={options} onChange={(next) => amend({ from, to: next })} />
+        <Choice label="To" value={to} options={options} onChange={(next) => amend({ from, to: next })} />
       </div>
-      <Panel title={`What changed from version ${from} to ${to}`}>
-        <Shown live={diff}>{({ items }) => <ChangeList changes={items} empty="Nothing: they say the same." />}</Shown>
+      <Panel title={`Changes from version ${from} to ${to}`}>
+        <Shown live={diff}>{({ items }) => <ChangeList changes={items} empty="No changes: both versions are the same." />}</Shown>
         <Command text={`scale0 config diff ${from} ${to}`} />
       </Panel>
     </>

@@ -1,15 +1,15 @@
-// The editor: text, checked while it is typed, shown as a difference before it is saved. If somebody was faster, nothing
-// is lost: it shows what they changed, and lets you choose.
+// The editor of the network document: it validates while the user types, and shows the differences before saving. If
+// another user saved first, it shows both changes and lets the user choose.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { actionOf, commandOf } from "../actions";
 import { ApiError, call } from "../api";
 import { changes, patchOf } from "../logic/paths";
-import { act } from "../parts/act";
-import { Command, Trouble } from "../parts/bits";
+import { perform } from "../parts/action_button";
+import { Command, ErrorBox } from "../parts/common";
 import { ChangeList, LinesDiff } from "../parts/diff_view";
 import { Dialog } from "../parts/dialog";
-import { tell } from "../parts/notice";
+import { notify } from "../parts/notice";
 import { has, refusal } from "../session";
 import type { Config, Json } from "../types";
 import { Conflict } from "./config_conflict";
@@ -22,7 +22,7 @@ export const textOf = (config: Tree): string => JSON.stringify(config, null, 2);
 function parsed(text: string): Tree | string {
   try {
     const found = JSON.parse(text) as Json;
-    if (found === null || typeof found !== "object" || Array.isArray(found)) return "The document is an object: { … }";
+    if (found === null || typeof found !== "object" || Array.isArray(found)) return "The document must be a JSON object: { … }";
     return found;
   } catch (error) {
     return error instanceof Error ? error.message : String(error);
@@ -31,7 +31,7 @@ function parsed(text: string): Tree | string {
 
 interface Verdict { text: string; reasons: string[]; checked: boolean }
 
-/** Ask the broker's own rules, a moment after the last letter. */
+/** Validate with the rules of the broker, a moment after the last key. */
 function useVerdict(text: string, tree: Tree | string, dirty: boolean): Verdict | null {
   const [verdict, setVerdict] = useState<Verdict | null>(null);
   useEffect(() => {
@@ -60,7 +60,7 @@ function useVerdict(text: string, tree: Tree | string, dirty: boolean): Verdict 
 }
 
 export function Editor({ current }: { current: Config }) {
-  // What the text was made from: it stays when a newer version comes, so that nobody's change is lost unseen.
+  // The version that the text is based on. It stays when a newer version appears, so that no change is overwritten.
   const [base, setBase] = useState(current);
   const [text, setText] = useState(() => textOf(current.config));
   const [reviewing, setReviewing] = useState(false);
@@ -74,7 +74,7 @@ export function Editor({ current }: { current: Config }) {
   const why = has("admin") ? "" : refusal("config.change");
 
   useEffect(() => {
-    // Nobody edits: what is current is shown.
+    // Without edits, the current version is shown.
     if (!dirty && current.version !== base.version) take(current);
   }, [current.version, dirty]);
   useEffect(() => {
@@ -96,9 +96,9 @@ export function Editor({ current }: { current: Config }) {
     setError(null);
     try {
       const done = has("admin")
-        ? await act<{ version: number }>("config.save", {}, { config: tree, base: base.version })
-        : await act<{ version: number }>("config.change", {}, { ...patchOf(changes(base.config, tree)), base: base.version });
-      tell(`Version ${done.version} is current.`);
+        ? await perform<{ version: number }>("config.save", {}, { config: tree, base: base.version })
+        : await perform<{ version: number }>("config.change", {}, { ...patchOf(changes(base.config, tree)), base: base.version });
+      notify(`Version ${done.version} is current.`);
       const now = await call<Config>("GET", "/config");
       take(now);
     } catch (found) {
@@ -112,19 +112,19 @@ export function Editor({ current }: { current: Config }) {
   return (
     <div class="editor">
       <div class="bar">
-        <span>Version <b>{base.version}</b>{dirty ? ", changed here" : " is current"}</span>
+        <span>Version <b>{base.version}</b>{dirty ? ", edited" : " is current"}</span>
         <span class="grow" />
         {why && <span class="faint">{why}</span>}
-        {!has("admin") && !why && <span class="faint">As an operator you change parts; only an admin replaces the whole.</span>}
-        <button type="button" disabled={!dirty} onClick={() => take(current)}>Undo all</button>
+        {!has("admin") && !why && <span class="faint">An operator changes single paths; only an admin replaces the whole document.</span>}
+        <button type="button" disabled={!dirty} onClick={() => take(current)}>Discard changes</button>
         <button type="button" class="primary" disabled={!ready || why !== ""} onClick={() => setReviewing(true)}>Review and save…</button>
       </div>
       {isStale && (
         <div class="banner" role="status">
-          Version {current.version} came while you edit version {base.version}. <button type="button" class="small" onClick={() => setConflict(current)}>See what changed</button>
+          Version {current.version} was saved while you edit version {base.version}. <button type="button" class="small" onClick={() => setConflict(current)}>Show the changes</button>
         </div>
       )}
-      {error && <Trouble error={error} />}
+      {error && <ErrorBox error={error} />}
       <label class="field"><span class="hidden">The network document as JSON</span>
         <textarea ref={field} class="code" spellcheck={false} autocomplete="off" readOnly={why !== ""} rows={30} value={text} onInput={(event) => setText(event.currentTarget.value)} aria-describedby="verdict" /></label>
       <Judged verdict={verdict} dirty={dirty} />
@@ -137,12 +137,12 @@ export function Editor({ current }: { current: Config }) {
 }
 
 function Judged({ verdict, dirty }: { verdict: Verdict | null; dirty: boolean }) {
-  if (!dirty && !verdict) return <p id="verdict" class="faint">Edit the text; it is checked while you type, and shown as a difference before it is saved.</p>;
-  if (!verdict) return <p id="verdict" class="faint" role="status">Checking…</p>;
-  if (!verdict.reasons.length) return <p id="verdict" class="good-words" role="status"><span aria-hidden="true">●</span> It can be saved.</p>;
+  if (!dirty && !verdict) return <p id="verdict" class="faint">Edit the document. It is validated while you type, and the differences are shown before it is saved.</p>;
+  if (!verdict) return <p id="verdict" class="faint" role="status">Validating…</p>;
+  if (!verdict.reasons.length) return <p id="verdict" class="good-words" role="status"><span aria-hidden="true">●</span> The document is valid.</p>;
   return (
     <div id="verdict" class="trouble" role="status">
-      <p>{verdict.checked ? "It cannot be saved like this:" : "It could not be checked:"}</p>
+      <p>{verdict.checked ? "The document is invalid:" : "The document could not be validated:"}</p>
       <ul>{verdict.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul>
     </div>
   );
@@ -153,12 +153,12 @@ function Review({ before, after, base, tree, onClose, onSave }: ReviewProps) {
   const found = changes(base.config, tree);
   const action = actionOf(has("admin") ? "config.save" : "config.change");
   return (
-    <Dialog title={`What changes after version ${base.version}`} onClose={onClose} wide>
-      <ChangeList changes={found} empty="Only how it is written: nothing that counts." />
-      <LinesDiff before={before} after={after} label="Lines that change" />
+    <Dialog title={`Changes to version ${base.version}`} onClose={onClose} wide>
+      <ChangeList changes={found} empty="Only the formatting changes." />
+      <LinesDiff before={before} after={after} label="Changed lines" />
       <Command text={commandOf(action).replace("VERSION", String(base.version))} />
       <div class="buttons">
-        <button type="button" onClick={onClose}>Go on editing</button>
+        <button type="button" onClick={onClose}>Continue editing</button>
         <button type="button" class="primary" disabled={!found.length} onClick={onSave}>Save as version {base.version + 1}</button>
       </div>
     </Dialog>

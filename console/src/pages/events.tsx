@@ -1,12 +1,12 @@
-// Events: what happens, as it happens. Filters are the server's; pausing keeps what comes.
+// The live event stream. The server filters; events that arrive during a pause are kept.
 
 import { useState } from "preact/hooks";
 import { clock, count, moment, span } from "../logic/format";
 import { keyOf } from "../logic/event_ids";
-import { Empty, Facts, Id, State } from "../parts/bits";
+import { Empty, Facts, Id, State } from "../parts/common";
 import { Dialog } from "../parts/dialog";
 import { Table, type ColumnOf } from "../parts/table";
-import { amend, place } from "../router";
+import { amend, route } from "../router";
 import { MAX_EVENTS, useStream, type Filters } from "../stream";
 import type { NetworkEvent } from "../types";
 
@@ -25,7 +25,7 @@ export function dataText(data: unknown): string {
 export const stateText = (event: NetworkEvent): string => event.state ?? (event.code === null || event.code === undefined ? "" : String(event.code));
 
 export function Events() {
-  const said = place.value.query;
+  const said = route.value.query;
   const filters = Object.fromEntries(NAMES.map((name) => [name, said.get(name) ?? ""])) as unknown as Filters;
   const [paused, setPaused] = useState(false);
   const [open, setOpen] = useState<NetworkEvent | null>(null);
@@ -36,7 +36,7 @@ export function Events() {
     { head: "Identity", cell: (row) => row.identity ?? "" },
     { head: "Service", cell: (row) => row.service ?? "" },
     { head: "State", cell: stateText },
-    { head: "Took", number: true, cell: (row) => (row.seconds === null || row.seconds === undefined ? "" : span(row.seconds)) },
+    { head: "Duration", number: true, cell: (row) => (row.seconds === null || row.seconds === undefined ? "" : span(row.seconds)) },
     { head: "Ref", cell: (row) => row.ref ? <Id id={row.ref} /> : "" },
     { head: "Data", wide: true, cell: (row) => <span class="faint">{dataText(row.data)}</span> },
   ];
@@ -48,7 +48,7 @@ export function Events() {
             <input type="search" size={9} data-filter={at === 0 ? "" : undefined} placeholder={HINTS[name]} value={filters[name]}
               onChange={(event) => amend({ ...filters, [name]: event.currentTarget.value.trim() })} /></label>
         ))}
-        <button type="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>{paused ? "Go on" : "Pause"}</button>
+        <button type="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>{paused ? "Resume" : "Pause"}</button>
         <span role="status" class={stream.state === "open" ? "live ok" : "live stale"}>
           <span aria-hidden="true">{stream.state === "open" ? "●" : "▲"}</span>{" "}
           {paused ? `paused, ${count(stream.held)} held` : stream.state === "open" ? "streaming" : stream.state === "opening" ? "opening…" : `stale since ${clock(stream.since / 1000)}`}
@@ -57,8 +57,8 @@ export function Events() {
       {stream.gaps.map((words) => <p key={words} class="faint">{words}</p>)}
       {stream.error && <p class="faint" role="status">{stream.error}</p>}
       <Table label="Events, the newest first" rows={stream.events} columns={columns} id={keyOf} tone={(row) => (BAD.test(row.kind) ? "critical" : "")}
-        empty={<Empty title="No such event yet." commands={["scale0 events tail -f"]}>This page shows the next one as soon as it is recorded. Globs know *, ? and [ab].</Empty>} />
-      <p class="faint">{count(stream.events.length)} shown, at most {count(MAX_EVENTS)}; older ones: <code>scale0 events tail --since 1d</code></p>
+        empty={<Empty title="No matching events yet." commands={["scale0 events tail -f"]}>New events appear here as soon as they are recorded. Filters are globs with *, ? and [ab].</Empty>} />
+      <p class="faint">{count(stream.events.length)} shown, at most {count(MAX_EVENTS)}; older events: <code>scale0 events tail --since 1d</code></p>
       {open && <OneEvent event={open} onClose={() => setOpen(null)} />}
     </>
   );

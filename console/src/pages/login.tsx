@@ -1,16 +1,16 @@
-// Logging in: by name and password, by a token, or by a one-time link, which works by itself when it is opened.
+// The login page: name and password, a token, or a one-time link, which logs in when it is opened.
 
 import { useEffect, useState } from "preact/hooks";
 import { ApiError } from "../api";
-import { Command, Trouble } from "../parts/bits";
-import { go, parsePlace, place } from "../router";
+import { Command, ErrorBox } from "../parts/common";
+import { go, parseRoute, route } from "../router";
 import { logIn, loginReason, session } from "../session";
 
 type Way = "password" | "token";
 
-/** Once logged in: back to where they were, or to the overview. */
+/** After the login: back to the previous page, or to the overview. */
 function leave(): void {
-  if (place.value.page === "login") go("#/overview");
+  if (route.value.page === "login") go("#/overview");
 }
 
 export function Login() {
@@ -20,11 +20,11 @@ export function Login() {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<ApiError | null>(null);
 
-  const enter = async (said: Parameters<typeof logIn>[0]): Promise<void> => {
+  const enter = async (credentials: Parameters<typeof logIn>[0]): Promise<void> => {
     setBusy(true);
     setError(null);
     try {
-      await logIn(said);
+      await logIn(credentials);
       setSecret("");
       leave();
     } catch (found) {
@@ -35,10 +35,10 @@ export function Login() {
   };
 
   const open = (): void => {
-    const { page, query } = parsePlace(location.hash);
+    const { page, query } = parseRoute(location.hash);
     const once = page === "login" ? query.get("once") : null;
     if (once) {
-      // The link works once; it must not stay in the address or in the history.
+      // Remove the secret of the link from the address and the history.
       history.replaceState(null, "", "#/login");
       void enter({ once });
     } else if (page === "login" && session.value) {
@@ -78,10 +78,10 @@ export function Login() {
             name={way} type="password" required value={secret} autoComplete={way === "password" ? "current-password" : "off"}
             placeholder={way === "token" ? "s0_…" : undefined} onInput={(event) => setSecret(event.currentTarget.value)}
           /></label>
-        {error && <Trouble error={error} />}
-        <button type="submit" class="primary" disabled={busy}>{busy ? "One moment…" : "Log in"}</button>
+        {error && <ErrorBox error={error} />}
+        <button type="submit" class="primary" disabled={busy}>{busy ? "Logging in…" : "Log in"}</button>
         <div class="hint">
-          <p>No password yet? On the broker's machine this makes a link that works once:</p>
+          <p>No password yet? Create a one-time link on the broker's machine:</p>
           <Command text="scale0 access link" />
         </div>
       </form>

@@ -1,15 +1,15 @@
-// The overview: what needs attention first, how every part is, and what goes through now.
+// The overview: problems first, then the health of every part, and the current rates.
 
 import { useLive } from "../live";
 import { count, rate, span } from "../logic/format";
-import { Panel, Shown, State, Words } from "../parts/bits";
+import { Panel, Shown, State, Words } from "../parts/common";
 import { RatesPlot } from "../parts/rates_plot";
 import type { Attention, Health, Overview, State as StateName } from "../types";
 
 const OVERVIEW_MS = 1_500;
 const ORDER: Record<string, number> = { critical: 0, unknown: 1, warning: 2, ok: 3 };
 
-/** An address from what the server calls a page. */
+/** The link to a page that the server names. */
 export function pageLink(page: string, what = ""): string {
   if (what === "clients") return "#/clients/errors";
   return page.startsWith("#") ? page : `#/${page.replace(/^\//, "")}`;
@@ -23,9 +23,9 @@ export function OverviewPage() {
         <div class="overview">
           <Verdict health={seen.health} attention={seen.attention} />
           <Needs attention={seen.attention} />
-          <Numbers seen={seen} />
+          <Numbers overview={seen} />
           <Parts health={seen.health} />
-          <Panel title="Through all services" class="span-2"><RatesPlot /></Panel>
+          <Panel title="All services" class="span-2"><RatesPlot /></Panel>
         </div>
       )}
     </Shown>
@@ -36,14 +36,14 @@ function Verdict({ health, attention }: { health: Health[]; attention: Attention
   const states: StateName[] = [...health.map((each) => each.state), ...attention.map((each) => each.severity)];
   const worst = states.sort((one, other) => (ORDER[one] ?? 9) - (ORDER[other] ?? 9))[0] ?? "ok";
   const words: Record<string, string> = {
-    ok: "Everything is well.", warning: "It works, and something wants to be looked at.",
-    critical: "Something is wrong.", unknown: "Something cannot be seen.",
+    ok: "All systems are operational.", warning: "The network works, with warnings.",
+    critical: "There are critical problems.", unknown: "The state of some parts is unknown.",
   };
   const number = attention.length;
   return (
     <div class={`verdict ${worst}`} role="status">
       <State state={worst}>{words[worst]}</State>
-      <span>{number ? `${number} ${number === 1 ? "thing needs" : "things need"} attention` : "Nothing needs attention"}</span>
+      <span>{number ? `${number} ${number === 1 ? "problem needs" : "problems need"} attention` : "Nothing needs attention"}</span>
     </div>
   );
 }
@@ -51,7 +51,7 @@ function Verdict({ health, attention }: { health: Health[]; attention: Attention
 function Needs({ attention }: { attention: Attention[] }) {
   return (
     <Panel title="Needs attention" class="span-2">
-      {attention.length === 0 ? <p class="calm">Nothing. What goes wrong stands here first, with what to do.</p> : (
+      {attention.length === 0 ? <p class="calm">No problems. New problems appear here, with the next step.</p> : (
         <ol class="needs">
           {attention.map((each) => (
             <li key={`${each.what} ${each.words}`} class={each.severity} data-row>
@@ -68,8 +68,8 @@ function Needs({ attention }: { attention: Attention[] }) {
   );
 }
 
-function Numbers({ seen }: { seen: Overview }) {
-  const { rates, broker, counts } = seen;
+function Numbers({ overview }: { overview: Overview }) {
+  const { rates, broker, counts } = overview;
   const tiles: [string, string, string][] = [
     ["Answered", rate(rates.answered_per_second), "#/services"],
     ["Failed", rate(rates.failed_per_second), "#/services"],

@@ -1,17 +1,17 @@
-// Services: who offers them, how much goes through, and how fast. One of them: its plots.
+// All services with their backends and rates, and the plots of one service.
 
 import { useState } from "preact/hooks";
 import { useAll, useLive } from "../live";
 import { count, rate, share, span } from "../logic/format";
 import { fits } from "../logic/rows";
-import { Empty, Facts, Filter, Panel, Shown, State } from "../parts/bits";
+import { Empty, Facts, Filter, Panel, Shown, State } from "../parts/common";
 import { RatesPlot } from "../parts/rates_plot";
 import { Spark } from "../parts/spark";
 import { Table, type ColumnOf } from "../parts/table";
-import { place, placeOf } from "../router";
+import { route, routeTo } from "../router";
 import type { Queue, Service } from "../types";
 
-/** The rates that this page has seen, by service: the sparkline costs the server nothing. */
+/** The rates that this page has received, by service: sparklines cost no extra requests. */
 const seen = new Map<string, (number | null)[]>();
 const SEEN = 60;
 let seenAt = 0;
@@ -27,20 +27,20 @@ function remember(services: Service[], at: number): void {
 }
 
 export function Services() {
-  const [name] = place.value.rest;
+  const [name] = route.value.rest;
   return name === undefined ? <List /> : <One name={name} />;
 }
 
 const stateOf = (row: Service): string => (!row.backends ? "critical" : row.waiting > 0 || (row.rates?.failed_per_second ?? 0) > 0 ? "warning" : "ok");
 
 function stateWords(row: Service): string {
-  if (!row.backends) return "nobody offers it";
-  if (row.waiting) return "requests wait";
-  return (row.rates?.failed_per_second ?? 0) > 0 ? "some fail" : "ok";
+  if (!row.backends) return "no backend";
+  if (row.waiting) return "requests waiting";
+  return (row.rates?.failed_per_second ?? 0) > 0 ? "failures" : "ok";
 }
 
 const COLUMNS: ColumnOf<Service>[] = [
-  { head: "Service", cell: (row) => <a href={placeOf("services", [row.service])}>{row.service}</a>, by: (row) => row.service },
+  { head: "Service", cell: (row) => <a href={routeTo("services", [row.service])}>{row.service}</a>, by: (row) => row.service },
   { head: "State", cell: (row) => <State state={stateOf(row)}>{stateWords(row)}</State>, by: stateOf },
   { head: "Answered", number: true, cell: (row) => rate(row.rates?.answered_per_second), by: (row) => row.rates?.answered_per_second },
   { head: "Failed", number: true, cell: (row) => rate(row.rates?.failed_per_second), by: (row) => row.rates?.failed_per_second },
@@ -49,8 +49,8 @@ const COLUMNS: ColumnOf<Service>[] = [
   { head: "Busy", number: true, cell: (row) => `${count(row.busy)} of ${count(row.slots)}`, by: (row) => (row.slots ? row.busy / row.slots : null) },
   { head: "Waiting", number: true, cell: (row) => count(row.waiting), by: (row) => row.waiting },
   { head: "Backends", number: true, cell: (row) => count(row.backends), by: (row) => row.backends },
-  { head: "Lately", cell: (row) => <Spark values={seen.get(row.service) ?? []} label={`Answers of ${row.service}`} /> },
-  { head: "Where", wide: true, cell: (row) => row.where.join(" ") || "–" },
+  { head: "Last minutes", cell: (row) => <Spark values={seen.get(row.service) ?? []} label={`Answers of ${row.service}`} /> },
+  { head: "Brokers", wide: true, cell: (row) => row.where.join(" ") || "–" },
 ];
 
 function List() {
@@ -66,9 +66,9 @@ function List() {
             <div class="bar"><Filter value={filter} onChange={setFilter} label="Filter services" /><span class="faint">{count(rows.length)} of {count(items.length)}</span></div>
             <Table
               label="Services" rows={rows} columns={COLUMNS} sort={{ column: 2, down: true }} id={(row) => row.service} tone={(row) => (stateOf(row) === "ok" ? "" : stateOf(row))}
-              empty={items.length ? <p class="calm">None is called so.</p> : (
-                <Empty title="Nobody offers a service yet." commands={["scale0 worker hello.py:worker", "scale0 call hello world"]}>
-                  <p>A worker offers one. Put this in <code>hello.py</code>:</p>
+              empty={items.length ? <p class="calm">No service matches the filter.</p> : (
+                <Empty title="There are no services yet." commands={["scale0 worker hello.py:worker", "scale0 call hello world"]}>
+                  <p>A worker provides a service. Save this as <code>hello.py</code>:</p>
                   <pre>{'import scale0\n\nworker = scale0.Worker()\n\n@worker.service("hello")\ndef hello(name: str) -> str:\n    return f"Hello, {name}!"'}</pre>
                 </Empty>
               )}
@@ -95,21 +95,21 @@ function One({ name }: { name: string }) {
             ["Answered", rate(row.rates?.answered_per_second)], ["Failed", rate(row.rates?.failed_per_second)],
             ["p50", span(row.rates?.p50_seconds)], ["p99", span(row.rates?.p99_seconds)],
             ["Busy", `${count(row.busy)} of ${count(row.slots)} slots${row.slots ? ` (${share(row.busy / row.slots)})` : ""}`],
-            ["Waiting", count(row.waiting)], ["Backends", count(row.backends)], ["At", row.where.join(" ") || "–"],
+            ["Waiting", count(row.waiting)], ["Backends", count(row.backends)], ["Brokers", row.where.join(" ") || "–"],
           ]} />
-        ) : <Empty title={`Nobody offers ${name} now.`} commands={["scale0 services"]} />}
+        ) : <Empty title={`${name} has no backend now.`} commands={["scale0 services"]} />}
       </Shown>
-      <Panel title="The last five minutes"><RatesPlot service={name} /></Panel>
+      <Panel title="Last five minutes"><RatesPlot service={name} /></Panel>
       {queue && (
-        <Panel title="Backends, the next to be handed work first" side={<a href="#/queues">All queues</a>}>
+        <Panel title="Backends, the next to get work first" side={<a href="#/queues">All queues</a>}>
           <Table
             label={`Backends of ${name}`} rows={queue.lru} id={(each) => each.identity}
             columns={[
-              { head: "Backend", cell: (each) => <a href={placeOf("clients", [], { match: each.identity })}>{each.identity}</a>, by: (each) => each.identity },
+              { head: "Backend", cell: (each) => <a href={routeTo("clients", [], { match: each.identity })}>{each.identity}</a>, by: (each) => each.identity },
               { head: "Busy", number: true, cell: (each) => count(each.busy), by: (each) => each.busy },
               { head: "Slots", number: true, cell: (each) => count(each.slots), by: (each) => each.slots },
             ]}
-            empty={<p class="calm">No backend of it is at this broker.</p>}
+            empty={<p class="calm">This broker has no backend of the service.</p>}
           />
         </Panel>
       )}

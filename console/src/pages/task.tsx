@@ -1,22 +1,22 @@
-// One task: how it is, what it said when it failed, and every attempt on a line of time.
+// One task: its status, its error, its attempts on a time scale, and its timeline.
 
 import { query } from "../api";
 import { useLive } from "../live";
 import { bytes, clock, epoch, moment, span } from "../logic/format";
 import { attemptsOf, type Attempt } from "../logic/attempts";
-import { Command, Empty, Facts, now, Panel, Shown, State, Words } from "../parts/bits";
+import { Command, Empty, Facts, now, Panel, Shown, State, Words } from "../parts/common";
 import type { Moment, NetworkEvent, Task } from "../types";
-import { TaskActs } from "./tasks";
+import { TaskActions } from "./tasks";
 
-const STORY_MS = 4_000;
+const TIMELINE_MS = 4_000;
 const MAX_EVENTS = 500;
 
 export function OneTask({ id }: { id: string }) {
   const path = `/tasks/${encodeURIComponent(id)}`;
   const task = useLive<Task>(path);
-  const story = useLive<{ items: Moment[]; unseen?: string[] }>(`${path}/timeline`, STORY_MS);
-  // Its events say how long each attempt took; the timeline has the words.
-  const events = useLive<{ items: NetworkEvent[] }>(`/events${query({ ref: id, kind: "task.*", limit: MAX_EVENTS })}`, STORY_MS);
+  const timeline = useLive<{ items: Moment[]; unseen?: string[] }>(`${path}/timeline`, TIMELINE_MS);
+  // The events have the duration of each attempt; the timeline has the sentences.
+  const events = useLive<{ items: NetworkEvent[] }>(`/events${query({ ref: id, kind: "task.*", limit: MAX_EVENTS })}`, TIMELINE_MS);
   return (
     <>
       <p class="crumbs"><a href="#/tasks">Tasks</a> / <b class="mono">{id}</b></p>
@@ -24,14 +24,14 @@ export function OneTask({ id }: { id: string }) {
       <Panel title="Attempts">
         <Shown live={events}>{({ items }) => <Attempts items={items} task={task.data} />}</Shown>
       </Panel>
-      <Panel title="What happened">
-        <Shown live={story}>{({ items, unseen }) => <Story items={items} unseen={unseen ?? []} id={id} />}</Shown>
+      <Panel title="Timeline">
+        <Shown live={timeline}>{({ items, unseen }) => <Timeline items={items} unseen={unseen ?? []} id={id} />}</Shown>
       </Panel>
     </>
   );
 }
 
-/** What an error says beside its message; a traceback as the lines that it is. */
+/** The data of an error; a traceback keeps its lines. */
 function shownData(data: unknown): string {
   if (typeof data === "string") return data;
   const lines = Object.entries(data as object).map(([key, value]) => (typeof value === "string" ? `${key}: ${value}` : `${key}: ${JSON.stringify(value)}`));
@@ -42,7 +42,7 @@ function About({ task }: { task: Task }) {
   const progress = task.progress === undefined || task.progress === null ? null : typeof task.progress === "string" ? task.progress : JSON.stringify(task.progress);
   return (
     <>
-      <div class="head-row"><State state={task.status} /> <b>{task.method}</b> <TaskActs task={task} /></div>
+      <div class="head-row"><State state={task.status} /> <b>{task.method}</b> <TaskActions task={task} /></div>
       {task.error && (
         <div class="trouble"><p><b>{task.error.code}</b> {task.error.message}</p>
           {task.error.data !== undefined && task.error.data !== null && <pre>{shownData(task.error.data)}</pre>}
@@ -56,15 +56,15 @@ function About({ task }: { task: Task }) {
         ["Parameters", bytes(task.params_bytes)], ["Result", bytes(task.result_bytes)],
         ...(progress ? [["Progress", progress] as [string, string]] : []),
       ]} />
-      <p class="faint">Parameters and results are never shown here: they are the submitter's.</p>
+      <p class="faint">Parameters and results belong to the submitter and are not shown here.</p>
     </>
   );
 }
 
-/** One bar for each attempt, on one scale of time. */
+/** One bar per attempt, on a common time scale. */
 function Attempts({ items, task }: { items: NetworkEvent[]; task: Task | undefined }) {
   const attempts = attemptsOf(items, task, now.value);
-  if (!attempts.length) return <p class="calm">It was not handed to anybody yet.</p>;
+  if (!attempts.length) return <p class="calm">The task was not assigned to a node yet.</p>;
   const from = Math.min(...attempts.map((each) => each.from), ...items.map((each) => epoch(each.at ?? each.time) ?? Infinity));
   const to = Math.max(...attempts.map((each) => each.to), from + 0.001);
   return (
@@ -90,8 +90,8 @@ function Bar({ attempt, from, whole }: { attempt: Attempt; from: number; whole: 
   );
 }
 
-function Story({ items, unseen, id }: { items: Moment[]; unseen: string[]; id: string }) {
-  if (!items.length) return <Empty title="The journal of this machine tells nothing of it." commands={[`scale0 explain ${id}`]}>It may have happened at another broker, or longer ago than segments are kept.</Empty>;
+function Timeline({ items, unseen, id }: { items: Moment[]; unseen: string[]; id: string }) {
+  if (!items.length) return <Empty title="This machine has no events of the task." commands={[`scale0 explain ${id}`]}>They may be at another broker, or have expired.</Empty>;
   return (
     <>
       <ol class="story">
@@ -107,7 +107,7 @@ function Story({ items, unseen, id }: { items: Moment[]; unseen: string[]; id: s
           );
         })}
       </ol>
-      {unseen.map((words) => <p key={words} class="faint">Not seen: <Words text={words} /></p>)}
+      {unseen.map((words) => <p key={words} class="faint">Missing: <Words text={words} /></p>)}
       <Command text={`scale0 explain ${id}`} />
     </>
   );

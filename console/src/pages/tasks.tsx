@@ -1,13 +1,13 @@
-// Tasks: everybody's, the newest first, a page at a time; retry and cancel. One task: what happened to it.
+// All tasks, the newest first, page by page, with retry and cancel.
 
 import { useState } from "preact/hooks";
 import { query } from "../api";
 import { useLive } from "../live";
 import { span } from "../logic/format";
-import { Act } from "../parts/act";
-import { Ago, Choice, Empty, Filter, Id, now, Shown, State } from "../parts/bits";
+import { ActionButton } from "../parts/action_button";
+import { Ago, Choice, Empty, Filter, Id, now, Shown, State } from "../parts/common";
 import { Table, type ColumnOf } from "../parts/table";
-import { amend, place, placeOf } from "../router";
+import { amend, route, routeTo } from "../router";
 import type { Page, Task } from "../types";
 import { OneTask } from "./task";
 
@@ -15,15 +15,15 @@ const STATUSES = ["scheduled", "queued", "assigned", "running", "finished", "fai
 const ENDED = new Set(["finished", "failed", "cancelled"]);
 const PAGE = 100;
 
-export function TaskActs({ task }: { task: Task }) {
+export function TaskActions({ task }: { task: Task }) {
   const about = `task ${task.task_id}`;
   const ended = ENDED.has(task.status);
   const mayRetry = task.status === "failed" || task.status === "cancelled";
   if (ended && !mayRetry) return null;
   return (
     <span class="acts-row">
-      {mayRetry && <Act id="task.retry" places={{ id: task.task_id }} about={about} done={() => `Task ${task.task_id} is queued again.`} />}
-      {!ended && <Act id="task.cancel" places={{ id: task.task_id }} about={about} quiet means={`It is ${task.status}${task.node_id ? ` on ${task.node_id}` : ""}. A cancelled task can be retried later.`} />}
+      {mayRetry && <ActionButton id="task.retry" places={{ id: task.task_id }} about={about} done={() => `Task ${task.task_id} is queued again.`} />}
+      {!ended && <ActionButton id="task.cancel" places={{ id: task.task_id }} about={about} quiet means={`It is ${task.status}${task.node_id ? ` on ${task.node_id}` : ""}. A cancelled task can be retried later.`} />}
     </span>
   );
 }
@@ -34,29 +34,29 @@ function took(row: Task): number | null {
 }
 
 const COLUMNS: ColumnOf<Task>[] = [
-  { head: "Task", cell: (row) => <a href={placeOf("tasks", [row.task_id])}><Id id={row.task_id} /></a> },
+  { head: "Task", cell: (row) => <a href={routeTo("tasks", [row.task_id])}><Id id={row.task_id} /></a> },
   { head: "Method", cell: (row) => row.method, by: (row) => row.method },
   { head: "Status", cell: (row) => <State state={row.status} />, by: (row) => row.status },
   { head: "Attempt", number: true, cell: (row) => row.attempt, by: (row) => row.attempt },
   { head: "Priority", number: true, cell: (row) => row.priority, by: (row) => row.priority },
   { head: "Submitted", number: true, cell: (row) => <Ago at={row.submitted} />, by: (row) => row.submitted },
-  { head: "Took", number: true, cell: (row) => span(took(row)), by: took },
+  { head: "Duration", number: true, cell: (row) => span(took(row)), by: took },
   { head: "Node", cell: (row) => row.node_id ?? "–", by: (row) => row.node_id },
   { head: "Client", wide: true, cell: (row) => row.client_id, by: (row) => row.client_id },
-  { head: "Actions", bare: true, cell: (row) => <TaskActs task={row} /> },
+  { head: "Actions", bare: true, cell: (row) => <TaskActions task={row} /> },
 ];
 
 export function Tasks() {
-  const [id] = place.value.rest;
+  const [id] = route.value.rest;
   return id === undefined ? <List /> : <OneTask id={id} />;
 }
 
 function List() {
-  const said = place.value.query;
-  const only = { status: said.get("status") ?? "", method: said.get("method") ?? "", client: said.get("client") ?? "" };
-  // Where the pages before this one began: the list only knows the way forward.
+  const { query: given } = route.value;
+  const only = { status: given.get("status") ?? "", method: given.get("method") ?? "", client: given.get("client") ?? "" };
+  // The cursors of the previous pages: the API only pages forward.
   const [before, setBefore] = useState<string[]>([]);
-  const after = said.get("after") ?? "";
+  const after = given.get("after") ?? "";
   const live = useLive<Page<Task>>(`/tasks${query({ ...only, limit: PAGE, after })}`);
   const change = (next: Partial<typeof only>): void => {
     setBefore([]);
@@ -67,16 +67,16 @@ function List() {
     <>
       <div class="bar">
         <Choice label="Status" value={only.status} options={[["", "all"], ...STATUSES.map((each) => [each, each] as const)]} onChange={(status) => change({ status })} />
-        <Filter value={only.method} onChange={(method) => change({ method })} label="Method, in full" eager={false} />
-        <Filter value={only.client} onChange={(client) => change({ client })} label="Client, in full" eager={false} isFirst={false} />
+        <Filter value={only.method} onChange={(method) => change({ method })} label="Exact method" eager={false} />
+        <Filter value={only.client} onChange={(client) => change({ client })} label="Exact client" eager={false} isFirst={false} />
       </div>
       <Shown live={live}>
         {(page) => (
           <>
             <Table
               label="Tasks" rows={page.items} columns={COLUMNS} id={(row) => row.task_id} tone={(row) => (row.status === "failed" ? "critical" : "")}
-              empty={filtered ? <Empty title="No task is like that."><button type="button" class="small" onClick={() => amend({})}>Show all</button></Empty>
-                : <Empty title="No task was submitted yet." commands={["scale0 task submit thumbs.make cat.png width=100"]}>A task is on disk before its id is printed, and is done though workers and brokers die.</Empty>}
+              empty={filtered ? <Empty title="No task matches the filter."><button type="button" class="small" onClick={() => amend({})}>Show all</button></Empty>
+                : <Empty title="No tasks have been submitted yet." commands={["scale0 task submit thumbs.make cat.png width=100"]}>A task is stored before its id is printed, and survives crashes of workers and brokers.</Empty>}
             />
             <div class="pager">
               <button type="button" class="small" disabled={!before.length} onClick={() => { amend({ ...only, after: before.at(-1) ?? "" }); setBefore(before.slice(0, -1)); }}>← Newer</button>

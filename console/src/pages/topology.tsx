@@ -1,12 +1,12 @@
-// The network, drawn: groups, their brokers, the links between them, and who has how many clients. Below, the same as a
-// table, with what can be done to the broker that this console stands at.
+// The topology: a drawing of groups, brokers and links, and the same as a table with the actions on the broker of this
+// console.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useLive } from "../live";
 import { count, counted, shortSpan } from "../logic/format";
 import { isGood, layout, linkPath, pairs, type BrokerBox, type GroupBox } from "../logic/layout";
-import { Act } from "../parts/act";
-import { Command, Panel, Shown, State, toneOf } from "../parts/bits";
+import { ActionButton } from "../parts/action_button";
+import { Command, Panel, Shown, State, toneOf } from "../parts/common";
 import { Table, type ColumnOf } from "../parts/table";
 import type { Broker, Overview, Topology } from "../types";
 
@@ -19,7 +19,7 @@ export function stateWords(row: Broker): string {
   return row.state;
 }
 
-/** Our own row tells its duty; whether it drains stands in its status. */
+/** The state "draining" of the own broker is only in its status. */
 function withDraining(seen: Topology, status: Overview | undefined): Topology {
   const [own, ...others] = seen.brokers;
   if (!own || !status?.broker.draining || own.state === "disabled") return seen;
@@ -35,7 +35,7 @@ export function TopologyPage() {
         <>
           <Drawn seen={seen} />
           <Brokers seen={seen} />
-          {seen.brokers.length === 1 && <><p class="faint">This broker knows no other. Another joins it by its peer port:</p><Command text={`scale0 broker --join ${seen.brokers[0]?.endpoints["peer"]?.replace("tcp://", "") ?? "HOST:PORT"}`} /></>}
+          {seen.brokers.length === 1 && <><p class="faint">This broker knows no other brokers. Start another one that joins its peer port:</p><Command text={`scale0 broker --join ${seen.brokers[0]?.endpoints["peer"]?.replace("tcp://", "") ?? "HOST:PORT"}`} /></>}
         </>
       ); }}
     </Shown>
@@ -57,7 +57,7 @@ function Drawn({ seen }: { seen: Topology }) {
   for (const row of seen.brokers) grouped.set(row.group, [...(grouped.get(row.group) ?? []), row.broker].sort());
   const drawn = layout([...grouped].map(([group, brokers]) => ({ group, brokers })), width);
   const links = pairs(seen.links, new Set(drawn.at.keys()));
-  const words = `${counted(grouped.size, "group")}, ${counted(seen.brokers.length, "broker")}, ${counted(links.length, "link")}; the table below says the same.`;
+  const words = `${counted(grouped.size, "group")}, ${counted(seen.brokers.length, "broker")}, ${counted(links.length, "link")}; the table below shows the same.`;
   return (
     <div class="drawing" ref={box}>
       <svg viewBox={`-2 -2 ${drawn.width + 4} ${drawn.height + 4}`} width={Math.min(width, drawn.width + 4)} role="img" aria-label={words}>
@@ -96,7 +96,7 @@ function Card({ at, row, here, services }: { at: BrokerBox; row: Broker; here: b
       <text class="card-name" x={at.x + 16} y={at.y + 22}>{cut(row.broker)}<title>{row.broker}</title></text>
       <text class="card-state" x={at.x + 16} y={at.y + 42}>{cut(stateWords(row))}{here ? " · here" : ""}</text>
       <text class="card-more" x={at.x + 16} y={at.y + 62}>
-        {row.state === "lost" ? `heard ${shortSpan(row.age)} ago` : `${counted(row.load, "client")} · ${counted(services, "service")}`}
+        {row.state === "lost" ? `last seen ${shortSpan(row.age)} ago` : `${counted(row.load, "client")} · ${counted(services, "service")}`}
       </text>
     </g>
   );
@@ -109,11 +109,11 @@ function Brokers({ seen }: { seen: Topology }) {
     { head: "Group", cell: (row) => row.group || "–", by: (row) => row.group },
     { head: "State", cell: (row) => <State state={row.state}>{stateWords(row)}</State>, by: (row) => row.state },
     { head: "Clients", number: true, cell: (row) => count(row.load), by: (row) => row.load },
-    { head: "Heard", number: true, cell: (row) => (row.broker === own ? "–" : `${shortSpan(row.age)} ago`), by: (row) => row.age },
+    { head: "Last seen", number: true, cell: (row) => (row.broker === own ? "–" : `${shortSpan(row.age)} ago`), by: (row) => row.age },
     { head: "Config", number: true, cell: (row) => row.config_version, by: (row) => row.config_version },
     { head: "Serves", cell: (row) => (row.services === "all" ? "all" : row.services.join(" ") || "nothing") },
-    { head: "Frontends at", wide: true, cell: (row) => <span class="mono">{row.endpoints["frontend"] || "–"}</span> },
-    { head: "Actions", bare: true, cell: (row) => <BrokerActs row={row} own={own} /> },
+    { head: "Frontend endpoint", wide: true, cell: (row) => <span class="mono">{row.endpoints["frontend"] || "–"}</span> },
+    { head: "Actions", bare: true, cell: (row) => <BrokerActions row={row} own={own} /> },
   ];
   return (
     <Panel title="Brokers" side={<a href="#/config">Configuration</a>}>
@@ -122,17 +122,17 @@ function Brokers({ seen }: { seen: Topology }) {
   );
 }
 
-function BrokerActs({ row, own }: { row: Broker; own: string | undefined }) {
-  const elsewhere = row.broker === own ? "" : `This console stands at ${own}: open the console of ${row.broker}, or type the command there.`;
+function BrokerActions({ row, own }: { row: Broker; own: string | undefined }) {
+  const elsewhere = row.broker === own ? "" : `This is the console of ${own}: use the console of ${row.broker}, or run the command on its machine.`;
   const places = { broker: row.broker };
   const common = { places, about: row.broker };
   const serves = row.state === "active" || row.state === "standby";
   return (
     <span class="acts-row">
-      {!serves && <Act id="broker.enable" {...common} because={elsewhere} done={() => `${row.broker} serves again.`} />}
-      {serves && <Act id="broker.drain" {...common} because={elsewhere} means="It finishes what it has, takes nothing new, and sends its clients to other brokers." />}
-      {row.state !== "disabled" && <Act id="broker.disable" {...common} because={elsewhere} quiet means="It answers nothing but management, also after a restart. Requests that wait are refused, and its clients go elsewhere." />}
-      <Act id="broker.reload" {...common} because={elsewhere} quiet means="It reads its own file again; what is wrong in it changes nothing." />
+      {!serves && <ActionButton id="broker.enable" {...common} because={elsewhere} done={() => `${row.broker} is enabled.`} />}
+      {serves && <ActionButton id="broker.drain" {...common} because={elsewhere} means="It finishes the work in flight, accepts no new work, and moves its clients to other brokers." />}
+      {row.state !== "disabled" && <ActionButton id="broker.disable" {...common} because={elsewhere} quiet means="It answers only management commands, also after a restart. Waiting requests are refused, and its clients move to other brokers." />}
+      <ActionButton id="broker.reload" {...common} because={elsewhere} quiet means="It reads its configuration file again; an invalid file changes nothing." />
     </span>
   );
 }

@@ -1,4 +1,4 @@
-// The recent past of one check, read when its row is seen, two at a time: a page of checks must not storm the server.
+// The sparkline of one check, loaded when its row is visible, two requests at a time to limit the load of the server.
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api";
@@ -28,7 +28,7 @@ function next(): void {
 export const seriesPath = (agent: string, check: string): string =>
   `/checks/${encodeURIComponent(agent)}/${encodeURIComponent(check)}/series`;
 
-/** The metric that says most: the first that changes. */
+/** The first metric that changes. */
 export function mainMetric(series: CheckSeries): [string, (number | null)[]] | null {
   const all = Object.entries(series.metrics);
   return all.find(([, values]) => new Set(values.filter((value) => value !== null)).size > 1) ?? null;
@@ -47,7 +47,7 @@ export function CheckSpark({ agent, check }: { agent: string; check: string }) {
         kept.set(path, { at: Date.now(), series: found });
         if (!gone) setSeries(found);
       } catch {
-        // A line that is missing says enough; the page itself tells what is wrong.
+        // The page itself shows errors; here the line is only missing.
         kept.set(path, { at: Date.now(), series: null });
       }
     };

@@ -1,4 +1,4 @@
-// A dialog: the browser's own, modal, so that focus stays inside and Escape closes it.
+// A modal dialog of the browser: focus stays inside, and Escape closes it.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";

@@ -1,4 +1,4 @@
-// What came of an action, told at the edge of the page and to screen readers; an error stays until it is put away.
+// Notices of results, also for screen readers. An error stays until the user dismisses it.
 
 import { signal } from "@preact/signals";
 import { ApiError } from "../api";
@@ -20,11 +20,11 @@ function drop(number: number): void {
   notices.value = notices.value.filter((each) => each.number !== number);
 }
 
-export function tell(words: string): void {
+export function notify(words: string): void {
   add({ good: true, words, next: "", reasons: [] });
 }
 
-export function tellError(error: unknown): void {
+export function notifyError(error: unknown): void {
   const known = error instanceof ApiError ? error : null;
   const words = error instanceof Error ? error.message : String(error);
   add({ good: false, words, next: known?.next ?? "", reasons: known?.reasons ?? [] });
@@ -40,7 +40,7 @@ export function Notices() {
             {each.reasons.length > 0 && <ul>{each.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul>}
             {each.next && <p class="next">{each.next.replaceAll("`", "")}</p>}
           </div>
-          <button type="button" class="plain" aria-label="Put this notice away" onClick={() => drop(each.number)}>✕</button>
+          <button type="button" class="plain" aria-label="Dismiss this notice" onClick={() => drop(each.number)}>✕</button>
         </div>
       ))}
     </div>

@@ -1,4 +1,4 @@
-// uPlot, dressed in the colours of the page. It is drawn anew when the theme changes, and fed when numbers come.
+// uPlot in the colours of the theme. It is created again when the theme changes, and updated with new data.
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -11,10 +11,10 @@ export interface SeriesOf {
   name: string;
   colour: string;
   values: readonly (number | null)[];
-  /** What the legend says instead: a bar of a stack is drawn up to a sum, and means its own count. */
+  /** Values for the legend: a bar of a stack is drawn up to a sum, and the legend shows its own count. */
   told?: readonly (number | null)[];
   dash?: boolean;
-  /** Filled down to nothing. */
+  /** Filled down to zero. */
   fill?: boolean;
   width?: number;
   bars?: boolean;
@@ -25,11 +25,11 @@ interface Props {
   series: SeriesOf[];
   say: Value;
   height?: number;
-  /** Areas between two series, by their numbers (from 1), such as an interval of confidence. */
+  /** Areas between two series, by their numbers (from 1), such as a confidence interval. */
   bands?: { between: [number, number]; colour: string }[];
-  /** The whole of the axis, if the numbers alone do not say it. */
+  /** The range of the axis, if it does not follow from the values. */
   range?: [number, number];
-  /** The axis starts where the numbers do, not at nothing. */
+  /** The axis starts near the smallest value and not at zero. */
   close?: boolean;
 }
 
@@ -45,7 +45,7 @@ function paint(name: string, alpha: number): string {
 
 const two = (value: number): string => String(value).padStart(2, "0");
 
-/** A time below the plot, as fine as the steps between them. */
+/** A label of the time axis, as precise as its steps. */
 function timeMark(seconds: number, step: number): string {
   const at = new Date(seconds * 1000);
   if (step >= 86_400) return `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
@@ -54,7 +54,7 @@ function timeMark(seconds: number, step: number): string {
   return `${said}:${two(at.getSeconds())}`;
 }
 
-const fromNothing = (_plot: uPlot, low: number | null, high: number | null): [number, number] =>
+const fromZero = (_plot: uPlot, low: number | null, high: number | null): [number, number] =>
   [Math.min(0, low ?? 0), (high ?? 0) > 0 ? (high as number) * 1.08 : 1];
 
 function near(_plot: uPlot, low: number | null, high: number | null): [number, number] {
@@ -63,29 +63,29 @@ function near(_plot: uPlot, low: number | null, high: number | null): [number, n
   return [low - room, high + room];
 }
 
-/** While nobody points at it, the legend says the last numbers. */
-function tellLast(plot: uPlot): void {
-  // Later in this turn: uPlot itself clears the legend after it has drawn.
+/** Without a cursor, the legend shows the last values. */
+function showLast(plot: uPlot): void {
+  // In a microtask, because uPlot clears the legend after drawing.
   queueMicrotask(() => {
     if (plot.root.isConnected && (plot.cursor.left ?? -1) < 0) plot.setLegend({ idx: lastKnown(plot.data) }, false);
   });
 }
 
-/** Where any of the lines has a number, from the right: a forecast ends after what was measured. */
+/** The last index at which any series has a value: a forecast ends after the measured values. */
 function lastKnown(data: uPlot.AlignedData): number {
   const [times, ...lines] = data;
   for (let at = times.length - 1; at > 0; at -= 1) if (lines.some((line) => line[at] !== null && line[at] !== undefined)) return at;
   return 0;
 }
 
-/** A number with no neighbour is a point: a line needs two. */
+/** A value without neighbours is drawn as a point. */
 function alone(plot: uPlot, number: number): number[] {
   const line = plot.data[number] ?? [];
   const isKnown = (at: number): boolean => line[at] !== null && line[at] !== undefined;
   return [...line.keys()].filter((at) => isKnown(at) && !isKnown(at - 1) && !isKnown(at + 1));
 }
 
-/** Marks of an axis that differ: finer where figures are not enough, else each once. */
+/** Distinct labels of an axis: more digits where needed, otherwise each label once. */
 function marks(splits: number[], say: Value, step: number): string[] {
   const said = splits.map((split) => say(split));
   if (new Set(said).size === said.length) return said;
@@ -114,10 +114,10 @@ function optionsOf(props: Props, width: number): uPlot.Options {
     legend: { show: true, live: true },
     cursor: { y: false, points: { size: 6 } },
     padding: [8, 18, 0, 0],
-    hooks: { draw: [tellLast], setCursor: [tellLast] },
+    hooks: { draw: [showLast], setCursor: [showLast] },
     scales: {
       x: { time: true },
-      y: { range: range ?? (props.close ? near : fromNothing) },
+      y: { range: range ?? (props.close ? near : fromZero) },
     },
     axes: [
       { ...axis, size: 28, space: 68, values: (_plot, splits, _axis, _space, step) => splits.map((at) => timeMark(at, step)) },

@@ -1,10 +1,10 @@
-// The last five minutes of one service, or of all: answers a second, failures, and how long the slowest took.
+// The last five minutes of one service, or of all: answers and failures per second, and the 99th percentile.
 
 import { useLive } from "../live";
 import { count, rate, span } from "../logic/format";
 import { query } from "../api";
 import type { Series } from "../types";
-import { Shown } from "./bits";
+import { Shown } from "./common";
 import { Plot } from "./plot";
 
 const SERIES_MS = 1_000;
@@ -13,7 +13,7 @@ export function RatesPlot({ service, height = 170, latency = true }: { service?:
   const live = useLive<Series>(`/series${query({ service })}`, SERIES_MS);
   return (
     <Shown live={live}>
-      {(series) => series.times.length < 2 ? <p class="faint">The first numbers come within two seconds…</p> : (
+      {(series) => series.times.length < 2 ? <p class="faint">The first values arrive within two seconds…</p> : (
         <div class="plots">
           <figure>
             <figcaption>Answered and failed, per second</figcaption>
@@ -27,9 +27,9 @@ export function RatesPlot({ service, height = 170, latency = true }: { service?:
           </figure>
           {latency && (
             <figure>
-              <figcaption>Time to an answer, 99th percentile</figcaption>
+              <figcaption>Response time, 99th percentile</figcaption>
               <Plot
-                label={`99th percentile of the time to an answer of ${service ?? "all services"}`} times={series.times} say={span} height={height}
+                label={`99th percentile of the response time of ${service ?? "all services"}`} times={series.times} say={span} height={height}
                 series={[{ name: "p99", colour: "plot-2", values: series.p99_seconds }]}
               />
             </figure>

@@ -1,4 +1,4 @@
-// The plots of a report: lines, stacks, strips of availability, distributions, and forecasts with their interval.
+// The plots of a report: lines, stacks, availability strips, distributions, and forecasts with their interval.
 
 import { availability, bytes, count, figures, moment, share, span } from "../logic/format";
 import { conePoints, linePoints, stackPoints } from "../logic/report";
@@ -35,7 +35,7 @@ function drawn(plot: PlotShape) {
 
 function Lines({ plot }: { plot: LinesPlot }) {
   const { times, values } = linePoints(plot.lines);
-  if (!times.length) return <p class="calm">Nothing is known of this time.</p>;
+  if (!times.length) return <p class="calm">There is no data for this period.</p>;
   return (
     <Plot label={`${plot.title}. ${plot.about}`} times={times} say={sayer(plot.unit)}
       series={plot.lines.map((line, at) => ({ name: line.name, colour: colourAt(at), values: values[at] ?? [] }))} />
@@ -44,7 +44,7 @@ function Lines({ plot }: { plot: LinesPlot }) {
 
 function Stacks({ plot }: { plot: StacksPlot }) {
   const { times, sums } = stackPoints(plot.stacks, plot.names.length);
-  // The whole first, so that lesser bars are drawn over it.
+  // The largest sum first, so that smaller bars are drawn over it.
   const order = plot.names.map((_name, at) => at).reverse();
   return (
     <Plot label={`${plot.title}. ${plot.about}`} times={times} say={count}
@@ -61,13 +61,13 @@ function Cone({ plot }: { plot: ConePlot }) {
         series={[
           { name: "measured", colour: "plot-1", values: history },
           { name: "forecast", colour: "plot-1", values: middle, dash: true },
-          { name: "at the earliest", colour: "plot-3", values: high, width: 0.5 },
-          { name: "at the latest", colour: "plot-3", values: low, width: 0.5 },
+          { name: "earliest", colour: "plot-3", values: high, width: 0.5 },
+          { name: "latest", colour: "plot-3", values: low, width: 0.5 },
           { name: "limit", colour: "critical", values: limit, dash: true },
         ]}
         bands={[{ between: [3, 4], colour: "plot-3" }]}
       />
-      <p class="cone-words">Meets {figures(plot.limit)} on <b>{moment(plot.meets_us / 1e6).slice(0, 16)}</b>, with 90 % between {moment(plot.low_us / 1e6).slice(0, 10)} and {plot.high_us === null ? "more than ten years from now" : moment(plot.high_us / 1e6).slice(0, 10)}</p>
+      <p class="cone-words">Reaches {figures(plot.limit)} on <b>{moment(plot.meets_us / 1e6).slice(0, 16)}</b>; 90 % interval: {moment(plot.low_us / 1e6).slice(0, 10)} to {plot.high_us === null ? "more than ten years from now" : moment(plot.high_us / 1e6).slice(0, 10)}</p>
     </>
   );
 }
@@ -75,7 +75,7 @@ function Cone({ plot }: { plot: ConePlot }) {
 const WIDTH = 600;
 const BAR_HEIGHT = 120;
 
-/** How durations are spread; the scale of time is logarithmic, so it is drawn by hand. */
+/** A histogram of durations. uPlot has no bars on a logarithmic scale, so it is drawn as SVG. */
 function Bars({ plot }: { plot: BarsPlot }) {
   const top = Math.max(1, ...plot.bars.map(([, , number]) => number));
   const step = WIDTH / Math.max(1, plot.bars.length);
@@ -92,14 +92,14 @@ function Bars({ plot }: { plot: BarsPlot }) {
   );
 }
 
-/** The worst first, so that a minute of it is still seen in a month. */
+/** The worst part first, so that one minute remains visible in a month. */
 const PARTS = [["down", "down_seconds"], ["downtime", "downtime_seconds"], ["unobserved", "unobserved_seconds"], ["absent", "absent_seconds"], ["up", "up_seconds"]] as const;
 const STRIP_HEIGHT = 26;
 
 export function Legend() {
-  const words: Record<string, string> = { up: "up", down: "down", downtime: "planned downtime", unobserved: "not observed", absent: "not there" };
+  const words: Record<string, string> = { up: "up", down: "down", downtime: "planned downtime", unobserved: "not observed", absent: "did not exist" };
   return (
-    <><Hatch /><ul class="legend" aria-label="What the colours mean">
+    <><Hatch /><ul class="legend" aria-label="Legend">
       {["up", "down", "downtime", "unobserved", "absent"].map((part) => <li key={part}><span class={`swatch part-${part}`} aria-hidden="true" />{words[part]}</li>)}
     </ul></>
   );
@@ -107,7 +107,7 @@ export function Legend() {
 
 function Strips({ plot }: { plot: StripsPlot }) {
   const starts = plot.strips.flatMap((strip) => strip.cells.map((cell) => cell.start_us));
-  if (!starts.length) return <p class="calm">Nothing is known of this time.</p>;
+  if (!starts.length) return <p class="calm">There is no data for this period.</p>;
   const from = Math.min(...starts);
   const steps = Math.round((Math.max(...starts) - from) / plot.unit_us) + 1;
   return (
@@ -136,7 +136,7 @@ function StripRow({ strip, from, unit, steps }: { strip: Strip; from: number; un
   );
 }
 
-/** Time that nobody observed is hatched, in every plot of it. */
+/** Unobserved time is hatched. */
 export const fillOf = (part: string): string | undefined => (part === "unobserved" ? "url(#hatch)" : undefined);
 
 export function Hatch() {
@@ -161,7 +161,7 @@ function CellBars({ cell, x, width }: { cell: StripCell; x: number; width: numbe
       <title>{`${moment(cell.start_us / 1e6).slice(0, 16)}: ${PARTS.filter(([, key]) => cell[key] > 0).map(([name, key]) => `${name} ${span(cell[key])}`).join(", ")}`}</title>
       {PARTS.map(([name, key]) => {
         if (!whole || cell[key] <= 0) return null;
-        // A part that would be thinner than a hair is drawn as one: a minute of being down must be seen.
+        // Every part but "up" has a minimal height, so that one minute of downtime is visible.
         const height = Math.max(name === "up" ? 0 : 2, (cell[key] / whole) * STRIP_HEIGHT);
         const top = y;
         y = Math.min(STRIP_HEIGHT, y + height);

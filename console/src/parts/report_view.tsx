@@ -1,4 +1,4 @@
-// A whole report: its sentence, its plots, its tables, and what one must know to believe the numbers.
+// A report: its summary, plots, tables, and notes on the data.
 
 import { availability, bytes, count, figures, moment, share, span } from "../logic/format";
 import type { Cell, Column, Report, ReportTable } from "../types_report";
@@ -50,7 +50,7 @@ export function ReportView({ report, bare }: { report: Report; bare?: boolean })
       <p class="faint">{moment(report.from).slice(0, 16)} to {moment(report.to).slice(0, 16)}; the tables end at {moment(report.horizon).slice(0, 16)}</p>
       <div class="report-plots">{report.plots.map((plot) => <ReportPlot key={plot.title} plot={plot} />)}</div>
       {report.tables.map((table) => <ReportRows key={table.name} table={table} />)}
-      {report.notes.length > 0 && <section class="notes"><h2>How far to believe it</h2><ul>{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></section>}
+      {report.notes.length > 0 && <section class="notes"><h2>Notes on the data</h2><ul>{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></section>}
     </div>
   );
 }

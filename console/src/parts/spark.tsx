@@ -1,12 +1,12 @@
-// Sparklines: a few numbers as a line of SVG, and the states of a check as a strip. With words for who does not see them.
+// Sparklines of values, and strips of states, as SVG with a text for screen readers.
 
 import { figures } from "../logic/format";
-import { toneOf } from "./bits";
+import { toneOf } from "./common";
 
 const WIDTH = 84;
 const HEIGHT = 22;
 
-/** The line's points; a hole in the numbers is a hole in the line. */
+/** The points of the line; missing values interrupt it. */
 export function pathOf(values: readonly (number | null)[], width: number, height: number): string {
   const known = values.filter((value): value is number => value !== null);
   if (known.length < 2) return "";
@@ -39,7 +39,7 @@ export function Spark({ values, label }: { values: readonly (number | null)[]; l
   );
 }
 
-/** States over time: one small bar each, its height and colour by how bad it is. */
+/** States over time: one bar each, with height and colour by severity. */
 export function StateStrip({ states, label }: { states: readonly string[]; label: string }) {
   if (!states.length) return <span class="faint">–</span>;
   const shown = states.slice(-40);

@@ -1,5 +1,4 @@
-// A table of rows: sorted by its heads, and drawn only where somebody looks once it is long.
-// Invariant: however many rows there are, a few dozen are in the page; screen readers are told the whole count.
+// A sortable table. A long table renders only the visible rows; screen readers get the total count.
 
 import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -8,12 +7,12 @@ import { sorted, windowOf, type SortKey } from "../logic/rows";
 export interface ColumnOf<T> {
   head: string;
   cell: (row: T) => ComponentChildren;
-  /** By what it is sorted; without, it is not. */
+  /** The sort key; without it, the column is not sortable. */
   by?: (row: T) => SortKey;
   number?: boolean;
-  /** Takes the room that is left, and is cut where there is none. */
+  /** Takes the remaining width, and is truncated. */
   wide?: boolean;
-  /** Its head is for screen readers alone: the column of buttons. */
+  /** The head is only for screen readers: a column of buttons. */
   bare?: boolean;
 }
 
@@ -27,7 +26,7 @@ interface Props<T> {
   tone?: (row: T) => string;
 }
 
-/** Longer ones are drawn in part, in rows of one height. */
+/** A longer table renders only the visible rows, all of one height. */
 const WHOLE_ROWS = 120;
 const ROW_HEIGHT = 33;
 

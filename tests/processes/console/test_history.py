@@ -30,7 +30,7 @@ def test_without_tables_it_is_said_what_to_type(opened):
     seen = opened("viewer", "availability")
     for place in ("availability", "trends"):
         seen.go(place)
-        seen.see("there are no tables yet")
+        seen.see("the warehouse has no tables yet")
         seen.see("scale0 pipeline run")
     seen.expected(NO_TABLES)
 
@@ -58,6 +58,6 @@ def test_availability_tells_up_from_down_and_both_from_what_nobody_observed(ware
 def test_trends_and_forecasts_are_drawn_and_told(warehouse, opened):
     seen = opened("viewer", "trends")
     for name in ("Capacity and forecasts", "Requests", "Tasks", "Checks", "Incidents", "Noise"):
-        seen.page.get_by_role("navigation", name="Which report").get_by_role("link", name=name, exact=True).click()
+        seen.page.get_by_role("navigation", name="Reports").get_by_role("link", name=name, exact=True).click()
         expect(seen.page.locator(".report .summary")).to_be_visible(timeout=PATIENCE_MS)
-        expect(seen.page.locator(".report")).to_contain_text("How far to believe it")
+        expect(seen.page.locator(".report")).to_contain_text("Notes on the data")

@@ -32,7 +32,7 @@ def test_every_page_has_a_key_and_the_list_of_keys_tells_it(opened):
     seen = opened("admin")
     seen.title("Overview")
     keys(seen, "?")
-    expect(seen.dialog).to_contain_text("Single keys are on")
+    expect(seen.dialog).to_contain_text("Keyboard shortcuts are on")
     told = [each.inner_text().split("\n") for each in seen.dialog.locator(".keys-list > div").all()]
     keys(seen, "Escape")
     expect(seen.dialog).to_have_count(0)
@@ -60,7 +60,7 @@ def test_a_filter_is_reached_and_left_by_key_and_rows_are_walked(opened):
     expect(link).to_be_focused()
     assert seen.page.evaluate(OUTLINED), "who cannot see where they are is lost"
     keys(seen, "Enter")
-    seen.see("The last five minutes")
+    seen.see("Last five minutes")
 
 
 # Promise: CON-14

@@ -66,7 +66,7 @@ def test_a_login_that_ends_brings_back_to_the_same_page(net, opened):
     mine = [each for each in net.ask("GET", "/tokens")["items"] if each["name"] == "the-viewer"]
     for each in mine:
         net.ask("DELETE", f"/tokens/{each['id']}")
-    seen.see("Your login has ended")
+    seen.see("Your session has ended")
     seen.page.get_by_label("Token").first.check()
     seen.page.locator("input[name=token]").fill(net.token("viewer"))
     seen.press("Log in")

@@ -17,7 +17,7 @@ from tests.processes.console.scene import scene
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 CHANGES = re.compile(
-    "^(Retry|Cancel|Run now|Silence|Add a silence|End|Plan a downtime|Enable|Disable|Drain|Reload|Forgive|Roll back|"
+    "^(Retry|Cancel|Run now|Silence|Add a silence|End|Schedule a downtime|Enable|Disable|Drain|Reload|Forgive|Roll back|"
     "Issue|Revoke|Review and save)"
 )
 """Buttons that change something, by how their names begin."""
@@ -69,7 +69,7 @@ def test_axe_finds_nothing_serious_in_dialogs(stage, opened, scheme):
     assert seen.axe() == []
     seen.page.keyboard.press("Escape")
     seen.press("Keys")
-    expect(seen.dialog).to_contain_text("Single keys are on")
+    expect(seen.dialog).to_contain_text("Keyboard shortcuts are on")
     assert seen.axe() == []
 
 

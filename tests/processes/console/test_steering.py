@@ -24,7 +24,7 @@ def edited(seen: Window, **changes: object) -> None:
 
 
 def saved(seen: Window) -> None:
-    seen.see("It can be saved.")
+    seen.see("The document is valid.")
     seen.press("Review and save…")
     seen.press("Save as version", seen.dialog)
 
@@ -36,16 +36,16 @@ def test_who_was_slower_is_shown_both_changes_and_loses_nothing(net, opened):
     seen = opened("admin", "config")
     until(lambda: text_of(seen) == before, "the editor has the current version")
     edited(seen, heartbeat_liveness=5)
-    seen.see("It can be saved.")
+    seen.see("The document is valid.")
 
     done = net.shell.run("config", "set", "default_heartbeat_interval=1.5")
     assert done.returncode == 0, done.stderr
     saved(seen)
     number = before["version"]
-    expect(seen.dialog).to_contain_text(f"Version {number + 1} came before yours", timeout=PATIENCE_MS)
+    expect(seen.dialog).to_contain_text(f"Version {number + 1} was saved before yours", timeout=PATIENCE_MS)
     expect(seen.dialog).to_contain_text("default_heartbeat_interval")
     expect(seen.dialog).to_contain_text("heartbeat_liveness")
-    expect(seen.dialog).to_contain_text("They do not touch each other.")
+    expect(seen.dialog).to_contain_text("The changes do not conflict.")
     assert net.ask("GET", "/config")["config"]["heartbeat_liveness"] == 3, "nothing of it was saved"
 
     seen.press("Reapply mine", seen.dialog)
@@ -61,7 +61,7 @@ def test_who_was_slower_is_shown_both_changes_and_loses_nothing(net, opened):
     seen.press(f"Roll back to version {number}", seen.page.locator("main"))
     expect(seen.dialog).to_contain_text("heartbeat_liveness", timeout=PATIENCE_MS)
     seen.press("Roll back", seen.dialog)
-    seen.see(f"it says what version {number} said")
+    seen.see(f"it has the content of version {number}")
     now = net.ask("GET", "/config")["config"]
     assert (now["version"], now["heartbeat_liveness"], now["default_heartbeat_interval"]) == (number + 3, 3, 1.0)
 
@@ -73,12 +73,12 @@ def test_what_makes_no_sense_is_told_while_one_types(opened):
     expect(field).not_to_be_empty(timeout=PATIENCE_MS)
     edited(seen, heartbeat_liveness="often")
     verdict = seen.page.locator("#verdict")
-    expect(verdict).to_contain_text("It cannot be saved like this", timeout=PATIENCE_MS)
+    expect(verdict).to_contain_text("The document is invalid", timeout=PATIENCE_MS)
     expect(verdict).to_contain_text("heartbeat_liveness")
     expect(seen.page.get_by_role("button", name="Review and save…")).to_be_disabled()
     field.fill("{ not JSON")
-    expect(verdict).to_contain_text("It cannot be saved like this")
-    seen.press("Undo all")
+    expect(verdict).to_contain_text("The document is invalid")
+    seen.press("Discard changes")
     seen.expected("status of (400|422)")
 
 
@@ -92,8 +92,8 @@ def test_a_check_is_silenced_where_it_is_seen_and_the_command_line_knows(net, op
     expect(row).to_be_visible(timeout=PATIENCE_MS)
     seen.press("Silence", row)
     expect(seen.dialog.get_by_label("Checks")).to_have_value("full")
-    seen.dialog.get_by_label("Why").fill("moving house")
-    seen.press("Hold back", seen.dialog)
+    seen.dialog.get_by_label("Reason").fill("moving house")
+    seen.press("Add", seen.dialog)
     expect(row.locator(".tag", has_text="silenced")).to_be_visible(timeout=PATIENCE_MS)
 
     (told,) = net.cli("silence", "list")
@@ -103,7 +103,7 @@ def test_a_check_is_silenced_where_it_is_seen_and_the_command_line_knows(net, op
     expect(listed).to_contain_text("the-operator")
     seen.press("End", listed)
     seen.press("End", seen.dialog)
-    seen.see("There is no silence.")
+    seen.see("There are no silences.")
     assert net.cli("silence", "list") == []
     seen.go("checks")
     expect(row).to_be_visible(timeout=PATIENCE_MS)

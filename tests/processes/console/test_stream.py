@@ -63,7 +63,7 @@ def test_a_paused_stream_holds_what_comes_and_shows_it_after(net, opened):
     task = net.submit("missing.paused", "x")
     seen.see("paused, 1 held")
     expect(of_task(seen, task)).to_have_count(0)
-    seen.press("Go on")
+    seen.press("Resume")
     expect(of_task(seen, task)).to_have_count(1, timeout=PATIENCE_MS)
     of_task(seen, task).get_by_role("button").first.click()
     expect(seen.dialog).to_contain_text(task)

@@ -1,49 +1,49 @@
-// A button for one row of the table of actions: it knows who may, asks where it must, does it, and tells what came of it.
+// The button of one action: it checks the role, asks for confirmation, sends the request and shows the result.
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { actionOf, commandOf, pathOf, type ActionId } from "../actions";
 import { call } from "../api";
-import { nudge } from "../live";
+import { pollNow } from "../live";
 import { refusal } from "../session";
 import { Dialog } from "./dialog";
-import { tell, tellError } from "./notice";
+import { notify, notifyError } from "./notice";
 
-/** Do it now, whatever was asked before. */
-export async function act<T>(id: ActionId, places: Record<string, string> = {}, body?: unknown): Promise<T> {
+/** Send the request of an action. */
+export async function perform<T>(id: ActionId, places: Record<string, string> = {}, body?: unknown): Promise<T> {
   const action = actionOf(id);
   const found = await call<T>(action.method, pathOf(action, places), body);
-  nudge();
+  pollNow();
   return found;
 }
 
-interface Question {
+interface Confirmation {
   title: string; words: ComponentChildren; yes: string; danger: boolean; command: string; answer: (yes: boolean) => void;
 }
-const question = signal<Question | null>(null);
+const confirmation = signal<Confirmation | null>(null);
 
-/** Ask first; true if they want it. */
-export function asked(what: Omit<Question, "answer">): Promise<boolean> {
+/** Ask the user for confirmation. */
+export function confirmed(what: Omit<Confirmation, "answer">): Promise<boolean> {
   return new Promise((resolve) => {
-    question.value = {
+    confirmation.value = {
       ...what,
       answer: (yes) => {
-        question.value = null;
+        confirmation.value = null;
         resolve(yes);
       },
     };
   });
 }
 
-export function Questions() {
-  const open = question.value;
+export function Confirmations() {
+  const open = confirmation.value;
   if (!open) return null;
   return (
     <Dialog title={open.title} onClose={() => open.answer(false)}>
       <div class="stack">
         <div>{open.words}</div>
-        {open.command && <p class="same">The same by command: <code>{open.command}</code></p>}
+        {open.command && <p class="same">The same on the command line: <code>{open.command}</code></p>}
         <div class="buttons">
           <button type="button" onClick={() => open.answer(false)}>Not now</button>
           <button type="button" class={open.danger ? "danger" : "primary"} onClick={() => open.answer(true)}>{open.yes}</button>
@@ -57,18 +57,18 @@ interface Props {
   id: ActionId;
   places?: Record<string, string>;
   body?: unknown;
-  /** What is acted upon, for who only hears the button. */
+  /** The object of the action, for screen readers. */
   about: string;
-  /** What it means; shown where the action asks first. */
+  /** The consequences; shown with the confirmation. */
   means?: string;
   done?: (found: unknown) => string | void;
   label?: string;
-  /** Why it makes no sense now. */
+  /** Why the action is not possible now. */
   because?: string;
   quiet?: boolean;
 }
 
-export function Act({ id, places = {}, body, about, means, done, label, because = "", quiet }: Props) {
+export function ActionButton({ id, places = {}, body, about, means, done, label, because = "", quiet }: Props) {
   const [busy, setBusy] = useState(false);
   const action = actionOf(id);
   const why = refusal(id) || because;
@@ -76,9 +76,9 @@ export function Act({ id, places = {}, body, about, means, done, label, because 
   const press = async (): Promise<void> => {
     if (why || busy) return;
     if (action.asks) {
-      const yes = await asked({
+      const yes = await confirmed({
         title: `${said} ${about}?`,
-        words: <p>{means ?? "This changes the network at once."}</p>,
+        words: <p>{means ?? "This changes the network immediately."}</p>,
         yes: said,
         danger: true,
         command: commandOf(action, places),
@@ -87,15 +87,15 @@ export function Act({ id, places = {}, body, about, means, done, label, because 
     }
     setBusy(true);
     try {
-      const found = await act(id, places, body);
-      tell(done?.(found) || `${said}: ${about}, done.`);
+      const found = await perform(id, places, body);
+      notify(done?.(found) || `${said} ${about}: done.`);
     } catch (error) {
-      tellError(error);
+      notifyError(error);
     } finally {
       setBusy(false);
     }
   };
-  // Not `disabled`: who comes by keyboard shall reach it, and hear the reason.
+  // Not `disabled`, so that keyboard and screen reader users can reach it and learn the reason.
   return (
     <button
       type="button"

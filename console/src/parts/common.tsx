@@ -1,13 +1,13 @@
-// Small things that every page uses: a state with its mark, an empty place that says what to type, a moment that ages.
+// Small components that all pages use: states, relative times, empty states, commands, errors, filters and tabs.
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { ApiError } from "../api";
 import { ago, moment } from "../logic/format";
-import { tell } from "./notice";
+import { notify } from "./notice";
 
-/** Seconds since the epoch, once a second: what says "3 s ago" looks here. */
+/** The current time in seconds since the epoch, updated once a second. */
 export const now = signal(Date.now() / 1000);
 setInterval(() => {
   if (!document.hidden) now.value = Date.now() / 1000;
@@ -19,7 +19,7 @@ const TONES: Record<string, string> = {
   critical: "critical", failed: "critical", lost: "critical", disabled: "critical", doubled: "critical", down: "critical", open: "critical", error: "critical", dead: "critical",
   unknown: "unknown", standby: "info", running: "info", assigned: "info", queued: "idle", scheduled: "idle",
 };
-/** A shape for each tone: colour alone says nothing to many. */
+/** A shape for each tone, because not everybody can tell the colours apart. */
 const MARKS: Record<string, string> = { ok: "●", warning: "▲", critical: "■", unknown: "◆", info: "▶", idle: "○" };
 
 export const toneOf = (state: string): string => TONES[state] ?? "idle";
@@ -38,7 +38,7 @@ export function Ago({ at }: { at: number | string | null | undefined }) {
   return <time title={moment(at)}>{ago(at, now.value)}</time>;
 }
 
-/** Nothing is here: what that means, and what to type next. */
+/** An empty state: an explanation, and commands to run next. */
 export function Empty({ title, children, commands = [] }: { title: string; children?: ComponentChildren; commands?: string[] }) {
   return (
     <div class="empty">
@@ -49,14 +49,14 @@ export function Empty({ title, children, commands = [] }: { title: string; child
   );
 }
 
-/** A command to be copied. */
+/** A command with a copy button. */
 export function Command({ text }: { text: string }) {
   const copy = async (): Promise<void> => {
     try {
       await navigator.clipboard.writeText(text);
-      tell("Copied.");
+      notify("Copied.");
     } catch {
-      tell("The browser does not allow copying here: select the text.");
+      notify("The browser does not allow copying here. Select the text and copy it.");
     }
   };
   return (
@@ -67,8 +67,8 @@ export function Command({ text }: { text: string }) {
   );
 }
 
-/** An error in the place of what it kept away. */
-export function Trouble({ error }: { error: ApiError }) {
+/** An error message with the next step. */
+export function ErrorBox({ error }: { error: ApiError }) {
   return (
     <div class="trouble" role="alert">
       <p>{error.message}</p>
@@ -80,11 +80,11 @@ export function Trouble({ error }: { error: ApiError }) {
 
 interface Loaded<T> { data: T | undefined; error: ApiError | null }
 
-/** What was read; before that, a place for it; and what went wrong. */
+/** The loaded data, a loading indicator before that, and the error of the last request. */
 export function Shown<T>({ live, children }: { live: Loaded<T>; children: (data: T) => ComponentChildren }) {
   return (
     <>
-      {live.error && <Trouble error={live.error} />}
+      {live.error && <ErrorBox error={live.error} />}
       {live.data !== undefined ? children(live.data) : live.error ? null : <p class="loading" role="status">Loading…</p>}
     </>
   );
@@ -107,35 +107,35 @@ export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {
   );
 }
 
-/** An id where there is no room for all of it: its end tells those apart that were made together. */
+/** A shortened id: the last characters differ between ids that were made together. */
 export function Id({ id }: { id: string }) {
   return <span class="mono" title={id}>{id.length > 16 ? `${id.slice(0, 5)}…${id.slice(-8)}` : id}</span>;
 }
 
-/** Words with commands between backticks, as the server tells them. */
+/** Text of the server, with commands between backticks. */
 export function Words({ text }: { text: string }) {
   return <>{text.split("`").map((part, at) => (at % 2 ? <code key={at}>{part}</code> : part))}</>;
 }
 
-/** Who was asked and did not answer: what they watch is missing from the page. */
-export function Missing({ heard }: { heard: { helens: string[] | null; silent: string[] } }) {
-  if (heard.helens !== null && heard.helens.length === 0) {
-    return <p class="banner" role="status">No Helen is connected: nothing is watched. <code>scale0 helen --config FILE</code> starts one.</p>;
+/** A banner for Helens that did not answer. */
+export function Missing({ answered }: { answered: { helens: string[] | null; silent: string[] } }) {
+  if (answered.helens !== null && answered.helens.length === 0) {
+    return <p class="banner" role="status">No Helen is connected, so nothing is monitored. Start one with <code>scale0 helen --config FILE</code>.</p>;
   }
-  if (!heard.silent.length) return null;
-  return <p class="banner" role="status">{heard.silent.join(", ")} {heard.silent.length === 1 ? "does" : "do"} not answer: what is watched there is missing here.</p>;
+  if (!answered.silent.length) return null;
+  return <p class="banner" role="status">{answered.silent.join(", ")} {answered.silent.length === 1 ? "does" : "do"} not answer. Agents and checks of {answered.silent.length === 1 ? "this Helen" : "these Helens"} are missing.</p>;
 }
 
-/** `eager`: it filters what is here, letter by letter; else the server is asked, once the text is whole. */
+/** `eager`: filter loaded rows with each key; otherwise ask the server when the text is complete. */
 interface FilterProps { value: string; onChange: (value: string) => void; label?: string; eager?: boolean; isFirst?: boolean }
 export function Filter({ value, onChange, label = "Filter", eager = true, isFirst = true }: FilterProps) {
-  const say = (event: { currentTarget: HTMLInputElement }): void => onChange(event.currentTarget.value);
+  const change = (event: { currentTarget: HTMLInputElement }): void => onChange(event.currentTarget.value);
   return (
     <label class="filter">
       <span class="hidden">{label}</span>
       <input
         type="search" data-filter={isFirst ? "" : undefined} value={value} placeholder={isFirst ? `${label}  ( / )` : label}
-        {...(eager ? { onInput: say } : { onChange: say })}
+        {...(eager ? { onInput: change } : { onChange: change })}
       />
     </label>
   );
@@ -156,7 +156,7 @@ export function Choice<T extends string>({ label, value, options, onChange }: Ch
 export function Tabs({ label, at, tabs }: { label: string; at: string; tabs: [string, string, string][] }) {
   const box = useRef<HTMLElement>(null);
   useEffect(() => {
-    // Where there is no room for all of them, the one that is open is in sight.
+    // Scroll the open tab into view.
     const open = box.current?.querySelector<HTMLElement>("[aria-current]");
     if (open && box.current) box.current.scrollLeft = open.offsetLeft - box.current.offsetLeft - (box.current.clientWidth - open.offsetWidth) / 2;
   }, [at]);
