@@ -17,8 +17,8 @@ from tests.processes.console.scene import scene
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 CHANGES = re.compile(
-    "^(Retry|Cancel|Run now|Silence|Add a silence|End|Schedule a downtime|Enable|Disable|Drain|Reload|Forgive|Roll back|"
-    "Issue|Revoke|Review and save)"
+    "^(Retry|Cancel|Run now|Silence|Add a silence|End|Schedule a downtime|Enable|Disable|Drain|Reload|Forgive|"
+    "Roll back|Issue|Revoke|Review and save)"
 )
 """Buttons that change something, by how their names begin."""
 
