@@ -354,7 +354,7 @@ class AgentChecks:
             if found.labels != agent.labels:
                 raise broken("agent-schedule", f"{node.name} has labels {found.labels} of {agent.name}, not its own")
             wanted = sorted(self.oracles[node.name].selected(agent.name, agent.labels))
-            runs = sorted(due.name for due in agent.rota.checks)
+            runs = sorted(due.name for due in agent.check_schedule.checks)
             if wanted != runs:
                 raise broken("agent-schedule", f"{agent.name} runs {runs}, and should run {wanted}")
 

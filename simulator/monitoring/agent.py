@@ -1,8 +1,7 @@
-"""Agents in the simulated world: the real session and rota on a machine with clocks, a spool and checks of its own.
+"""Simulated agents: the real session and check schedule on a machine with its own clocks, spool and checks.
 
-Lives here: what `monitoring/agent/edge/agent.py` does with them, without sockets, files and processes. Never here: what
-goes wrong, or what must hold. Invariants: a result of the schedule is in the spool before it is sent; a process that
-died does nothing any more.
+This is what `monitoring/agent/edge/agent.py` does with them, without sockets, files and processes. Invariants: a result
+of the schedule is in the spool before it is sent; a process that died does nothing any more.
 """
 
 from __future__ import annotations
@@ -90,8 +89,20 @@ class AgentNode:
 
     __slots__ = (
         *("_alarm_at", "_chance", "_mono_base", "_offer_seconds", "_offering", "_offers_at_once", "_on_waking"),
-        *("_plan", "address", "around", "asleep"),
-        *("attempt", "labels", "life", "machine", "name", "places", "rota", "route", "serial", "session", "since"),
+        *("_stored_schedule", "address", "around", "asleep"),
+        *(
+            "attempt",
+            "labels",
+            "life",
+            "machine",
+            "name",
+            "places",
+            "check_schedule",
+            "route",
+            "serial",
+            "session",
+            "since",
+        ),
         *("spool", "starts", "up", "wall_offset", "wire"),
     )
 
@@ -117,7 +128,7 @@ class AgentNode:
         self.labels: dict[str, str] = {}
         self.spool = SpoolModel(spool_records, around.looker.given_up)
         self._offers_at_once, self._offer_seconds = offers
-        self._plan: bytes | None = None
+        self._stored_schedule: bytes | None = None
         """The schedule on disk."""
         self.wall_offset = 0.0
         self._mono_base = chance.random() * 10_000.0
@@ -131,7 +142,7 @@ class AgentNode:
         self.since = 0.0
         """When it was accepted."""
         self.session = AgentSession(places, "2.0.0", chance)
-        self.rota = CheckSchedule(name)
+        self.check_schedule = CheckSchedule(name)
 
     @property
     def now(self) -> Now:
@@ -154,11 +165,11 @@ class AgentNode:
         self._alarm_at = float("inf")
         self._offering = False
         self.session = AgentSession(self.places, "2.0.0", self._chance)
-        self.rota = CheckSchedule(self.name)
+        self.check_schedule = CheckSchedule(self.name)
         self.around.looker.booted(self.machine, self.spool.boot_id)
         self.spool.begin(f"{self.machine}.{self.starts}")
-        if self._plan is not None:
-            self.rota.replace(self._plan, self.now)
+        if self._stored_schedule is not None:
+            self.check_schedule.replace(self._stored_schedule, self.now)
         self._act(self.session.start)
 
     def kill(self, silent: bool) -> None:
@@ -278,8 +289,8 @@ class AgentNode:
                             self.around.looker.delivered(self.name, part.ref(part.records[end - 1]))
                         self.spool.delivered(place)
             case effects.TakeSchedule(body):
-                self._plan = body
-                self.rota.replace(body, self.now)
+                self._stored_schedule = body
+                self.check_schedule.replace(body, self.now)
             case effects.SessionAccepted():
                 self.since = self.around.agenda.now
                 self.spool.connected()
@@ -318,7 +329,7 @@ class AgentNode:
         life = self.life
 
         def end() -> None:
-            self.rota.done(due.name)
+            self.check_schedule.done(due.name)
             finding = self._found(due.check, seconds, due.timeout, "")
             boot = self._boot
             ref = self.spool.append(due.name, write_result(finding), boot)
@@ -358,7 +369,7 @@ class AgentNode:
             self.session.offer(name, body, place, now, out)
 
     def _arm(self) -> None:
-        dues = [due for due in (self.session.deadline(), self.rota.deadline()) if due is not None]
+        dues = [due for due in (self.session.deadline(), self.check_schedule.deadline()) if due is not None]
         if not dues or not self.up:
             return
         when = max(min(dues) - self._mono_base, self.around.agenda.now + LEAST_SECONDS)
@@ -372,6 +383,6 @@ class AgentNode:
             self._when_awake(self._wake_up)
 
     def _wake_up(self) -> None:
-        for due in self.rota.due(self.now):
+        for due in self.check_schedule.due(self.now):
             self._run_due(due)
         self._act(self.session.tick)

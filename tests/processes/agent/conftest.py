@@ -1,4 +1,4 @@
-"""Certificates for the tests of this room."""
+"""Certificates for the tests of this folder."""
 
 from __future__ import annotations
 

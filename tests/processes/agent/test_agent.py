@@ -1,4 +1,4 @@
-"""An agent at work, where what it is given is strange or large."""
+"""An agent with unusual or large input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scale0.monitoring.protocol.results import OK, CheckFinding, read_result
 from tests.fakes.waiting import until
 from tests.processes.agent.agents import AgentProcess
 from tests.processes.agent.credentials import Credentials
-from tests.processes.agent.helen_of_version_2 import Helen2
+from tests.processes.agent.helen_version_2 import Helen2
 
 
 def test_a_result_that_is_no_json_is_unknown_and_no_end_of_the_agent(caplog):

@@ -1,4 +1,4 @@
-"""Our own certificate: its name and its times, read without a library, and refused when it is none."""
+"""The agent's certificate: its name and validity, and files that are not certificates."""
 
 from __future__ import annotations
 

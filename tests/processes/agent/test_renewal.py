@@ -1,4 +1,4 @@
-"""A running agent renews its certificate by itself when a third of its life is left."""
+"""A running agent renews its certificate when a third of its validity is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scale0.monitoring.pki.authority import CA_FILE, HELEN_FILE, HELEN_KEY_FILE,
 from tests.fakes.waiting import until
 from tests.processes.agent.agents import AgentProcess
 from tests.processes.agent.credentials import Credentials
-from tests.processes.agent.helen_of_the_note import Helen
+from tests.processes.agent.helen_version_1 import Helen
 
 DAY = 86_400.0
 

@@ -1,4 +1,4 @@
-"""stage0: it starts the agent again, each time a little later, and it stays small."""
+"""stage0 restarts the agent with backoff, and stays small."""
 
 from __future__ import annotations
 

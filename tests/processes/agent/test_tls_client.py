@@ -1,4 +1,4 @@
-"""A connection to Helen: up in time or given up, bytes in order, and nothing told after it was closed."""
+"""The TLS connection to Helen: established in time or given up, bytes in order, no callback after close."""
 
 from __future__ import annotations
 

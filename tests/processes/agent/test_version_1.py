@@ -1,4 +1,4 @@
-"""The real agent against a Helen that was written from the first note alone."""
+"""The real agent with a Helen of protocol version 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.waiting import until
 from tests.processes.agent.agents import AgentProcess
 from tests.processes.agent.credentials import Credentials
-from tests.processes.agent.helen_of_the_note import Helen
+from tests.processes.agent.helen_version_1 import Helen
 
 pytestmark = pytest.mark.processes
 

@@ -16,8 +16,8 @@ import pytest
 from tests.fakes.waiting import until
 from tests.processes.agent.agents import AgentProcess
 from tests.processes.agent.credentials import Credentials
-from tests.processes.agent.helen_of_the_note import Equus
-from tests.processes.agent.helen_of_version_2 import Helen2, Report
+from tests.processes.agent.helen_version_1 import Equus
+from tests.processes.agent.helen_version_2 import Helen2, Report
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 

@@ -1,7 +1,4 @@
-"""Small real servers on loopback, and throw-away certificates.
-
-Lives here: what the checks of this room talk to. Never here: an assertion. Every server ends with its `with`.
-"""
+"""Small real servers on loopback, and throw-away certificates; every server ends with its `with`."""
 
 from __future__ import annotations
 

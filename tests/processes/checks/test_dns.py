@@ -1,4 +1,4 @@
-"""The check `dns`, against a stub of a name server on loopback; and answers of any bytes."""
+"""The check `dns` with a fake name server on loopback, and with answers of arbitrary bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that are asked for with bad intent, or talk to somebody who has it: each ends in time and in little memory."""
+"""Checks with hostile arguments or hostile servers end in time and in little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every built-in check answers, whatever it is given; the quick ones are quick; and the documentation has them all."""
+"""Every built-in check returns a result for any input; quick checks are quick; the documentation lists all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check `tls`, against real servers on loopback; and certificates of any bytes."""
+"""The check `tls` with real servers on loopback, and with certificates of arbitrary bytes."""
 
 from __future__ import annotations
 

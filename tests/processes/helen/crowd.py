@@ -1,4 +1,4 @@
-"""Many whole agents in one process: session, rota, spool, runs and TLS as in `scale0 agent`.
+"""Many whole agents in one process: session, check schedule, spool, running checks and TLS as in `scale0 agent`.
 
     python -m tests.processes.helen.crowd FOLDER PORT NAME...
 

@@ -16,14 +16,7 @@ import pytest
 
 from scale0.config import ExportConfig
 from scale0.http.metrics.current import CurrentSample
-from scale0.http.metrics.exports import (
-    MAX_BACKOFF_SECONDS,
-    MAX_EXPORTS,
-    Pusher,
-    PushInterval,
-    exporting,
-    open_sender,
-)
+from scale0.http.metrics.exports import MAX_BACKOFF_SECONDS, MAX_EXPORTS, Pusher, PushInterval, exporting, open_sender
 from scale0.http.metrics.line_protocols import graphite_lines
 from scale0.http.metrics.model import PreviousValues
 from scale0.http.metrics.sample import ExportHealth, NetworkSample, sample_of

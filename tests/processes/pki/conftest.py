@@ -1,4 +1,4 @@
-"""An authority in a folder of its own, and a small Helen that knows nothing but `enrol`."""
+"""A CA in a temporary folder, and a small Helen that implements only `enrol`."""
 
 from __future__ import annotations
 

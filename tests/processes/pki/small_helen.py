@@ -1,4 +1,4 @@
-"""The smallest Helen: real TLS on loopback, and the one command that a stranger may say."""
+"""The smallest Helen: real TLS on loopback, and only the command `enrol`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helen's authority: tokens, what is signed for them, and what stops counting."""
+"""Helen's CA: tokens, the certificates that it signs, and revocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scale0 helen init` and `token`, `scale0 agent enrol`, `renew` and `revoke`, as somebody types them."""
+"""The commands `scale0 helen init` and `token`, `scale0 agent enrol`, `renew` and `revoke`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Becoming an agent, over real TLS on loopback: whom the token is told, what is written, and what is renewed."""
+"""Enrolment over real TLS on loopback: who receives the token, which files are written, and renewal."""
 
 from __future__ import annotations
 

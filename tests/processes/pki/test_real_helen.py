@@ -1,4 +1,4 @@
-"""The whole way with Helen as a process: init, token, enrol, connect, renew, revoke."""
+"""The whole sequence with a Helen process: init, token, enrol, connect, renew, revoke."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Lua checks: what they can see, what they say, and that each is bounded whatever it does.
-
-Lives here: Lua files in real children. Never here: plugins.
-"""
+"""Lua checks: what they can use, what they return, and that each is bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from scale0.history.events.columns import EventMetric
 from scale0.kernel.errors import Refusal
 from scale0.monitoring.agent.edge.lua_files import MAX_SOURCE_BYTES, LuaFiles
 from scale0.monitoring.agent.edge.lua_pool import LuaChecks
-from tests.processes.plugins.world import FINE, open_folder
+from tests.processes.plugins.hostile_checks import FINE, open_folder
 
 pytestmark = pytest.mark.processes
 

@@ -1,7 +1,4 @@
-"""Lua checks in their children: bounded whatever they do, nobody waits behind them, and nothing of them survives.
-
-Lives here: the pool and its processes. Never here: what Lua can see (`test_lua`).
-"""
+"""The pool of Lua processes: every run is bounded, no run waits behind a slow one, and no process survives."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ import pytest
 from scale0.monitoring.agent.edge.lua_pool import LONG_SECONDS, LuaChecks
 from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from tests.fakes.waiting import until
-from tests.processes.plugins.world import (
+from tests.processes.plugins.hostile_checks import (
     HOSTILE_SECONDS,
     LUA,
     ON_TIME_SECONDS,

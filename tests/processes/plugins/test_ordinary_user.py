@@ -1,8 +1,4 @@
-"""The same promises where the agent is no root: no user to change to, no cgroup, and nothing survives all the same.
-
-Lives here: the way down to an ordinary user. Never here: the promises themselves: they are `test_plugins`' and
-`test_lua_pool`'s, run once more.
-"""
+"""The tests of plugins and of the Lua pool once more as an ordinary user: no change of user, no cgroup."""
 
 from __future__ import annotations
 

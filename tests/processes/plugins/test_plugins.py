@@ -1,7 +1,4 @@
-"""Real plugins: what they say arrives, whatever they do is bounded, and nothing of them survives.
-
-Lives here: plugins in real processes, as the user that tests run as. Never here: perfdata's table (`test_perfdata`).
-"""
+"""Real plugins: their output arrives, every run is bounded, and no process survives."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from scale0.monitoring.agent.edge.plugin_runner import MAX_OUTPUT_BYTES
 from scale0.monitoring.agent.edge.plugins import Plugins
 from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from tests.fakes.waiting import until
-from tests.processes.plugins.world import (
+from tests.processes.plugins.hostile_checks import (
     HOSTILE_SECONDS,
     ON_TIME_SECONDS,
     PLUGINS,

@@ -1,4 +1,4 @@
-"""Checks in hand: each ends once, at its deadline at the latest, and one that hangs holds only itself."""
+"""Each running check ends once, at its deadline at the latest, and one that hangs blocks no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spool: nothing is lost but the oldest of too many, nothing comes twice, live results first."""
+"""The spool loses nothing but the oldest of too many results, never repeats one, and sends live results first."""
 
 from __future__ import annotations
 

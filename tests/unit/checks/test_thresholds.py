@@ -1,4 +1,4 @@
-"""Ranges mean what they have always meant to monitoring plugins."""
+"""Ranges have the meaning that Nagios plugins define."""
 
 from __future__ import annotations
 

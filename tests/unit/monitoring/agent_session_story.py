@@ -1,7 +1,4 @@
-"""An agent's session in a test: a clock that the test moves, and a Helen that the test plays.
-
-Lives here: driving a session as its owner does, and reading what it says as Helen does. Never here: a promise.
-"""
+"""Drives an agent's session in a test: the test moves the clock and plays Helen."""
 
 from __future__ import annotations
 

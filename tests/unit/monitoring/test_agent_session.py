@@ -1,4 +1,4 @@
-"""An agent's session: how it connects, what it may say when, and what becomes of every report."""
+"""An agent's session: how it connects, which messages it may send when, and that no report is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever Helen and the network do to an agent's session, its promises are kept at every effects."""
+"""An agent's session keeps its promises for any behaviour of Helen and the network."""
 
 from __future__ import annotations
 

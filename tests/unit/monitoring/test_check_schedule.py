@@ -1,4 +1,4 @@
-"""Checks run at their own places in their intervals: spread, steady, never bunched, never twice at once."""
+"""Each check runs at its own phase of its interval: spread, steady, never in bursts, never twice at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scale0.monitoring.agent.core.check_schedule import (
 WALL = 1_700_000_000.0
 
 
-def schedule(*checks: dict[str, Any]) -> bytes:
+def schedule_json(*checks: dict[str, Any]) -> bytes:
     return json.dumps({"version": 1, "checks": checks}).encode()
 
 
@@ -35,15 +35,15 @@ def check(name: Any = "load", interval: Any = 60.0, **more: Any) -> dict[str, An
 
 
 class Day:
-    """A rota and a clock that the test moves; every run takes `seconds`."""
+    """A check schedule and a clock that the test moves; every run takes `seconds`."""
 
     def __init__(self, *checks: dict[str, Any], identity: str = "agent-1", mono: float = 1_000.0) -> None:
         self.mono = mono
-        self.rota = CheckSchedule(identity)
+        self.schedule = CheckSchedule(identity)
         self.seconds = 0.1
         self._ends: list[tuple[float, str]] = []
         self.runs: list[tuple[float, str]] = []
-        assert self.rota.replace(schedule(*checks), self.now) == []
+        assert self.schedule.replace(schedule_json(*checks), self.now) == []
 
     @property
     def now(self) -> Now:
@@ -54,7 +54,7 @@ class Day:
         until = self.mono + seconds
         before = len(self.runs)
         while True:
-            deadline = self.rota.deadline()
+            deadline = self.schedule.deadline()
             if deadline is None or deadline > until:
                 break
             self.mono = max(self.mono, deadline)
@@ -71,9 +71,9 @@ class Day:
 
     def _look(self) -> None:
         for end, name in [one for one in self._ends if one[0] <= self.mono]:
-            self.rota.done(name)
+            self.schedule.done(name)
             self._ends.remove((end, name))
-        for due in self.rota.due(self.now):
+        for due in self.schedule.due(self.now):
             self.runs.append((self.mono, due.name))
             self._ends.append((self.mono + self.seconds, due.name))
 
@@ -86,18 +86,18 @@ def test_a_check_runs_once_per_interval_at_one_place():
 
 
 def test_what_is_due_says_all_that_is_needed_to_run_it():
-    rota = CheckSchedule("a")
-    rota.replace(
-        schedule(check("disk root", 5) | {"name": "disk-root", "check": "disk", "args": {"path": "/"}}), Now(0, 0)
+    schedule = CheckSchedule("a")
+    schedule.replace(
+        schedule_json(check("disk root", 5) | {"name": "disk-root", "check": "disk", "args": {"path": "/"}}), Now(0, 0)
     )
-    assert rota.checks == (DueCheck("disk-root", "disk", b'{"path": "/"}', 5.0, 10.0),)
-    assert rota.due(Now(5, 0)) == list(rota.checks)
+    assert schedule.checks == (DueCheck("disk-root", "disk", b'{"path": "/"}', 5.0, 10.0),)
+    assert schedule.due(Now(5, 0)) == list(schedule.checks)
 
 
 def test_a_check_without_the_name_of_what_runs_is_called_as_it_is_reported():
-    rota = CheckSchedule("a")
-    assert rota.replace(b'{"checks": [{"name": "load", "interval": 60}]}', Now(0, 0)) == []
-    assert rota.checks == (DueCheck("load", "load", b"{}", 60.0, 10.0),)
+    schedule = CheckSchedule("a")
+    assert schedule.replace(b'{"checks": [{"name": "load", "interval": 60}]}', Now(0, 0)) == []
+    assert schedule.checks == (DueCheck("load", "load", b"{}", 60.0, 10.0),)
 
 
 # Promise: AGENT-10
@@ -136,10 +136,10 @@ def test_a_long_interval_does_not_keep_a_new_check_waiting():
 def test_unchanged_checks_keep_their_turn_when_the_schedule_changes():
     day = Day(check("a", 3_600), check("b", 60))
     day.passes(90)
-    deadline = day.rota._scheduled["a"].next_at
-    day.rota.replace(schedule(check("c", 60), check("b", 120), check("a", 3_600)), day.now)
-    assert day.rota._scheduled["a"].next_at == deadline
-    assert {one.name: one.interval for one in day.rota.checks} == {"c": 60, "b": 120, "a": 3_600}
+    deadline = day.schedule._scheduled["a"].next_at
+    day.schedule.replace(schedule_json(check("c", 60), check("b", 120), check("a", 3_600)), day.now)
+    assert day.schedule._scheduled["a"].next_at == deadline
+    assert {one.name: one.interval for one in day.schedule.checks} == {"c": 60, "b": 120, "a": 3_600}
     # A changed one is run soon.
     day.runs.clear()
     day.passes(FIRST_RUN_SECONDS)
@@ -149,12 +149,12 @@ def test_unchanged_checks_keep_their_turn_when_the_schedule_changes():
 def test_a_check_that_is_no_longer_scheduled_does_not_run():
     day = Day(check("a", 5), check("b", 5))
     day.passes(10)
-    day.rota.replace(schedule(check("b", 5)), day.now)
+    day.schedule.replace(schedule_json(check("b", 5)), day.now)
     day.runs.clear()
     day.passes(20)
     assert {name for _, name in day.runs} == {"b"}
-    day.rota.replace(schedule(), day.now)
-    assert day.rota.deadline() is None
+    day.schedule.replace(schedule_json(), day.now)
+    assert day.schedule.deadline() is None
     assert day.passes(100) == []
 
 
@@ -163,7 +163,7 @@ def test_missed_runs_are_left_out_and_counted():
     day = Day(check(interval=10))
     day.passes(100)
     assert len(day.sleeps(3_600)) <= 1
-    assert 359 <= day.rota.missed <= 361
+    assert 359 <= day.schedule.missed <= 361
     assert len(day.passes(100)) == 10
 
 
@@ -176,10 +176,10 @@ def test_after_a_sleep_not_all_checks_run_at_once():
 
 def test_a_little_late_is_not_missed():
     day = Day(check(interval=60))
-    deadline = day.rota.deadline()
+    deadline = day.schedule.deadline()
     assert deadline is not None
     assert len(day.sleeps(deadline - day.mono + LATE_SECONDS)) == 1
-    assert day.rota.missed == 0
+    assert day.schedule.missed == 0
 
 
 # Promise: AGENT-10
@@ -187,20 +187,20 @@ def test_a_check_that_still_runs_is_skipped_and_counted():
     day = Day(check(interval=10))
     day.seconds = 25
     assert len(day.passes(300)) == 10
-    assert day.rota.skipped == 20
-    assert day.rota.missed == 0
+    assert day.schedule.skipped == 20
+    assert day.schedule.missed == 0
 
 
 def test_a_check_that_runs_is_not_started_again_by_a_new_schedule():
-    rota = CheckSchedule("a")
-    rota.replace(schedule(check("a", 5)), Now(0, 0))
-    assert len(rota.due(Now(5, 0))) == 1
-    rota.replace(schedule(), Now(5, 0))
-    rota.replace(schedule(check("a", 6)), Now(5, 0))
-    assert rota.due(Now(11, 0)) == []
-    assert rota.skipped == 1
-    rota.done("a")
-    assert len(rota.due(Now(17, 0))) == 1
+    schedule = CheckSchedule("a")
+    schedule.replace(schedule_json(check("a", 5)), Now(0, 0))
+    assert len(schedule.due(Now(5, 0))) == 1
+    schedule.replace(schedule_json(), Now(5, 0))
+    schedule.replace(schedule_json(check("a", 6)), Now(5, 0))
+    assert schedule.due(Now(11, 0)) == []
+    assert schedule.skipped == 1
+    schedule.done("a")
+    assert len(schedule.due(Now(17, 0))) == 1
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_a_check_that_runs_is_not_started_again_by_a_new_schedule():
 )
 def test_a_schedule_that_is_not_understood_changes_nothing(body):
     day = Day(check())
-    before = day.rota.body, day.rota.checks, day.rota.deadline()
-    assert day.rota.replace(body, day.now)
-    assert (day.rota.body, day.rota.checks, day.rota.deadline()) == before
+    before = day.schedule.body, day.schedule.checks, day.schedule.deadline()
+    assert day.schedule.replace(body, day.now)
+    assert (day.schedule.body, day.schedule.checks, day.schedule.deadline()) == before
 
 
 @pytest.mark.parametrize(
@@ -252,42 +252,42 @@ def test_a_schedule_that_is_not_understood_changes_nothing(body):
     ],
 )
 def test_a_bad_check_is_left_out_and_the_others_run(bad):
-    rota = CheckSchedule("a")
-    faults = rota.replace(schedule(check("good"), bad, check("fine")), Now(0, 0))
+    schedule = CheckSchedule("a")
+    faults = schedule.replace(schedule_json(check("good"), bad, check("fine")), Now(0, 0))
     assert len(faults) == 1
     assert "check 2" in faults[0]
-    assert [one.name for one in rota.checks] == ["good", "fine"]
+    assert [one.name for one in schedule.checks] == ["good", "fine"]
 
 
 @pytest.mark.parametrize("text", [b'{"x": "\xff"}', b'"\xff"'])
 def test_args_that_are_no_text_are_left_out(text):
-    rota = CheckSchedule("a")
+    schedule = CheckSchedule("a")
     body = b'{"checks": [{"name": "a", "interval": 60, "args": %b}, {"name": "b", "interval": 60}]}' % text
-    assert len(rota.replace(body, Now(0, 0))) == 1
-    assert [one.name for one in rota.checks] == ["b"]
+    assert len(schedule.replace(body, Now(0, 0))) == 1
+    assert [one.name for one in schedule.checks] == ["b"]
 
 
 def test_a_name_that_is_there_twice_counts_once():
-    rota = CheckSchedule("a")
-    assert "duplicate name" in rota.replace(schedule(check("a", 5), check("a", 7)), Now(0, 0))[0]
-    assert [one.interval for one in rota.checks] == [5.0]
+    schedule = CheckSchedule("a")
+    assert "duplicate name" in schedule.replace(schedule_json(check("a", 5), check("a", 7)), Now(0, 0))[0]
+    assert [one.interval for one in schedule.checks] == [5.0]
 
 
 def test_a_schedule_has_a_limit():
-    rota = CheckSchedule("a")
-    faults = rota.replace(schedule(*(check(f"c{number}") for number in range(MAX_SCHEDULED + 2))), Now(0, 0))
-    assert len(rota.checks) == MAX_SCHEDULED
+    schedule = CheckSchedule("a")
+    faults = schedule.replace(schedule_json(*(check(f"c{number}") for number in range(MAX_SCHEDULED + 2))), Now(0, 0))
+    assert len(schedule.checks) == MAX_SCHEDULED
     assert faults == [f"2 checks over the limit of {MAX_SCHEDULED} are ignored"]
 
 
 def test_the_same_schedule_again_says_the_same_and_changes_nothing():
-    rota = CheckSchedule("a")
-    body = schedule(check("a", 3_600), check(""))
-    faults = rota.replace(body, Now(0, 0))
-    deadline = rota.deadline()
-    assert rota.replace(body, Now(1_000, 0)) == faults
-    assert rota.deadline() == deadline
-    assert rota.body == body
+    schedule = CheckSchedule("a")
+    body = schedule_json(check("a", 3_600), check(""))
+    faults = schedule.replace(body, Now(0, 0))
+    deadline = schedule.deadline()
+    assert schedule.replace(body, Now(1_000, 0)) == faults
+    assert schedule.deadline() == deadline
+    assert schedule.body == body
 
 
 steps = st.one_of(
@@ -312,10 +312,10 @@ def test_whatever_happens_a_check_runs_at_most_once_per_interval_and_alone(plan,
         elif effects == "slow":
             day.seconds = value
         else:
-            day.rota.replace(schedule(*(check(name, INTERVALS[name]) for name in value)), day.now)
+            day.schedule.replace(schedule_json(*(check(name, INTERVALS[name]) for name in value)), day.now)
             taken = {name: taken.get(name, day.mono) for name in value}
-        deadline = day.rota.deadline()
-        assert (deadline is None) == (not day.rota.checks)
+        deadline = day.schedule.deadline()
+        assert (deadline is None) == (not day.schedule.checks)
         assert deadline is None or deadline >= day.mono - 1_000
         for name, since in taken.items():
             runs = [at for at, who in day.runs if who == name and at >= since]

@@ -1,7 +1,4 @@
-"""Where our own pids cgroup is, from what the kernel says.
-
-Lives here: the table of machines. Never here: a cgroup.
-"""
+"""The pids cgroup of this process is found from /proc."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a Nagios plugin says, read: the state is never lost, whatever stands behind the bar.
-
-Lives here: the table of outputs. Never here: a process.
-"""
+"""The output of Nagios plugins: the state is never lost, whatever the performance data is."""
 
 from __future__ import annotations
 

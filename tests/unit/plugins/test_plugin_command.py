@@ -1,7 +1,4 @@
-"""A check's arguments become words of a plugin's command: as many as before, and never an option.
-
-Lives here: the table of what fills a place. Never here: a process.
-"""
+"""A check's arguments become words of a plugin's command: the number of words is fixed, and none becomes an option."""
 
 from __future__ import annotations
 

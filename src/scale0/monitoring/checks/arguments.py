@@ -41,8 +41,6 @@ class WrongArgs(Exception):
 
 
 class ArgumentReader:
-    """Decodes the args of one check."""
-
     __slots__ = ("_decode", "_fields", "_limits")
 
     def __init__(self, args_type: type[msgspec.Struct]) -> None:

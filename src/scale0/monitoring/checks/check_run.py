@@ -85,8 +85,6 @@ class RunState:
 
 
 class _Call:
-    """A blocking call in progress."""
-
     __slots__ = ("done", "error", "value")
 
     def __init__(self) -> None:
@@ -163,7 +161,6 @@ class CheckRun:
         return self.states.get(self.key)
 
     def remember(self, value: Any) -> None:
-        """Store a value for the next run of this check."""
         self.states.put(self.key, value)
 
 

@@ -68,13 +68,11 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
     idle, iowait = share(now.idle, before.idle), share(now.iowait, before.iowait)
     steal = share(now.steal, before.steal)
     busy = round(max(0.0, 100.0 - idle - iowait), 6) if total > 0 else 0.0  # not 1e-10 on an idle machine
-    measurements = Measurements()
+    metrics = Measurements()
     for name, percent, prefix in (("busy", busy, ""), ("iowait", iowait, "iowait_"), ("steal", steal, "steal_")):
         warn, crit = limits(args, prefix)
         message = f"{name} {percent:.1f} % {since}"
-        measurements.add(
-            f"{name}_percent", percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message
-        )
-    measurements.add("user_percent", share(now.user, before.user), PERCENT, low=0.0, high=100.0)
-    measurements.add("system_percent", share(now.system, before.system), PERCENT, low=0.0, high=100.0)
-    return measurements.finding(f"busy {busy:.1f} %, iowait {iowait:.1f} %, steal {steal:.1f} % {since}")
+        metrics.add(f"{name}_percent", percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
+    metrics.add("user_percent", share(now.user, before.user), PERCENT, low=0.0, high=100.0)
+    metrics.add("system_percent", share(now.system, before.system), PERCENT, low=0.0, high=100.0)
+    return metrics.finding(f"busy {busy:.1f} %, iowait {iowait:.1f} %, steal {steal:.1f} % {since}")

@@ -14,7 +14,7 @@ import msgspec
 import psutil
 
 from scale0.monitoring.checks.arguments import Limit, Texts, is_literal, is_selected, limits
-from scale0.monitoring.checks.metrics import BYTES, PERCENT, Measurements, byte_size, metric_name, unknown_finding
+from scale0.monitoring.checks.metrics import BYTES, PERCENT, Measurements, byte_size, metric_name
 from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, CheckFinding
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 MOUNT_SECONDS: Final = 2.0
 """How long one mount may take to answer: a dead file server never does."""
 MAX_MOUNTS: Final = 100
-"""Of one run."""
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -39,29 +38,28 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Space and inodes of each mount, in percent and as numbers."""
-    measurements = Measurements()
-    mounts = select_mounts(args, measurements)
+    metrics = Measurements()
+    mounts = select_mounts(args, metrics)
     shares: dict[str, float] = {}
     for mount in mounts[:MAX_MOUNTS]:
         try:
             seconds = min(run.deadline.left(), MOUNT_SECONDS)
             found = run.blocking_calls.call(("disk", mount), partial(statvfs_of, mount), seconds)
         except TimeoutError:
-            measurements.add_problem(CRITICAL, f"{mount} does not answer")
+            metrics.add_problem(CRITICAL, f"{mount} does not answer")
         except OSError as error:
-            measurements.add_problem(UNKNOWN, f"{mount}: {error.strerror or error}")
+            metrics.add_problem(UNKNOWN, f"{mount}: {error.strerror or error}")
         else:
             if found is not None:
-                shares[mount] = add_mount(mount, found, args, measurements)
+                shares[mount] = add_mount(mount, found, args, metrics)
     if len(mounts) > MAX_MOUNTS:
-        measurements.add_problem(
+        metrics.add_problem(
             UNKNOWN, f"{len(mounts) - MAX_MOUNTS} mounts were not looked at: say which ones with include"
         )
-    if measurements.is_empty:
-        return unknown_finding("no file system matches")
+    if metrics.is_empty:
+        return CheckFinding(UNKNOWN, "no file system matches")
     fullest = max(shares, key=lambda mount: shares[mount], default="")
-    return measurements.finding(f"{fullest} is {shares.get(fullest, 0.0):.1f} % full, the fullest of {len(shares)}")
+    return metrics.finding(f"{fullest} is {shares.get(fullest, 0.0):.1f} % full, the fullest of {len(shares)}")
 
 
 def statvfs_of(mount: str) -> os.statvfs_result | None:
@@ -72,21 +70,21 @@ def statvfs_of(mount: str) -> os.statvfs_result | None:
     return found if found.f_blocks else None
 
 
-def add_mount(mount: str, found: os.statvfs_result, args: Args, measurements: Measurements) -> float:
+def add_mount(mount: str, found: os.statvfs_result, args: Args, metrics: Measurements) -> float:
     """Add the metrics of one mount; returns its percentage like `df`: of the space that ordinary users may fill."""
     block = found.f_frsize
     used, free = (found.f_blocks - found.f_bfree) * block, found.f_bavail * block
     percent = 100.0 * used / (used + free) if used + free else 100.0
     warn, crit = limits(args)
     message = f"{mount} is {percent:.1f} % full, {byte_size(free)} free"
-    measurements.add(
+    metrics.add(
         metric_name("used_percent", mount), percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message
     )
-    measurements.add(metric_name("used_bytes", mount), used, BYTES, low=0.0, high=float(used + free))
+    metrics.add(metric_name("used_bytes", mount), used, BYTES, low=0.0, high=float(used + free))
     warn, crit = limits(args, "free_")
     free_message = f"{mount} has {byte_size(free)} free"
     top = float(used + free)
-    measurements.add(
+    metrics.add(
         metric_name("free_bytes", mount), free, BYTES, warn=warn, crit=crit, low=0.0, high=top, message=free_message
     )
     if found.f_files:  # some file systems have no fixed number of inodes
@@ -95,18 +93,18 @@ def add_mount(mount: str, found: os.statvfs_result, args: Args, measurements: Me
         warn, crit = limits(args, "inodes_")
         message = f"{mount}: {share:.1f} % of the inodes are in use"
         name = metric_name("inodes_percent", mount)
-        measurements.add(name, share, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
+        metrics.add(name, share, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
     return percent
 
 
-def select_mounts(args: Args, measurements: Measurements) -> list[str]:
+def select_mounts(args: Args, metrics: Measurements) -> list[str]:
     """The mount points to measure, sorted; a configured one that is not mounted is a problem."""
     if args.include:
         every = {part.mountpoint for part in psutil.disk_partitions(all=True)}
         mounts = {mount for mount in every if is_selected(mount, args.include, args.exclude)}
         for mount in args.include:
             if is_literal(mount) and mount not in every:
-                measurements.add_problem(CRITICAL, f"nothing is mounted on {mount}")
+                metrics.add_problem(CRITICAL, f"nothing is mounted on {mount}")
         return sorted(mounts)
     return sorted(mount for mount in real_mounts(args.exclude_types) if is_selected(mount, (), args.exclude))
 

@@ -52,20 +52,20 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
     if reply.rcode:
         raise CheckFailed(CRITICAL, f"{what}: {dns_message.RCODES.get(reply.rcode, f'error {reply.rcode}')}")
     values = [record.value for record in reply.records]
-    measurements = Measurements()
+    metrics = Measurements()
     warn, crit = limits(args)
     message = f"{what} within {duration(took)}"
-    measurements.add("seconds", took, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
-    measurements.add("records", len(values), low=0.0)
+    metrics.add("seconds", took, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
+    metrics.add("records", len(values), low=0.0)
     if not values:
-        measurements.add_problem(CRITICAL, f"{what}: there is none")
+        metrics.add_problem(CRITICAL, f"{what}: there is none")
     else:
-        measurements.add("ttl_seconds", min(record.ttl for record in reply.records), SECONDS, low=0.0)
+        metrics.add("ttl_seconds", min(record.ttl for record in reply.records), SECONDS, low=0.0)
         present = {normalized(value, args.type) for value in values}
         missing = [value for value in args.expect if normalized(value, args.type) not in present]
         if missing:
-            measurements.add_problem(CRITICAL, f"{what} is {joined(values)}, without {joined(missing)}")
-    return measurements.finding(f"{what}: {joined(values)}")
+            metrics.add_problem(CRITICAL, f"{what} is {joined(values)}, without {joined(missing)}")
+    return metrics.finding(f"{what}: {joined(values)}")
 
 
 def normalized(value: str, type_: str) -> str:

@@ -67,7 +67,6 @@ def encode_name(name: str) -> bytes:
 
 
 def read(message: bytes, question: bytes) -> DnsReply:
-    """Decode the reply to `question`."""
     if len(message) < _HEADER.size:
         raise Malformed("the answer is too short")
     number, flags, questions, answers, _, _ = _HEADER.unpack_from(message)

@@ -42,24 +42,23 @@ class FoundFile(NamedTuple):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Age and size of the file; how many there are."""
     deadline = run.deadline
     found = run.blocking_calls.call(run.key, lambda: find_file(args, deadline), deadline.left())
-    measurements = Measurements()
+    metrics = Measurements()
     if found is None:
         if args.missing != OK:
-            measurements.add_problem(args.missing, f"there is no file {excerpt(args.path)}")
-        measurements.add("files", 0, low=0.0)
-        return measurements.finding(f"there is no file {excerpt(args.path)}")
+            metrics.add_problem(args.missing, f"there is no file {excerpt(args.path)}")
+        metrics.add("files", 0, low=0.0)
+        return metrics.finding(f"there is no file {excerpt(args.path)}")
     age = max(0.0, time.time() - found.changed)
     message = f"{excerpt(found.path)} changed {duration(age)} ago"
     warn, crit = limits(args)
-    measurements.add("age_seconds", age, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
+    metrics.add("age_seconds", age, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
     warn, crit = limits(args, "size_")
     size_message = f"{excerpt(found.path)} has {byte_size(found.size_bytes)}"
-    measurements.add("size_bytes", found.size_bytes, BYTES, warn=warn, crit=crit, low=0.0, message=size_message)
-    measurements.add("files", found.files, low=0.0)
-    return measurements.finding(f"{message}, {byte_size(found.size_bytes)}")
+    metrics.add("size_bytes", found.size_bytes, BYTES, warn=warn, crit=crit, low=0.0, message=size_message)
+    metrics.add("files", found.files, low=0.0)
+    return metrics.finding(f"{message}, {byte_size(found.size_bytes)}")
 
 
 def find_file(args: Args, deadline: Deadline) -> FoundFile | None:

@@ -52,8 +52,6 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class HttpPage(NamedTuple):
-    """The answer to one request."""
-
     status: int
     location: str
     body: bytes
@@ -62,8 +60,6 @@ class HttpPage(NamedTuple):
 
 
 class HttpRequest(NamedTuple):
-    """The next request."""
-
     url: SplitResult
     method: str
     body: bytes | None
@@ -71,7 +67,6 @@ class HttpRequest(NamedTuple):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Request the page, follow redirects, and evaluate the answer."""
     expected_status = limit("status", args.status)
     began = time.monotonic()
     request = HttpRequest(
@@ -89,21 +84,20 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
 
 
 def finding_of(args: Args, page: HttpPage, hops: int, took: float, expected_status: Range | None) -> CheckFinding:
-    """Metrics and state of the last page."""
-    measurements = Measurements()
+    metrics = Measurements()
     message = f"{excerpt(args.url)} answers {page.status}"
-    measurements.add("status", page.status, crit=expected_status, message=message)
+    metrics.add("status", page.status, crit=expected_status, message=message)
     warn, crit = limits(args)
     slow = f"{excerpt(args.url)} took {duration(took)}"
-    measurements.add("seconds", took, SECONDS, warn=warn, crit=crit, low=0.0, message=slow)
-    measurements.add("size_bytes", len(page.body), BYTES, low=0.0, high=float(args.max_bytes))
-    measurements.add("redirects", hops, low=0.0)
+    metrics.add("seconds", took, SECONDS, warn=warn, crit=crit, low=0.0, message=slow)
+    metrics.add("size_bytes", len(page.body), BYTES, low=0.0, high=float(args.max_bytes))
+    metrics.add("redirects", hops, low=0.0)
     if page.days_left is not None:
-        measurements.add("days_left", page.days_left, "d")
+        metrics.add("days_left", page.days_left, "d")
     if args.expect and args.expect.encode("utf-8", "replace") not in page.body:
         where = f"the first {byte_size(len(page.body))} of {excerpt(args.url)}" if page.cut else excerpt(args.url)
-        measurements.add_problem(CRITICAL, f"{where} does not have the text {excerpt(args.expect)!r}")
-    return measurements.finding(f"{message} within {duration(took)}, {byte_size(len(page.body))}")
+        metrics.add_problem(CRITICAL, f"{where} does not have the text {excerpt(args.expect)!r}")
+    return metrics.finding(f"{message} within {duration(took)}, {byte_size(len(page.body))}")
 
 
 def split(url: str) -> SplitResult:
@@ -121,7 +115,6 @@ def split(url: str) -> SplitResult:
 
 
 def next_request(request: HttpRequest, page: HttpPage) -> HttpRequest:
-    """The request to the target of a redirect."""
     base = request.url.geturl()
     try:
         url = split(urljoin(base, page.location))
@@ -137,7 +130,6 @@ def next_request(request: HttpRequest, page: HttpPage) -> HttpRequest:
 
 
 def fetch(request: HttpRequest, args: Args, run: CheckRun) -> HttpPage:
-    """One request over its own connection."""
     secure = request.url.scheme == "https"
     host = request.url.hostname or ""
     port = request.url.port or (443 if secure else 80)

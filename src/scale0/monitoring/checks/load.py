@@ -28,19 +28,19 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
     averages = os.getloadavg()
     cores = os.cpu_count() or 1
     warns, crits = _three("warn", args.warn), _three("crit", args.crit)
-    measurements = Measurements()
+    metrics = Measurements()
     for minutes, average, warn, crit in zip((1, 5, 15), averages, warns, crits, strict=True):
         share = average / cores
         if args.per_core:
-            measurements.add(f"load{minutes}", average, low=0.0)
+            metrics.add(f"load{minutes}", average, low=0.0)
             message = f"{minutes}-minute load is {share:.2f} per core"
-            measurements.add(f"load{minutes}_per_core", share, warn=warn, crit=crit, low=0.0, message=message)
+            metrics.add(f"load{minutes}_per_core", share, warn=warn, crit=crit, low=0.0, message=message)
         else:
             message = f"{minutes}-minute load is {average:.2f}"
-            measurements.add(f"load{minutes}", average, warn=warn, crit=crit, low=0.0, message=message)
-            measurements.add(f"load{minutes}_per_core", share, low=0.0)
+            metrics.add(f"load{minutes}", average, warn=warn, crit=crit, low=0.0, message=message)
+            metrics.add(f"load{minutes}_per_core", share, low=0.0)
     one, five, fifteen = averages
-    return measurements.finding(f"load {one:.2f}, {five:.2f}, {fifteen:.2f} on {cores} cores")
+    return metrics.finding(f"load {one:.2f}, {five:.2f}, {fifteen:.2f} on {cores} cores")
 
 
 def _three(key: str, given: Limits) -> tuple[Range | None, ...]:

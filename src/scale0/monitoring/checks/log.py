@@ -75,8 +75,6 @@ class LogState(NamedTuple):
 
 
 class MatchCount:
-    """What one run has read."""
-
     __slots__ = ("last", "lines", "matches", "read_bytes")
 
     def __init__(self) -> None:
@@ -87,8 +85,6 @@ class MatchCount:
 
 
 class LogMatches(NamedTuple):
-    """What a run found, and where it ended."""
-
     position: LogPosition
     counted: MatchCount
     behind: int
@@ -96,7 +92,6 @@ class LogMatches(NamedTuple):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Count the lines since the last run."""
     if not args.match:
         raise WrongArgs("arg match: say what to look for")
     key = repr(run.key).encode("utf-8", "surrogatepass")
@@ -126,22 +121,20 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
 
 def finding_of(args: Args, found: LogMatches) -> CheckFinding:
     count = found.counted
-    measurements = Measurements()
+    metrics = Measurements()
     warn, crit = limits(args)
     message = f"{count.matches} of {count.lines} new lines match"
     if count.matches:
         message += f", the last: {excerpt(count.last.decode('utf-8', 'replace'))}"
-    measurements.add("matches", count.matches, warn=warn, crit=crit, low=0.0, message=message)
-    measurements.add("lines", count.lines, low=0.0)
-    measurements.add("read_bytes", count.read_bytes, BYTES, low=0.0)
-    measurements.add("behind_bytes", found.behind, BYTES, low=0.0)
+    metrics.add("matches", count.matches, warn=warn, crit=crit, low=0.0, message=message)
+    metrics.add("lines", count.lines, low=0.0)
+    metrics.add("read_bytes", count.read_bytes, BYTES, low=0.0)
+    metrics.add("behind_bytes", found.behind, BYTES, low=0.0)
     waits = f"; {byte_size(found.behind)} wait for the next run" if found.behind else ""
-    return measurements.finding(message, waits + found.note)
+    return metrics.finding(message, waits + found.note)
 
 
 class Log:
-    """One run's reading of one log."""
-
     __slots__ = ("_allowed", "_args", "_count", "_deadline", "_patterns")
 
     def __init__(self, args: Args, deadline: Deadline, allowed: Sequence[str] | None) -> None:
@@ -242,7 +235,6 @@ class TextPatterns:
         return data.lower() if self._fold else data  # ASCII letters only
 
     def count(self, data: bytes, count: MatchCount) -> None:
-        """Count complete lines."""
         folded = self._folded(data)
         if not any(text in folded for text in self._match):
             count.lines += data.count(b"\n") + (not data.endswith(b"\n"))
@@ -264,7 +256,6 @@ class GlobPatterns:
         self._ignore = [_compiled(glob, fold) for glob in ignore]
 
     def count(self, data: bytes, count: MatchCount) -> None:
-        """Count complete lines."""
         for line in _lines(data):
             count.lines += 1
             text = line[:MAX_GLOB_CHARS].decode("utf-8", "replace")
@@ -286,7 +277,6 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def position_of(descriptor: int, offset: int) -> LogPosition:
-    """The position `offset` of an open file."""
     found = os.fstat(descriptor)
     head = os.pread(descriptor, min(HEAD_BYTES, offset), 0)
     return LogPosition(found.st_dev, found.st_ino, offset, len(head), _digest(head))

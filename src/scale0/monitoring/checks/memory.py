@@ -43,17 +43,17 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
     used = total - available
     percent = 100.0 * used / total if total else 0.0
     warn, crit = limits(args)
-    measurements = Measurements()
+    metrics = Measurements()
     message = f"{percent:.1f} % of {byte_size(total)} in use, {byte_size(available)} available"
-    measurements.add("used_percent", percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
-    measurements.add("used_bytes", used, BYTES, low=0.0, high=float(total))
+    metrics.add("used_percent", percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
+    metrics.add("used_bytes", used, BYTES, low=0.0, high=float(total))
     warn, crit = limits(args, "available_")
     available_message = f"{byte_size(available)} available of {byte_size(total)}"
-    measurements.add(
+    metrics.add(
         "available_bytes", available, BYTES, warn=warn, crit=crit, low=0.0, high=float(total), message=available_message
     )
-    measurements.add("cached_bytes", cached, BYTES, low=0.0, high=float(total))
-    return measurements.finding(message)
+    metrics.add("cached_bytes", cached, BYTES, low=0.0, high=float(total))
+    return metrics.finding(message)
 
 
 def from_psutil() -> Memory:

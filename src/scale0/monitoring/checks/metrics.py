@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from scale0.history.events.columns import EventMetric
 from scale0.monitoring.checks.thresholds import Range, judge
-from scale0.monitoring.protocol.results import MAX_METRIC_NAME_CHARS, OK, SEVERITY, UNKNOWN, CheckFinding, State
+from scale0.monitoring.protocol.results import MAX_METRIC_NAME_CHARS, OK, SEVERITY, CheckFinding, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,6 @@ class Measurements:
 
     @property
     def is_empty(self) -> bool:
-        """True if there are no metrics and no problems."""
         return not self._metrics and not self._problems
 
 
@@ -125,7 +124,3 @@ def joined(words: Sequence[str]) -> str:
     """A few items with commas, the rest counted."""
     shown = ", ".join(excerpt(word) for word in words[:MAX_PROBLEMS])
     return shown if len(words) <= MAX_PROBLEMS else f"{shown} and {len(words) - MAX_PROBLEMS} more"
-
-
-def unknown_finding(text: str) -> CheckFinding:
-    return CheckFinding(UNKNOWN, text)

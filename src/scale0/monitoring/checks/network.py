@@ -21,11 +21,10 @@ from scale0.monitoring.checks.metrics import (
     byte_size,
     duration,
     metric_name,
-    unknown_finding,
 )
 from scale0.monitoring.checks.thresholds import Range
 from scale0.monitoring.checks.uptime import boot_seconds
-from scale0.monitoring.protocol.results import CRITICAL, CheckFinding
+from scale0.monitoring.protocol.results import CRITICAL, UNKNOWN, CheckFinding
 
 MAX_INTERFACES: Final = 90
 """Of one run; a machine with more has mostly virtual ones, and should configure those that matter."""
@@ -43,8 +42,6 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class Counts(NamedTuple):
-    """The counters of one interface."""
-
     received: int
     sent: int
     errors: int
@@ -69,14 +66,13 @@ def read_counters() -> InterfaceCounters:
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Rates of each selected interface."""
     now = read_counters()
     boot = InterfaceCounters(now.mono - boot_seconds(), dict.fromkeys(now.by_name, Counts(0, 0, 0, 0)), True)
     before = previous_counters(run, now, boot)
     seconds = now.mono - before.mono
     since = "since boot" if before.is_boot else f"over {duration(seconds)}"
-    measurements = Measurements()
-    names = select_interfaces(args, list(now.by_name), measurements)
+    metrics = Measurements()
+    names = select_interfaces(args, list(now.by_name), metrics)
     received = sent = 0.0
     for name in names:
         previous = before.by_name.get(name)
@@ -87,11 +83,11 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
             continue  # the interface was recreated, and its counters were reset
         rates = InterfaceRates(*(delta / seconds for delta in deltas))
         received, sent = received + rates.received, sent + rates.sent
-        add_interface(name, rates, args, measurements)
-    if measurements.is_empty and not names:
-        return unknown_finding("no interface matches")
+        add_interface(name, rates, args, metrics)
+    if metrics.is_empty and not names:
+        return CheckFinding(UNKNOWN, "no interface matches")
     ok_message = f"{len(names)} interfaces, {byte_size(received)}/s in, {byte_size(sent)}/s out {since}"
-    return measurements.finding(ok_message)
+    return metrics.finding(ok_message)
 
 
 class InterfaceRates(NamedTuple):
@@ -103,7 +99,7 @@ class InterfaceRates(NamedTuple):
     drops: float
 
 
-def add_interface(name: str, rates: InterfaceRates, args: Args, measurements: Measurements) -> None:
+def add_interface(name: str, rates: InterfaceRates, args: Args, metrics: Measurements) -> None:
     both = limits(args)
     rows: tuple[tuple[str, str, float, str, tuple[Range | None, Range | None]], ...] = (
         (
@@ -118,21 +114,18 @@ def add_interface(name: str, rates: InterfaceRates, args: Args, measurements: Me
         ("drops_per_second", f"{rates.drops:.3g} drops/s", rates.drops, PER_SECOND, limits(args, "drops_")),
     )
     for what, message, rate, unit, (warn, crit) in rows:
-        measurements.add(
-            metric_name(what, name), rate, unit, warn=warn, crit=crit, low=0.0, message=f"{name}: {message}"
-        )
+        metrics.add(metric_name(what, name), rate, unit, warn=warn, crit=crit, low=0.0, message=f"{name}: {message}")
 
 
-def select_interfaces(args: Args, names: list[str], measurements: Measurements) -> list[str]:
-    """The selected interfaces. A configured one that does not exist, or is down, is a problem."""
+def select_interfaces(args: Args, names: list[str], metrics: Measurements) -> list[str]:
     picked = [name for name in names if is_selected(name, args.include, args.exclude)]
     literal = [name for name in args.include if is_literal(name)]
     states = psutil.net_if_stats() if literal else {}
     for name in literal:
         if name not in states:
-            measurements.add_problem(CRITICAL, f"{name}: there is no such interface")
+            metrics.add_problem(CRITICAL, f"{name}: there is no such interface")
         elif not states[name].isup:
-            measurements.add_problem(CRITICAL, f"{name} is down")
+            metrics.add_problem(CRITICAL, f"{name} is down")
     if len(picked) > MAX_INTERFACES:
         raise WrongArgs(f"{len(picked)} interfaces match, more than {MAX_INTERFACES}: say which ones with include")
     return sorted(picked)

@@ -61,14 +61,14 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
                 samples.append(ask(sock, run))
     best = min(samples, key=lambda sample: sample.delay)
     warn, crit = limits(args)
-    measurements = Measurements()
+    metrics = Measurements()
     way = "ahead" if best.offset < 0 else "behind"
     message = f"this clock is {duration(abs(best.offset))} {way} of {endpoint}"
     # The sign matters for a chart but not for a threshold: both directions are wrong.
-    measurements.add("offset_seconds", best.offset, SECONDS, warn=_both(warn), crit=_both(crit), message=message)
-    measurements.add("delay_seconds", best.delay, SECONDS, low=0.0)
-    measurements.add("stratum", best.stratum, low=1.0, high=15.0)
-    return measurements.finding(message)
+    metrics.add("offset_seconds", best.offset, SECONDS, warn=_both(warn), crit=_both(crit), message=message)
+    metrics.add("delay_seconds", best.delay, SECONDS, low=0.0)
+    metrics.add("stratum", best.stratum, low=1.0, high=15.0)
+    return metrics.finding(message)
 
 
 def _both(given: Range | None) -> Range | None:

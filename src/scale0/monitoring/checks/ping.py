@@ -51,21 +51,21 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
             sock.connect(target.address)
         trips = Echoes(sock, target, args, run).exchange()
     loss = 100.0 * (args.count - len(trips)) / args.count
-    measurements = Measurements()
+    metrics = Measurements()
     warn, crit = limits(args, "loss_")
     message = f"{args.host}: {loss:.0f} % of {args.count} echoes lost"
-    measurements.add("loss_percent", loss, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
+    metrics.add("loss_percent", loss, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
     if not trips:
-        if measurements.state != CRITICAL:
-            measurements.add_problem(CRITICAL, f"{args.host} does not answer")
-        return measurements.finding("")
+        if metrics.state != CRITICAL:
+            metrics.add_problem(CRITICAL, f"{args.host} does not answer")
+        return metrics.finding("")
     mean = sum(trips) / len(trips)
     warn, crit = limits(args)
     answers = f"{args.host} answers within {duration(mean)}"
-    measurements.add("rtt_seconds", mean, SECONDS, warn=warn, crit=crit, low=0.0, message=answers)
-    measurements.add("rtt_min_seconds", min(trips), SECONDS, low=0.0)
-    measurements.add("rtt_max_seconds", max(trips), SECONDS, low=0.0)
-    return measurements.finding(f"{answers}, {loss:.0f} % lost")
+    metrics.add("rtt_seconds", mean, SECONDS, warn=warn, crit=crit, low=0.0, message=answers)
+    metrics.add("rtt_min_seconds", min(trips), SECONDS, low=0.0)
+    metrics.add("rtt_max_seconds", max(trips), SECONDS, low=0.0)
+    return metrics.finding(f"{answers}, {loss:.0f} % lost")
 
 
 def echo_socket(family: socket.AddressFamily) -> socket.socket:
@@ -83,8 +83,6 @@ def echo_socket(family: socket.AddressFamily) -> socket.socket:
 
 
 class Echoes:
-    """Echoes to one address."""
-
     __slots__ = ("_args", "_deadline", "_is_ipv6", "_mark", "_number", "_sock")
 
     def __init__(self, sock: socket.socket, target: ResolvedAddress, args: Args, run: CheckRun) -> None:

@@ -51,7 +51,6 @@ class EarlierSample(NamedTuple):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Count and sums over the processes that match."""
     if not (args.name or args.command or args.user):
         raise WrongArgs("say which processes: name, command or user")
     found, zombies = matching(args, run)
@@ -59,29 +58,28 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
     if len(found) > MAX_MATCHED:
         raise WrongArgs(f"{len(found)} processes match, more than {MAX_MATCHED}: say more exactly which")
     percent = cpu_percent(found, now, previous_counters(run, now, EarlierSample(now.mono, {})))
-    measurements = Measurements()
+    metrics = Measurements()
     what = " ".join(excerpt(word) for word in (args.name, args.command, args.user) if word)
     warn, crit = limits(args)
-    measurements.add("count", len(found), warn=warn, crit=crit, low=0.0, message=f"{len(found)} processes of {what}")
+    metrics.add("count", len(found), warn=warn, crit=crit, low=0.0, message=f"{len(found)} processes of {what}")
     memory = sum(one.memory_bytes for one in found.values())
     warn, crit = limits(args, "memory_")
     message = f"{what} uses {byte_size(memory)}"
-    measurements.add("memory_bytes", memory, BYTES, warn=warn, crit=crit, low=0.0, message=message)
+    metrics.add("memory_bytes", memory, BYTES, warn=warn, crit=crit, low=0.0, message=message)
     warn, crit = limits(args, "cpu_")
     message = f"{what} uses {percent:.1f} % of a core"
-    measurements.add("cpu_percent", percent, PERCENT, warn=warn, crit=crit, low=0.0, message=message)
-    measurements.add("threads", sum(one.threads for one in found.values()), low=0.0)
-    measurements.add("zombies", zombies, low=0.0)
+    metrics.add("cpu_percent", percent, PERCENT, warn=warn, crit=crit, low=0.0, message=message)
+    metrics.add("threads", sum(one.threads for one in found.values()), low=0.0)
+    metrics.add("zombies", zombies, low=0.0)
     if found:
         age = max(0.0, time.time() - max(one.started for one in found.values()))
         warn, crit = limits(args, "age_")
         message = f"the youngest of {what} started {duration(age)} ago"
-        measurements.add("youngest_seconds", age, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
-    return measurements.finding(f"{len(found)} processes of {what}, {byte_size(memory)}, {percent:.1f} % of a core")
+        metrics.add("youngest_seconds", age, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
+    return metrics.finding(f"{len(found)} processes of {what}, {byte_size(memory)}, {percent:.1f} % of a core")
 
 
 def matching(args: Args, run: CheckRun) -> tuple[dict[int, ProcessSample], int]:
-    """The processes that match, and how many of them are zombies."""
     found: dict[int, ProcessSample] = {}
     zombies = 0
     own = os.getpid()

@@ -17,8 +17,7 @@ import msgspec
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
 from scale0.monitoring.checks.arguments import ArgumentReader, WrongArgs
 from scale0.monitoring.checks.check_run import BlockingCalls, CheckFailed, CheckRun, Deadline, RunState
-from scale0.monitoring.checks.metrics import unknown_finding
-from scale0.monitoring.protocol.results import CheckFinding
+from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +30,6 @@ MAX_KEY_BYTES: Final = 1_024
 
 
 class BuiltIn(NamedTuple):
-    """A check that every agent has."""
-
     name: str
     quick: bool
     """It never blocks: it may run in the agent's event loop."""
@@ -71,8 +68,6 @@ TABLE: Final = (
 
 
 class _Runner:
-    """One check with the state of its runs."""
-
     __slots__ = ("_blocking_calls", "_data_dir", "_log_paths", "_measure", "_name", "_reader", "_states")
 
     def __init__(
@@ -96,13 +91,13 @@ class _Runner:
         try:
             found = self._answer(bytes(args), timeout)
         except WrongArgs as error:
-            found = unknown_finding(f"{self._name}: {error}")
+            found = CheckFinding(UNKNOWN, f"{self._name}: {error}")
         except CheckFailed as error:
             found = CheckFinding(error.state, error.message)
         except TimeoutError as error:
-            found = unknown_finding(f"{self._name} did not end within {timeout:g} s: {error}")
+            found = CheckFinding(UNKNOWN, f"{self._name} did not end within {timeout:g} s: {error}")
         except Exception as error:  # a check that raises still has a result
-            found = unknown_finding(f"{self._name} failed: {type(error).__name__}: {error}")
+            found = CheckFinding(UNKNOWN, f"{self._name} failed: {type(error).__name__}: {error}")
         metrics = tuple(map(_named, found.metrics))
         return CheckFinding(found.state, _encodable(found.message), metrics, started, time.perf_counter() - began)
 

@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 MAX_ADDRESSES: Final = 8
 """Of one name; more are not tried."""
 BLOCK_BYTES: Final = 65_536
-"""Read at once."""
 
 FAMILIES: Final = {"any": socket.AF_UNSPEC, "ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 
 
 class ResolvedAddress(NamedTuple):
-    """The address of a socket."""
-
     family: socket.AddressFamily
     address: Any
 

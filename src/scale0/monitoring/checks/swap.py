@@ -36,22 +36,20 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
     before = previous_counters(run, now, _SwapCounters(now.mono - boot_seconds(), 0, 0))
     warn, crit = limits(args)
     moved_warn, moved_crit = limits(args, "moved_")
-    measurements = Measurements()
+    metrics = Measurements()
     message = f"{found.percent:.1f} % of {byte_size(found.total)} swap in use"
     if not found.total:
         message = "there is no swap"
         if args.missing != OK:
-            measurements.add_problem(args.missing, message)
-        measurements.add("used_bytes", 0, BYTES, low=0.0, high=0.0)
-        return measurements.finding(message)
-    measurements.add("used_percent", found.percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
-    measurements.add("used_bytes", found.used, BYTES, low=0.0, high=float(found.total))
+            metrics.add_problem(args.missing, message)
+        metrics.add("used_bytes", 0, BYTES, low=0.0, high=0.0)
+        return metrics.finding(message)
+    metrics.add("used_percent", found.percent, PERCENT, warn=warn, crit=crit, low=0.0, high=100.0, message=message)
+    metrics.add("used_bytes", found.used, BYTES, low=0.0, high=float(found.total))
     if (seconds := now.mono - before.mono) > 0:
         for name, moved in (("in", now.swapped_in - before.swapped_in), ("out", now.swapped_out - before.swapped_out)):
             rate = max(0, moved) / seconds
             rate_message = f"swap moves {name} at {byte_size(rate)}/s"
             metric = f"{name}_bytes_per_second"
-            measurements.add(
-                metric, rate, BYTES_PER_SECOND, warn=moved_warn, crit=moved_crit, low=0.0, message=rate_message
-            )
-    return measurements.finding(message)
+            metrics.add(metric, rate, BYTES_PER_SECOND, warn=moved_warn, crit=moved_crit, low=0.0, message=rate_message)
+    return metrics.finding(message)

@@ -29,7 +29,6 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
-    """Connect, send and read as requested."""
     endpoint = host_port(args.host, args.port)
     began = time.monotonic()
     answer, took = b"", 0.0
@@ -41,17 +40,17 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
         if args.expect:
             answer = read_answer(stream, args.expect.encode("utf-8", "surrogatepass"))
         took = time.monotonic() - began
-    measurements = Measurements()
+    metrics = Measurements()
     warn, crit = limits(args)
     message = f"{endpoint} takes connections within {duration(connected)}"
-    measurements.add("connect_seconds", connected, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
+    metrics.add("connect_seconds", connected, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
     if args.expect:
-        measurements.add("seconds", took, SECONDS, low=0.0)
-        measurements.add("answer_bytes", len(answer), BYTES, low=0.0)
+        metrics.add("seconds", took, SECONDS, low=0.0)
+        metrics.add("answer_bytes", len(answer), BYTES, low=0.0)
         if args.expect.encode("utf-8", "surrogatepass") not in answer:
             text = excerpt(answer.decode("utf-8", "replace")) or "nothing"
-            measurements.add_problem(CRITICAL, f"{endpoint} does not say {excerpt(args.expect)!r}, it says: {text}")
-    return measurements.finding(message)
+            metrics.add_problem(CRITICAL, f"{endpoint} does not say {excerpt(args.expect)!r}, it says: {text}")
+    return metrics.finding(message)
 
 
 def read_answer(stream: SocketStream, expected: bytes) -> bytes:

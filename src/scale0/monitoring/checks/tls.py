@@ -46,23 +46,23 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
         distrust = str(error)
         began = time.monotonic()
         certificate, took = handshake(args, False, run, endpoint), time.monotonic() - began
-    measurements = Measurements()
+    metrics = Measurements()
     left = (certificate.ends - time.time()) / DAY_SECONDS
     warn, crit = limits(args)
     subject = f"the certificate of {endpoint} ({excerpt(certificate.subject) or 'no name'})"
     message = f"{subject} ends in {left:.1f} days"
     if left < 0:
         message = f"{subject} expired {duration(-left * DAY_SECONDS)} ago"
-        if measurements.add("days_left", left, DAYS, warn=warn, crit=crit, message=message) != CRITICAL:
-            measurements.add_problem(CRITICAL, message)
+        if metrics.add("days_left", left, DAYS, warn=warn, crit=crit, message=message) != CRITICAL:
+            metrics.add_problem(CRITICAL, message)
     else:
-        measurements.add("days_left", left, DAYS, warn=warn, crit=crit, message=message)
+        metrics.add("days_left", left, DAYS, warn=warn, crit=crit, message=message)
         if distrust:
-            measurements.add_problem(CRITICAL, f"{subject} is not good: {distrust}")
+            metrics.add_problem(CRITICAL, f"{subject} is not good: {distrust}")
     if certificate.begins > time.time():
-        measurements.add_problem(CRITICAL, f"{subject} is not valid yet")
-    measurements.add("handshake_seconds", took, SECONDS, low=0.0)
-    return measurements.finding(message)
+        metrics.add_problem(CRITICAL, f"{subject} is not valid yet")
+    metrics.add("handshake_seconds", took, SECONDS, low=0.0)
+    return metrics.finding(message)
 
 
 class _NotTrusted(Exception):
@@ -74,7 +74,7 @@ def handshake(args: Args, verify: bool, run: CheckRun, endpoint: str) -> ParsedC
         context = context_of(verify, args.ca_file if verify else "", run)
         try:
             with closing(
-                wrap_tls(connect(args.host, args.port, args.family, run), context, server_name_of(args), run)
+                wrap_tls(connect(args.host, args.port, args.family, run), context, args.server_name or args.host, run)
             ) as sock:
                 der = sock.getpeercert(binary_form=True)
         except ssl.SSLCertVerificationError as error:
@@ -85,7 +85,3 @@ def handshake(args: Args, verify: bool, run: CheckRun, endpoint: str) -> ParsedC
         return parse_certificate(der)
     except ValueError as error:
         raise CheckFailed(UNKNOWN, f"{endpoint}: {error}") from None
-
-
-def server_name_of(args: Args) -> str:
-    return args.server_name or args.host

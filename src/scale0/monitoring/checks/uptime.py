@@ -21,10 +21,10 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
     """Seconds since boot, including suspend."""
     seconds = boot_seconds()
     warn, crit = limits(args)
-    measurements = Measurements()
+    metrics = Measurements()
     message = f"up {duration(seconds)}"
-    measurements.add("uptime_seconds", seconds, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
-    return measurements.finding(message)
+    metrics.add("uptime_seconds", seconds, SECONDS, warn=warn, crit=crit, low=0.0, message=message)
+    return metrics.finding(message)
 
 
 def boot_seconds() -> float:

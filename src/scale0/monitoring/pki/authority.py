@@ -45,7 +45,6 @@ HELEN_KEY_FILE: Final = "helen-key.pem"
 FILES: Final = (CA_FILE, CA_KEY_FILE, AGENTS_CA_FILE, AGENTS_CA_KEY_FILE, HELEN_FILE, HELEN_KEY_FILE)
 
 MAX_ENROL_BYTES: Final = 32_768
-"""Of an enrolment request."""
 MAX_LIVE_CERTIFICATES: Final = 20
 """Of one name: two or three are usual, and an attacker must not fill the disk with renewals."""
 _LOCK_FILE: Final = "authority.lock"
@@ -65,8 +64,6 @@ class CertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Issued(msgspec.Struct, frozen=True):
-    """A certificate on record."""
-
     serial: str
     issued: float
     expires: float
@@ -202,7 +199,7 @@ class CertificateAuthority:
         # Later than the revocation in any case: if the clock went back, a new certificate must not be revoked at once.
         serial = certificates.new_serial(max(int(now * 1e6), before_us + 1))
         signed = certificates.agent_certificate(issuer, request, serial, now, self._agent_days)
-        issued = Issued(f"{serial:X}", now, certificates.wall(signed.not_valid_after_utc))
+        issued = Issued(f"{serial:X}", now, signed.not_valid_after_utc.timestamp())
         record = msgspec.structs.replace(record, certificates=(*record.certificates, issued))
         _write(self._record_path(request.name), msgspec.json.encode(record).decode())
         log.info(

@@ -200,7 +200,6 @@ def _ca_certificate(
 def agent_certificate(
     issuer: Issuer, request: SigningRequest, serial: int, now: float, days: float
 ) -> x509.Certificate:
-    """A certificate for an agent: only for client authentication."""
     builder = _leaf(issuer, _common_name(request.name), request.key, serial, now, days)
     return _signed(builder.add_extension(_purpose(ExtendedKeyUsageOID.CLIENT_AUTH), critical=False), issuer)
 
@@ -208,7 +207,6 @@ def agent_certificate(
 def helen_certificate(
     issuer: Issuer, key: PublicKey, names: Iterable[x509.GeneralName], now: float
 ) -> x509.Certificate:
-    """A certificate for Helen: only for server authentication, under these names."""
     builder = _leaf(issuer, _common_name("helen"), key, new_serial(_us(now)), now, HELEN_DAYS)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return _signed(builder.add_extension(_purpose(ExtendedKeyUsageOID.SERVER_AUTH), critical=False), issuer)
@@ -227,13 +225,9 @@ def subject_alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
     return list(found.values())
 
 
-def wall(moment: datetime.datetime) -> float:
-    return moment.timestamp()
-
-
 def renewal_at(certificate: x509.Certificate) -> float:
     """When a third of its validity is left, in seconds since the epoch."""
-    begin, end = wall(certificate.not_valid_before_utc), wall(certificate.not_valid_after_utc)
+    begin, end = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
     return end - (end - begin) / 3
 
 

@@ -53,8 +53,6 @@ class EnrolError(Scale0Error):
 
 
 class CertificateFiles(msgspec.Struct, frozen=True):
-    """The files that enrolment wrote."""
-
     name: str
     config: Path
     certificate: Path
@@ -65,8 +63,6 @@ class CertificateFiles(msgspec.Struct, frozen=True):
 
 
 class EnrolmentEndpoint(msgspec.Struct, frozen=True):
-    """The address of a Helen."""
-
     host: str
     port: int
 
@@ -111,7 +107,7 @@ def enrol(
         _write(config, config_text)
         (folder / "checks").mkdir(mode=DIRECTORY_MODE, exist_ok=True)
     paths = (config, folder / CERTIFICATE_FILE, folder / KEY_FILE, folder / CA_FILE)
-    return CertificateFiles(name, *paths, certificates.wall(leaf.not_valid_after_utc))
+    return CertificateFiles(name, *paths, leaf.not_valid_after_utc.timestamp())
 
 
 def renewal_at(certificate: Path) -> float:
@@ -138,7 +134,7 @@ def renew(config: AgentConfig) -> float:
             failed = error
             continue
         _write(certificate, certificates.pem_of(leaf))
-        return certificates.wall(leaf.not_valid_after_utc)
+        return leaf.not_valid_after_utc.timestamp()
     raise failed or EnrolError("the agent's configuration names no Helen", "add `helen = HOST` to it")
 
 
@@ -216,7 +212,6 @@ def _presented_chain(connection: ssl.SSLSocket) -> list[bytes]:
 
 
 def _request(endpoint: EnrolmentEndpoint, context: ssl.SSLContext, body: dict[str, str]) -> str:
-    """Send `enrol`, and receive the chain."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     with _connect(endpoint, context, deadline) as connection:
         try:

@@ -27,8 +27,6 @@ _HEX: Final = re.compile(r"[0-9A-Fa-f]{1,40}", re.ASCII)
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """What is revoked of one name."""
-
     before_us: int = 0
     """All certificates signed until then. Wall clock."""
     serials: tuple[str, ...] = ()
@@ -43,8 +41,6 @@ def normalized_serial(text: str) -> str:
 
 
 class RevocationList:
-    """The contents of the folder, as of the last `refresh`."""
-
     __slots__ = ("_folder", "_known", "_revoked", "_stamp")
 
     def __init__(self, folder: Path) -> None:

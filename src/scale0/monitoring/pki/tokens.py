@@ -29,8 +29,6 @@ _TOKEN: Final = re.compile(
 
 
 class EnrolmentToken(msgspec.Struct, frozen=True):
-    """A token as given to an agent."""
-
     authority: bytes
     """SHA-256 of the CA certificate: the agent sends the secret only to this CA."""
     secret: str
@@ -54,7 +52,6 @@ def new_token(authority: bytes, name: str, address: str) -> EnrolmentToken:
 
 
 def read_token(text: str) -> EnrolmentToken | None:
-    """Parse a token; None: it is none."""
     found = _TOKEN.fullmatch(text) if len(text) <= MAX_TOKEN_CHARS else None
     if found is None:
         return None
@@ -70,16 +67,12 @@ def _base64(data: bytes) -> str:
 
 
 class StoredToken(msgspec.Struct, frozen=True):
-    """What is stored of a token."""
-
     name: str
     expires: float
     """Wall clock."""
 
 
 class EnrolmentTokens:
-    """The folder of unused tokens."""
-
     __slots__ = ("_folder",)
 
     def __init__(self, folder: Path) -> None:

@@ -47,8 +47,6 @@ class _Schedule(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One check of a schedule on the wire."""
-
     name: str
     interval: float
     timeout: float = 10.0

@@ -17,13 +17,10 @@ from scale0.kernel.codes import MALFORMED
 from scale0.kernel.errors import ConfigError, Refusal
 
 MAX_VALUE_CHARS: Final = 1_024
-"""Of one argument."""
 MAX_ARGS_BYTES: Final = 65_536
 """Of a check's arguments, as JSON."""
 MAX_COMMAND_BYTES: Final = 60_000
-"""Of all words together."""
 MAX_NUMBER: Final = 10.0**300
-"""Of one argument."""
 
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})(?:=([^{}]*))?\}", re.ASCII)
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?", re.ASCII)

@@ -105,7 +105,6 @@ class AgentSession:
 
     @property
     def room(self) -> int:
-        """How many reports may be offered now."""
         if self.state != ACCEPTED or self._unacked_bytes >= MAX_UNACKED_BYTES:
             return 0
         return REPORT_WINDOW - len(self._unacked)
@@ -247,7 +246,6 @@ class AgentSession:
             effects.updates.append(RunCheck(self._last_run_id, check.name, check.args))
 
     def _acknowledge(self, sequence: int, now: Now, effects: AgentEffects) -> None:
-        """Helen has stored all reports up to this one."""
         if sequence > self._sequence:
             self._abort(f"Helen acknowledged report {sequence}, but only {self._sequence} were sent", now, effects)
             return

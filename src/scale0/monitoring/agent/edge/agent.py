@@ -56,7 +56,6 @@ FULL_SECONDS: Final = 0.02
 SYNC_SECONDS: Final = 1.0
 """How long a result may be in the spool before it is synced to disk."""
 EXPIRE_SECONDS: Final = 60.0
-"""How often old results are dropped."""
 SCHEDULE_NAME: Final = "schedule.json"
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -186,7 +185,6 @@ class AgentRuntime:
         self._act(lambda now, effects: self._session.lost(reason, now, effects))
 
     def _act(self, do: Callable[[Now, AgentEffects], None]) -> None:
-        """Let the session decide, and execute its effects."""
         if self._ended or self._connection is None:
             return
         effects = AgentEffects()
@@ -290,7 +288,6 @@ class AgentRuntime:
             self._loop.call_soon(self._offer)
 
     def _offer(self) -> None:
-        """Pass reports to the session while it has room for them."""
         self._offering = False
         if self._ended or self._connection is None:
             return

@@ -33,7 +33,6 @@ WAITS_PER_LIFE: Final = 60
 """More often for a certificate with a short validity."""
 MIN_WAIT_SECONDS: Final = 1.0
 RENEWAL_SECONDS: Final = 120.0
-"""How long a renewal may take."""
 
 MAX_CERTIFICATE_BYTES: Final = 1024 * 1024
 
@@ -68,7 +67,6 @@ def read_certificate(path: Path) -> AgentCertificate:
 
 
 async def renew_forever(certificate: Path, config_file: Path, rng: random.Random) -> None:
-    """Renew the certificate whenever a third of its validity is left."""
     while True:
         wait = MAX_WAIT_SECONDS
         try:

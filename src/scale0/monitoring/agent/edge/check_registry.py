@@ -35,8 +35,6 @@ class NoCheckProcesses:
 
 
 class CheckRegistry:
-    """Every check of this agent, by name."""
-
     def __init__(self, plugins: CheckProcesses, built_in: Mapping[str, BuiltIn], lua: CheckProcesses) -> None:
         self._lua = lua
         self._table: dict[str, Run] = {

@@ -38,8 +38,6 @@ Serve = Callable[[socket.socket, CheckUser | None, str], None]
 
 
 class LauncherProcess:
-    """The children of one role."""
-
     def __init__(self, agent: socket.socket, serve: Serve, user: CheckUser | None, cgroups: PidsCgroups | None) -> None:
         self._agent = agent
         self._serve = serve
@@ -51,7 +49,6 @@ class LauncherProcess:
         """Cgroups that could not be removed yet."""
 
     def run(self) -> None:
-        """Serve until the agent has ended."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)

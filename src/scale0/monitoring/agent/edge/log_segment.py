@@ -24,9 +24,7 @@ SEGMENT_SUFFIX: Final = ".spool"
 DAMAGED_SUFFIX: Final = ".damaged"
 FILE_MODE: Final = 0o600
 MAX_RECORD_BYTES: Final = MAX_BLOB_BYTES + 4_096
-"""A result with its name and times."""
 READ_BYTES: Final = 65_536
-"""Read at once."""
 NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _FRAME: Final = struct.Struct("<II")
@@ -38,7 +36,6 @@ class Instant(NamedTuple):
     boot: float
     """Seconds since the machine started, including suspend; this clock never jumps."""
     wall: float
-    """Seconds since the Unix epoch."""
 
 
 class SegmentHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -67,7 +64,6 @@ _decode_record: Final = msgspec.msgpack.Decoder(LogRecord).decode
 
 
 def framed(value: SegmentHeader | LogRecord) -> bytes:
-    """The value with its length and checksum."""
     payload = _encode(value)
     return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
 
@@ -180,7 +176,6 @@ class LogSegment:
         return self.offered >= self.size and self.in_flight == 0
 
     def is_empty(self) -> bool:
-        """True if it has no records."""
         return self.size == 0
 
     def count_left(self) -> int:

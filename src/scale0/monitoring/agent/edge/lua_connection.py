@@ -70,8 +70,6 @@ receive_buffer: Final = memoryview(bytearray(MAX_MESSAGE_BYTES))
 
 
 class LuaRun:
-    """A run that has not ended."""
-
     __slots__ = ("args", "begun", "deadline", "ended", "name", "number", "source", "started", "timeout", "tries")
 
     def __init__(self, number: int, name: str, source: LuaSource, args: bytes, timeout: float) -> None:
@@ -97,8 +95,6 @@ class LuaRun:
 
 
 class LuaConnection:
-    """The agent's connection to one Lua process."""
-
     __slots__ = ("_pidfd", "_sent_versions", "_unsent", "closing", "connection", "full", "idle_since", "runs", "since")
 
     def __init__(self, connection: socket.socket) -> None:

@@ -16,7 +16,6 @@ from scale0.kernel.names import is_identity
 
 SUFFIX: Final = ".lua"
 MAX_SOURCE_BYTES: Final = 131_072
-"""Of one file."""
 MAX_FILES: Final = 1_000
 """Files of one folder; more are ignored."""
 SETTLED_SECONDS: Final = 0.1

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_READ_BYTES: Final = 65_536
-"""Of one file."""
 MAX_PATH_BYTES: Final = 4_096
 
 READABLE: Final = frozenset(

@@ -39,8 +39,6 @@ MAX_RECEIVED: Final = 64
 
 
 class LuaChecks:
-    """The Lua checks that this agent may run."""
-
     def __init__(self, folder: str | os.PathLike[str], user: str = "", most: int = MAX_CHILDREN) -> None:
         """`user`: runs them if the agent is root; blank is nobody. `most`: processes at once. Raises ConfigError."""
         self._most = most
@@ -61,7 +59,6 @@ class LuaChecks:
         return self._files.names
 
     async def run(self, name: str, args: bytes, timeout: float) -> CheckFinding:
-        """Run a check once."""
         started = time.time()
         try:
             source = self._files.source(name)
@@ -94,7 +91,6 @@ class LuaChecks:
         self._dispatch(loop)
 
     def close(self) -> None:
-        """Kill every process, and end the launcher."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -110,7 +106,6 @@ class LuaChecks:
         self._launcher.close()
 
     def _dispatch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Distribute waiting runs to processes."""
         self._dispatching = False
         now = loop.time()
         given: list[LuaConnection] = []
@@ -174,7 +169,6 @@ class LuaChecks:
             loop.call_soon(self._dispatch, loop)
 
     def _lost(self, child: LuaConnection, loop: asyncio.AbstractEventLoop) -> None:
-        """A process died by itself."""
         now = loop.time()
         if child.runs and child.ready:
             child.runs.popleft().fail("the Lua process died during the run: it may have run out of memory", now)

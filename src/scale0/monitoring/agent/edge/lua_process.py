@@ -52,10 +52,8 @@ from scale0.monitoring.protocol.results import (
 )
 
 STATE_BYTES: Final = 32 * 2**20
-"""Memory of one Lua state."""
 TOO_MUCH_MEMORY: Final = f"it needed more than {STATE_BYTES // 2**20} MiB of memory"
 COMPILE_BYTES: Final = 64 * 2**20
-"""Memory for the compilation of a file."""
 STATES: Final[dict[bytes, State]] = {b"ok": OK, b"warning": WARNING, b"critical": CRITICAL, b"unknown": UNKNOWN}
 CPU_SECONDS: Final = 600
 """CPU time that a process may use until the limit is renewed."""
@@ -110,17 +108,13 @@ def _prelude() -> bytes:
 
 
 class LuaProcess:
-    """Executes the runs of one connection."""
-
     def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
         self._codes: dict[str, bytes | str] = {}
-        self._prelude = _PRELUDE_CODE
         self._spare: LuaRuntime | None = None
         self._renew_limit_at = 0.0
 
     def serve(self) -> None:
-        """Execute runs until the agent closes the connection."""
         self._agent.send(_encode(LuaHello(os.getpid())))
         while True:
             self._limit_cpu()
@@ -149,7 +143,7 @@ class LuaProcess:
             state = fresh_state()
         try:
             args = lua_args(state, task.args)
-            values = state.execute(self._prelude, code, task.name.encode(), args, ask, mode=b"b")
+            values = state.execute(_PRELUDE_CODE, code, task.name.encode(), args, ask, mode=b"b")
             found = read_values(values)
         except LuaMemoryError:
             found = CheckFinding(UNKNOWN, TOO_MUCH_MEMORY)

@@ -74,8 +74,6 @@ class ParentGoneError(Exception):
 
 
 class PluginRunner:
-    """Runs the plugins of one connection."""
-
     def __init__(self, agent: socket.socket, user: CheckUser | None, cgroup: str) -> None:
         self._agent = agent
         self._user = user
@@ -83,7 +81,6 @@ class PluginRunner:
         self._dev_null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
     def serve(self) -> None:
-        """Run plugins until the agent closes the connection."""
         self._agent.send(HELLO.pack(os.getpid()))
         while True:
             request = self._agent.recv(REQUEST.size + MAX_COMMAND_BYTES)
@@ -145,8 +142,6 @@ class PluginRunner:
 
 
 class _Run:
-    """A running plugin."""
-
     def __init__(self, pid: int, out: int, err: int, deadline: float) -> None:
         self.output = bytearray()
         self.errors = bytearray()

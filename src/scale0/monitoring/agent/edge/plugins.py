@@ -48,8 +48,6 @@ SPARE_SECONDS: Final = 1.0
 
 
 class _Runner:
-    """A connection to a plugin runner."""
-
     __slots__ = ("answer", "connection", "gone", "idle_since", "pidfd", "ready", "runs")
 
     def __init__(self, connection: socket.socket) -> None:
@@ -99,8 +97,6 @@ class _Runner:
 
 
 class Plugins:
-    """The plugins that this agent may run."""
-
     def __init__(self, plugins: Iterable[Plugin], user: str = "", most: int = MAX_RUNNERS) -> None:
         """`user`: runs the plugins if the agent is root; blank is nobody. `most`: runs at once. Raises ConfigError."""
         self._commands = {one.name: PluginCommand(one.name, one.command) for one in plugins}
@@ -116,7 +112,6 @@ class Plugins:
         return tuple(self._commands)
 
     async def run(self, name: str, args: bytes, timeout: float) -> CheckFinding:
-        """Run a plugin once."""
         started, begun = time.time(), time.monotonic()
         try:
             words = self._commands[name].fill(args)
@@ -140,7 +135,6 @@ class Plugins:
         return finding_of(answer, timeout, started, seconds)
 
     def close(self) -> None:
-        """End every running plugin, and the launcher."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -231,7 +225,6 @@ class Plugins:
 
 
 def finding_of(answer: bytes, timeout: float, started: float, seconds: float) -> CheckFinding:
-    """The finding in a plugin runner's answer."""
     outcome, status, ran, length = ANSWER.unpack_from(answer)
     output = answer[ANSWER.size : ANSWER.size + length]
     errors = answer[ANSWER.size + length :]

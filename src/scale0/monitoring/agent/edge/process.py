@@ -163,7 +163,6 @@ def stage0_is_gone(agent: AgentRuntime, lifeline: int, loop: asyncio.AbstractEve
 
 
 def check_processes(config: AgentConfig) -> tuple[CheckProcesses, CheckProcesses]:
-    """The plugins and the Lua checks of this agent."""
     plugins: CheckProcesses = NoCheckProcesses()
     if config.plugins:
         from scale0.monitoring.agent.edge.plugins import Plugins  # noqa: PLC0415  # saves memory without plugins

@@ -68,7 +68,6 @@ class ProcessLauncher:
         return ours
 
     def close(self) -> None:
-        """End the launcher, and with it all its children."""
         control, self._control = self._control, None
         process, self._process = self._process, None
         if control is not None:

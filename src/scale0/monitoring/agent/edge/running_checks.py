@@ -23,7 +23,6 @@ from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
 log = logging.getLogger("scale0.agent")
 
 MAX_CHECKS: Final = 64
-"""Checks that run at once."""
 LEAST_CHECKS: Final = 8
 """The lower limit of `max_checks`."""
 MAX_WAITING: Final = 1_000
@@ -50,8 +49,6 @@ class InThread(msgspec.Struct, frozen=True):
 
 
 class InProcess(msgspec.Struct, frozen=True):
-    """A check in a process of its own."""
-
     run: Callable[[bytes, float], Awaitable[CheckFinding]]
 
 
@@ -59,8 +56,6 @@ Run = Inline | InThread | InProcess
 
 
 class _PendingCheck:
-    """A check that has not ended."""
-
     __slots__ = ("args", "begun", "name", "run", "started", "task", "then", "timeout", "timer")
 
     def __init__(self, name: str, args: bytes, timeout: float, run: InThread | InProcess, then: OnFinding) -> None:
@@ -110,7 +105,6 @@ class RunningChecks:
             self._start_waiting()
 
     def close(self) -> None:
-        """Cancel all checks; no finding is reported any more."""
         for pending in self._waiting:
             if pending.timer is not None:
                 pending.timer.cancel()
@@ -132,7 +126,6 @@ class RunningChecks:
         return dated(finding, started, time.monotonic() - begun)
 
     def _start_waiting(self) -> None:
-        """Start waiting checks while there are free slots."""
         while self._waiting and self._running < self._limit:
             pending = self._waiting.popleft()
             self._waiting_bytes -= len(pending.args)

@@ -30,8 +30,6 @@ _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class CheckUser(NamedTuple):
-    """The user that checks run as."""
-
     uid: int
     gid: int
 

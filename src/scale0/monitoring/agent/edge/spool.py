@@ -63,8 +63,6 @@ class SpoolPosition(NamedTuple):
 
 
 class SpooledRecord(NamedTuple):
-    """A record to send to Helen."""
-
     position: SpoolPosition
     name: str
     body: bytes
@@ -107,7 +105,6 @@ class Spool:
 
     @property
     def has_more(self) -> bool:
-        """True if `next` has a record."""
         return any(segment.offered < segment.size for segment in self._segments)
 
     def append(self, name: str, body: bytes, ended: Instant) -> None:
@@ -159,7 +156,6 @@ class Spool:
         return None
 
     def delivered(self, position: SpoolPosition) -> None:
-        """Helen has stored it."""
         segment = position.segment
         if segment in self._segments:
             segment.acknowledge(position.end)
@@ -186,7 +182,6 @@ class Spool:
                 self._names_changed = True
 
     def expire(self, now: Instant) -> None:
-        """Drop what is too old."""
         for segment in tuple(self._segments):
             if (
                 segment.header is not None
@@ -236,7 +231,6 @@ class Spool:
         self._enforce_limits()
 
     def _segment_for(self, now: Instant) -> LogSegment:
-        """The segment for the next record."""
         current = self._current
         if current is not None:
             header = None if current.is_empty() else current.header
@@ -283,7 +277,6 @@ class Spool:
                 self._remove_if_done(current)
 
     def _remove_if_done(self, segment: LogSegment) -> None:
-        """Remove a segment if Helen has stored all of it."""
         if not segment.is_done():
             return
         if segment is self._current and not segment.damaged_bytes:

@@ -22,7 +22,6 @@ from scale0.kernel.edge.thread_pool import ThreadPool
 OPEN_SECONDS: Final = 10.0
 """From the name lookup to the end of the handshake, for all addresses of a name."""
 READ_BYTES: Final = 65_536
-"""Read from a connection at once."""
 MAX_READS: Final = 16
 """Reads in one callback: endless data must not keep checks from running."""
 MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
@@ -38,8 +37,6 @@ SocketAddress = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, in
 
 
 class TlsClientListener(Protocol):
-    """Receives the events of a connection."""
-
     def opened(self) -> None: ...
     def received(self, data: bytes) -> None: ...
     def lost(self, reason: str) -> None: ...
@@ -156,7 +153,6 @@ class TlsClient:
         self._try_next("")
 
     def _try_next(self, reason: str) -> None:
-        """Try the next address of the name, or give up."""
         while self._addresses:
             (family, address), port = self._addresses.popleft()
             try:

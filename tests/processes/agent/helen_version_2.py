@@ -1,4 +1,4 @@
-"""A small Helen of version 2 for tests: accepts, sends a schedule, takes reports, acknowledges; in a thread."""
+"""A small Helen of version 2 in a thread: it accepts, sends a schedule, receives reports and acknowledges them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes.waiting import until
-from tests.processes.agent.helen_of_the_note import Equus, Helen
+from tests.processes.agent.helen_version_1 import Equus, Helen
 
 
 class Report:

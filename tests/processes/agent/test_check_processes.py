@@ -1,4 +1,4 @@
-"""Plugins below a real agent: they answer, they are ended in time, and they do not outlive it."""
+"""Plugins and Lua checks of a real agent: they answer, end in time, and never outlive it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.waiting import until
 from tests.processes.agent.agents import AgentProcess
 from tests.processes.agent.credentials import Credentials
-from tests.processes.agent.helen_of_the_note import Helen
+from tests.processes.agent.helen_version_1 import Helen
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 

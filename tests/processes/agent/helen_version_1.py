@@ -1,4 +1,4 @@
-"""A Helen as the first note has her, and no more: lines, blobs, five commands, TLS."""
+"""A Helen of protocol version 1, written from its first specification alone: lines, blobs, five commands, TLS."""
 
 from __future__ import annotations
 

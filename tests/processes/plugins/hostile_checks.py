@@ -1,7 +1,4 @@
-"""What tests of checks in processes of their own share: hostile files, and a look at who is alive.
-
-Lives here: shell and Lua that misbehave, and /proc. Never here: an assertion about one of them.
-"""
+"""Hostile plugins and Lua checks, and helpers that find their processes."""
 
 from __future__ import annotations
 
