@@ -86,14 +86,14 @@ def test_metrics_have_all_their_fields_and_those_that_are_none_are_left_out(lua)
         ("return function() error(setmetatable({}, {__tostring = error})) end", "an error that is a table"),
         ("return function() error() end", "an error that is a nil"),
         ("return function() end", "it: the check returned a nil, no table"),
-        ("return function() return {} end", "the check's state is ''"),
-        ("return function() return {state = 'fine'} end", "the check's state is 'fine'"),
+        ("return function() return {} end", "invalid state ''"),
+        ("return function() return {state = 'fine'} end", "invalid state 'fine'"),
         ("return function() return {state = 'failed', message = 'x'} end", "x"),
         ("return function() return nothing.here end", "it:1: attempt to index a nil value"),
         ("return function() return setmetatable({}, {__gc = function() end}) end", "__gc is not available"),
         (b"\x1bLua binary", "attempt to load a binary chunk"),
         ("x" * (MAX_SOURCE_BYTES + 1), "has more than"),
-        (b"return function() return {state = '\xff\xfe'} end", "the check's state is '��'"),
+        (b"return function() return {state = '\xff\xfe'} end", "invalid state '��'"),
     ],
 )
 def test_whatever_is_wrong_is_unknown_and_says_so(lua, source, reason):
@@ -259,7 +259,7 @@ def test_files_that_a_check_may_not_read(lua, path):
 def test_a_number_that_no_float_holds_is_a_bad_argument_and_no_death(lua):
     found = lua.run(FINE, b'{"n":' + b"9" * 400 + b"}")
     assert found.state == "unknown"
-    assert "too large" in found.message
+    assert "out of range" in found.message
 
 
 @pytest.mark.parametrize("path", ["/sys/class/net/../../kernel/notes", "/sys/class/net/lo/../../../../etc/passwd"])
