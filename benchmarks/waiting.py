@@ -28,8 +28,8 @@ CLIENTS = (1, 10, 1_000)
 
 def made(count: int, clients: int) -> list[RoutedRequest]:
     """Requests of so many clients, mixed."""
-    speaker: Any = None  # nothing is said to them
-    origins = [Connection("frontend", str(n).encode(), speaker, Now(0.0, 0.0)) for n in range(clients)]
+    handler: Any = None  # nothing is said to them
+    origins = [Connection("frontend", str(n).encode(), handler, Now(0.0, 0.0)) for n in range(clients)]
     return [
         RoutedRequest(str(n), n, origins[n % clients], n, SERVICE, [b"x" * 100], 0.0, 60.0, False, 0)
         for n in range(count)

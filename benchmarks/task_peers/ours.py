@@ -92,17 +92,17 @@ def killed_once(count: int) -> float:
 
     with (
         scale0_broker(default_heartbeat_interval=HEARTBEAT_SECONDS) as (front, back, _),
-        servers.started(*servers.module("scale0_tasks"), "hold", back, str(count), ready=True) as holder,
+        servers.started(*servers.module("scale0_tasks"), "hold", back, str(count), ready=True) as backend,
         scale0.Client(front) as net,
     ):
         tasks = net.submit_many(HOLD, [PAYLOAD] * count)
-        if not servers.said(holder).startswith("holding"):
+        if not servers.said(backend).startswith("holding"):
             raise RuntimeError("the worker did not take all tasks")
         with servers.started(*servers.module("scale0_tasks"), "quick", back, ready=True):
             # Heartbeats have a phase: a kill must not always meet the same one.
             time.sleep(random.uniform(0.0, HEARTBEAT_SECONDS))
             start = time.perf_counter()
-            holder.kill()
+            backend.kill()
             for task in tasks:
                 task.result(RESULT_SECONDS)
             return time.perf_counter() - start

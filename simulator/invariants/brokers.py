@@ -87,13 +87,13 @@ class BrokerChecks:
         self._moved = False
         self._candidates = None
         if len(mail) == 1 and mail[0][0].door == FRONTEND:
-            self._candidates = [each for each in node.broker.roster.backends if each.busy < each.slots]
+            self._candidates = [each for each in node.broker.scheduler.backends if each.busy < each.slots]
 
     def happened(self, node: BrokerNode, event: Any, now: Now) -> None:
         """An event of the broker."""
         match event:
             case ClientJoined(role=role) if role == BACKEND:
-                for backend in node.broker.roster.backends:
+                for backend in node.broker.scheduler.backends:
                     self._entered.setdefault(backend.serial, node.turns)
             case ClientLost(identity=identity, role=role) if role == BACKEND and identity in self.backends:
                 self._moved = True
@@ -119,11 +119,11 @@ class BrokerChecks:
 
     def after_turn(self, node: BrokerNode) -> None:
         """Whoever was given work had room, and its turn."""
-        roster = node.broker.roster
-        self._tasked.update(backend.serial for backend in roster.backends if backend.tasks)
+        scheduler = node.broker.scheduler
+        self._tasked.update(backend.serial for backend in scheduler.backends if backend.tasks)
         if not self._handed:
             return
-        named = {backend.identity: backend for backend in roster.backends}
+        named = {backend.identity: backend for backend in scheduler.backends}
         for name, _ in self._handed:
             backend = named.get(name)
             if backend is not None and backend.slots and backend.busy > max(backend.slots, self._most(name)):
@@ -144,26 +144,26 @@ class BrokerChecks:
         if not node.up or node.asleep:
             return
         self._silence(node)
-        roster, requests = node.broker.roster, node.broker.requests
-        for backend in roster.backends:
+        scheduler, requests = node.broker.scheduler, node.broker.requests
+        for backend in scheduler.backends:
             if backend.busy != len(backend.held) + backend.slotted or backend.slotted > len(backend.tasks):
                 story = f"{len(backend.held)} requests and {backend.slotted} of {len(backend.tasks)} tasks"
                 raise broken("no-leak", f"{backend.identity}: {backend.busy} slots taken for {story}")
             missing = backend.services - backend.listed
             if backend.busy < backend.slots and missing:
                 raise broken("one-place", f"{backend.identity} has room, and is not in the queue of {sorted(missing)}")
-        for service in roster.services.values():
+        for service in scheduler.services.values():
             serials = [serial for _, serial, _ in service.heap]
             if len(serials) != len(set(serials)):
                 raise broken("one-place", f"a backend is twice in the queue of {service.name}")
-        held = sum(len(backend.held) for backend in roster.backends)
+        held = sum(len(backend.held) for backend in scheduler.backends)
         if held != len(requests.under_way):
             raise broken("no-leak", f"{len(requests.under_way)} requests are under way, and {held} are held")
         members, records = len(node.broker.members.by_name), len(node.broker.connections)
         timers = len(node.broker.state.timers)
         since = node.now.mono - 2 * self._limits.frontend_idle
         self._met = {each: when for each, when in self._met.items() if when >= since}
-        waits = node.broker.tasks.watchers.waiting + rings(node)
+        waits = node.broker.tasks.completion_waits.waiting + rings(node)
         if timers > OWN_TIMERS + 2 * members + 2 * records + len(self._met) + waits:
             story = f"{timers} timers for {members} members, {records} records and {len(self._met)} new connections"
             raise broken("bounded-memory", story)
@@ -184,7 +184,7 @@ class BrokerChecks:
     def at_the_end(self, node: BrokerNode, clients: int) -> None:
         """All is quiet."""
         broker = node.broker
-        for backend in broker.roster.backends:
+        for backend in broker.scheduler.backends:
             if backend.busy or backend.held:
                 raise broken(
                     "no-leak", f"{backend.identity} still has {backend.busy} slots taken: {list(backend.held)}"

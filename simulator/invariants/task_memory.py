@@ -18,9 +18,9 @@ SPARE_TASKS: Final = 100
 def too_many(node: BrokerNode) -> str:
     """What is more than it may be; empty: nothing."""
     room: Any = node.broker.tasks
-    known = len(room.shelf.tasks)
-    levels = sum(len(room.queue.lanes.find(method).levels) for method in room.queue.lanes.methods())
-    awaited = sum(map(len, room.leases.returning.awaited.values()))
+    known = len(room.backlog.tasks)
+    levels = sum(len(room.queue.method_queues.find(method).levels) for method in room.queue.method_queues.methods())
+    awaited = sum(map(len, room.leases.lease_recovery.awaited.values()))
     limit = (
         2 * levels * method_queues.WINDOW_TASKS
         + 2 * delayed_tasks.SCHEDULE_TASKS
@@ -44,30 +44,30 @@ def _left(node: BrokerNode) -> Iterator[str]:
         yield f"{room.queue.open} tasks count as open"
     if room.leases.leased:
         yield f"{room.leases.leased} leases are left"
-    if room.shelf.tasks:
-        yield f"in memory: {list(room.shelf.tasks)[:5]}"
-    for backend in node.broker.roster.backends:
+    if room.backlog.tasks:
+        yield f"in memory: {list(room.backlog.tasks)[:5]}"
+    for backend in node.broker.scheduler.backends:
         if backend.tasks or backend.slotted or backend.busy:
             yield f"{backend.identity} still has {list(backend.tasks)}, {backend.slotted} of {backend.busy} slots taken"
-    for method in room.queue.lanes.methods():
-        lane = room.queue.lanes.find(method)
-        if lane.leased:
-            yield f"the lane of {method} counts {lane.leased} leases"
-        for priority, level in lane.levels.items():
+    for method in room.queue.method_queues.methods():
+        method_queue = room.queue.method_queues.find(method)
+        if method_queue.leased:
+            yield f"the lane of {method} counts {method_queue.leased} leases"
+        for priority, level in method_queue.levels.items():
             if level.head() is not None:
                 yield f"the lane of {method} has tasks of priority {priority}"
             if level.bytes:
                 yield f"the lane of {method} counts {level.bytes} bytes of priority {priority}"
     tables = {
-        "awaited": room.leases.returning.awaited,
+        "awaited": room.leases.lease_recovery.awaited,
         "not saved": room.leases._unsaved,
         "to be handed out": room.leases._out,
-        "waits": room.watchers._waits,
-        "notes": room.watchers._notes,
-        "ended, followers not told": room.followers._ended,
-        "questions": room.shelf._asked,
-        "rounds": room.followers._open,
-        "waiting": room.watchers.waiting,
+        "waits": room.completion_waits._waits,
+        "notes": room.completion_waits._notes,
+        "ended, followers not told": room.dependencies._ended,
+        "questions": room.backlog._asked,
+        "rounds": room.dependencies._open,
+        "waiting": room.completion_waits.waiting,
     }
     for name, left in tables.items():
         if left:

@@ -98,7 +98,7 @@ class TaskChecks:
 
     def after_turn(self, node: BrokerNode) -> None:
         """No backend has more in hand than it takes."""
-        for backend in node.broker.roster.backends:
+        for backend in node.broker.scheduler.backends:
             room = max(backend.slots, backend.slotted) + backend.prefetch
             if backend.pushes and len(backend.tasks) > room:
                 story = f"{len(backend.tasks)} tasks, {backend.slots} slots and {backend.prefetch} in advance"
@@ -277,10 +277,10 @@ class TaskChecks:
         since = self._agenda.now - STUCK_SECONDS
         if max(self._slow_at, self._started, self._woke_at) > since:
             return
-        roster = node.broker.roster
+        scheduler = node.broker.scheduler
         for method, waiting in self._model.queued.items():
             late = [known for known in waiting.values() if known.queued_at < since]
-            if not late or not roster.has_room(method):
+            if not late or not scheduler.has_room(method):
                 continue
             policy = node.broker.state.policies.get(method)
             limit = policy.concurrency if policy is not None else None

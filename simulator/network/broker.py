@@ -59,18 +59,18 @@ class BrokerNode:
     """One broker, over all its lives."""
 
     __slots__ = (
-        *("_agenda", "_alarm_at", "_chance", "_diary", "_driver", "_inbox", "_journal", "_mono_base", "_turn_due"),
+        *("_agenda", "_alarm_at", "_rng", "_diary", "_driver", "_inbox", "_journal", "_mono_base", "_turn_due"),
         *("asleep", "broker", "capacity", "config", "disk", "latency", "life", "lives", "name", "on_waking"),
         *("on_dial", "on_hang", "on_start", "passwords", "publish", "started", "turns", "up", "wall_offset", "watch"),
         "wires",
     )
 
     def __init__(
-        self, agenda: Agenda, diary: Diary, config: BrokerConfig, chance: random.Random, watch: Watch, capacity: int
+        self, agenda: Agenda, diary: Diary, config: BrokerConfig, rng: random.Random, watch: Watch, capacity: int
     ) -> None:
         self._agenda = agenda
         self._diary = diary
-        self._chance = chance
+        self._rng = rng
         self.config = config
         self.name = config.identity
         self.watch = watch
@@ -87,7 +87,7 @@ class BrokerNode:
         self.started = 0.0
         self.passwords: dict[str, str] = {}
         """Password hash to password: hashing itself is not simulated."""
-        self.disk = Disk(agenda, chance, self)
+        self.disk = Disk(agenda, rng, self)
         self.publish: Callable[[str, list[bytes]], None] = lambda *_: None
         """Whoever carries what is published; nobody: it only keeps its place in the order."""
         self.on_start: Callable[[], None] = lambda: None
@@ -112,7 +112,7 @@ class BrokerNode:
         self.lives += 1
         self.up, self.asleep = True, False
         self.on_waking = []
-        self._mono_base = self._chance.random() * 10_000.0
+        self._mono_base = self._rng.random() * 10_000.0
         self._inbox: deque[Mail] = deque()
         self._turn_due = False
         self._alarm_at = float("inf")
@@ -122,17 +122,17 @@ class BrokerNode:
             self.watch.disk_lost(self)
         self.disk.open(self.disk.store.crash() if with_disk else MemoryStore())
         self.started = self._agenda.now
-        now, step = self.now, Effects()
+        now, effects = self.now, Effects()
         opened = self.disk.store.open()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         endpoints = self.config.endpoints()
-        self.broker: Broker = compose_broker(self.config, endpoints, opened, boot, self._chance, digest_of(LOCAL_TOKEN))
+        self.broker: Broker = compose_broker(self.config, endpoints, opened, boot, self._rng, digest_of(LOCAL_TOKEN))
         self._driver = Turn(self.broker, self, self.broker.state.limits.max_client_bytes)
         self._journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
         self._diary.note(f"{self.name} starts, boot {boot:x}, {'its disk' if with_disk else 'a new disk'}")
         self.watch.began(self, opened, with_disk)
-        start_broker(self.broker, opened, now, step)
-        self._finish(step, now)
+        start_broker(self.broker, opened, now, effects)
+        self._finish(effects, now)
         self.on_start()
 
     def crash(self, silent: bool) -> None:
@@ -149,9 +149,9 @@ class BrokerNode:
 
     def stop(self) -> None:
         """It stops in order, as on SIGTERM."""
-        now, step = self.now, Effects()
-        self.broker.stop("stopped", now, step)
-        self._finish(step, now)
+        now, effects = self.now, Effects()
+        self.broker.stop("stopped", now, effects)
+        self._finish(effects, now)
         self._agenda.after(self.disk.high * 2, self._stopped, self.life)
 
     def _stopped(self, life: int) -> None:
@@ -175,7 +175,7 @@ class BrokerNode:
         self._turn_due = False
         self._turn(self.life)
         self._inbox.extend(inbox)
-        self._soon(self._chance.random() * 0.05)
+        self._soon(self._rng.random() * 0.05)
 
     def accept(self, wire: Wire) -> None:
         """A client connects."""
@@ -189,9 +189,9 @@ class BrokerNode:
 
     def subscribe(self, frame: bytes) -> None:
         """What its XPUB socket hears: 1 or 0, and a topic."""
-        now, step = self.now, Effects()
-        self.broker.hear_subscription([frame], now, step)
-        self._finish(step, now)
+        now, effects = self.now, Effects()
+        self.broker.hear_subscription([frame], now, effects)
+        self._finish(effects, now)
 
     def hung_up(self, wire: Wire) -> None:
         """A connection is gone: the next send says so."""
@@ -209,7 +209,7 @@ class BrokerNode:
             return
         self._turn_due = False
         self.turns += 1
-        now, step = self.now, Effects()
+        now, effects = self.now, Effects()
         inbox, receive = self._inbox, self.broker.receive
         if len(inbox) <= TURN_MESSAGES:
             mail, self._inbox = inbox, deque()
@@ -218,11 +218,11 @@ class BrokerNode:
             self._soon(0.0)
         self.watch.before_turn(self, mail, now)
         for wire, frames in mail:
-            receive(wire.door, wire.routing_id, frames, now, step)
-        self._finish(step, now)
+            receive(wire.door, wire.routing_id, frames, now, effects)
+        self._finish(effects, now)
 
-    def _finish(self, step: Effects, now: Now) -> None:
-        self._driver.finish(step, now)
+    def _finish(self, effects: Effects, now: Now) -> None:
+        self._driver.finish(effects, now)
         self.watch.after_turn(self)
         self._arm()
 
@@ -235,7 +235,7 @@ class BrokerNode:
         if isinstance(ask, StoreQuery) and not ask.aside:
             self.disk.ask(ask)
         else:
-            self._agenda.after(0.001 + 0.05 * self._chance.random(), self._answer, ask, self.life)
+            self._agenda.after(0.001 + 0.05 * self._rng.random(), self._answer, ask, self.life)
 
     def dial(self, endpoint: str) -> None:
         self.on_dial(endpoint)
@@ -251,10 +251,10 @@ class BrokerNode:
 
     def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
         """What the disk answered, in one turn."""
-        now, step = self.now, Effects()
+        now, effects = self.now, Effects()
         for question, value in answers:
-            self.broker.answer(question, value, now, step)
-        self._finish(step, now)
+            self.broker.answer(question, value, now, effects)
+        self._finish(effects, now)
 
     def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
         if writes:
@@ -324,6 +324,6 @@ class BrokerNode:
                 value = self.config
             case _:
                 raise TypeError(f"nobody answers {ask!r}")
-        now, step = self.now, Effects()
-        self.broker.answer(ask, value, now, step)
-        self._finish(step, now)
+        now, effects = self.now, Effects()
+        self.broker.answer(ask, value, now, effects)
+        self._finish(effects, now)

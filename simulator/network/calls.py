@@ -60,10 +60,10 @@ class Call:
 class Calls:
     """All calls of a world."""
 
-    __slots__ = ("_chance", "by_nonce", "outcomes", "strain")
+    __slots__ = ("_rng", "by_nonce", "outcomes", "strain")
 
-    def __init__(self, chance: random.Random, strain: bool) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random, strain: bool) -> None:
+        self._rng = rng
         self.strain = strain
         """Handlers may be slow, fail, or answer in parts."""
         self.by_nonce: dict[int, Call] = {}
@@ -71,7 +71,7 @@ class Calls:
 
     def make(self, frontend: str, service: str, asked: float, short: bool) -> Call:
         """A new call, its handler's behaviour thrown by dice; `short`: one that must be answered soon."""
-        dice = self._chance
+        dice = self._rng
         timeout = 20.0 if short else dice.choice((0.5, 2.0, 5.0, 10.0, 30.0)) if self.strain else 30.0
         call = Call(len(self.by_nonce) + 1, frontend, service, timeout, dice.random() < 0.5, asked)
         call.seconds = dice.expovariate(1 / 0.03)
@@ -91,7 +91,7 @@ class Calls:
     def make_long(self, frontend: str, service: str, asked: float) -> Call:
         """A new call that is answered in many parts: its worker talks all the time, and hears little."""
         call = Call(len(self.by_nonce) + 1, frontend, service, LONG_TIMEOUT_SECONDS, False, asked)
-        call.parts = self._chance.randrange(10, 30)
+        call.parts = self._rng.randrange(10, 30)
         call.seconds = LONG_PART_SECONDS * call.parts
         self.by_nonce[call.nonce] = call
         return call

@@ -68,7 +68,7 @@ class SimLink:
         self._deliver = deliver
         self._inbox: list[tuple[Wire, Parcel]] = []
         self._deferred: list[Callable[[], None]] = []
-        self._mono_base = route.chance.random() * 10_000.0
+        self._mono_base = route.rng.random() * 10_000.0
         self._alarm_at = float("inf")
         self.name = route.name
         self.route = route
@@ -149,9 +149,9 @@ class SimLink:
         if self.wire is not None:
             if silent:
                 self.wire.open = False
-                self.wire.snap(0.0, self.route.chance.uniform(5.0, 20.0))
+                self.wire.snap(0.0, self.route.rng.uniform(5.0, 20.0))
             else:
-                self.wire.close(lossy=self.route.chance.random() < 0.5)
+                self.wire.close(lossy=self.route.rng.random() < 0.5)
             self.wire = None
 
     def _take(self, wire: Wire, parcel: Parcel) -> None:
@@ -204,7 +204,7 @@ class SimLink:
         wire, self.wire = self.wire, None
         if wire is not None:
             self.watch.lost(self.name)
-            wire.close(lossy=self.route.chance.random() < 0.5)
+            wire.close(lossy=self.route.rng.random() < 0.5)
 
     def _arm(self) -> None:
         if self.ended:

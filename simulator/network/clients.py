@@ -54,7 +54,7 @@ class BackendNode:
     """A backend, over all its lives."""
 
     __slots__ = (
-        *("_around", "_chance", "asked_interval", "endpoints", "handed", "hands", "link", "most_slots", "name"),
+        *("_around", "_rng", "asked_interval", "endpoints", "handed", "hands", "link", "most_slots", "name"),
         *("new_hands", "offer", "offered", "prefetch", "route", "session", "slots", "twin", "wall_offset"),
     )
 
@@ -62,14 +62,14 @@ class BackendNode:
         self,
         around: Surroundings,
         route: Route,
-        chance: random.Random,
+        rng: random.Random,
         endpoints: Sequence[str],
         services: Sequence[str],
         slots: int,
         asked_interval: float | None,
     ) -> None:
         self._around = around
-        self._chance = chance
+        self._rng = rng
         self.name = route.name
         self.route = route
         self.endpoints = endpoints
@@ -105,7 +105,7 @@ class BackendNode:
             self.name,
             services,
             slots,
-            self._chance,
+            self._rng,
             self.asked_interval,
             tasks=hands.tasks if hands is not None else None,
             prefetch=self.prefetch,
@@ -133,7 +133,7 @@ class BackendNode:
 
     def double(self) -> BackendNode:
         """A second process with this name starts; the one that was goes on, as the node that is returned."""
-        twin = BackendNode(self._around, self.route, self._chance, self.endpoints, *self.offer, self.asked_interval)
+        twin = BackendNode(self._around, self.route, self._rng, self.endpoints, *self.offer, self.asked_interval)
         twin.link, twin.session, twin.handed = self.link, self.session, self.handed
         self.twin = twin
         self.start()
@@ -194,7 +194,7 @@ class FrontendNode:
     """A frontend, over all its lives."""
 
     __slots__ = (
-        *("_around", "_chance", "endpoints", "identity", "link", "name", "open_calls", "route", "session"),
+        *("_around", "_rng", "endpoints", "identity", "link", "name", "open_calls", "route", "session"),
         "tasks",
     )
 
@@ -202,12 +202,12 @@ class FrontendNode:
         self,
         around: Surroundings,
         route: Route,
-        chance: random.Random,
+        rng: random.Random,
         endpoints: Sequence[str],
         identity: str | None,
     ) -> None:
         self._around = around
-        self._chance = chance
+        self._rng = rng
         self.name = route.name
         self.route = route
         self.endpoints = endpoints
@@ -226,7 +226,7 @@ class FrontendNode:
         """A process starts."""
         around = self._around
         rider = self.tasks.begin() if self.tasks is not None else None
-        self.session = FrontendSession(self.endpoints, self.identity, self._chance, sub_protocol=rider)
+        self.session = FrontendSession(self.endpoints, self.identity, self._rng, sub_protocol=rider)
         self.link = SimLink(around.agenda, self.route, self.session, around.connect, self._heard, around.watch, 0.0)
         self.link.act(self.session.start)
         if self.tasks is not None:

@@ -23,18 +23,18 @@ Parcel = list[bytes] | None
 class Route:
     """The way between one client and its brokers, over all of its wires: as slow and as clogged as the faults say."""
 
-    __slots__ = ("chance", "clogged", "high", "low", "name", "wires")
+    __slots__ = ("clogged", "high", "low", "name", "rng", "wires")
 
-    def __init__(self, name: str, chance: random.Random) -> None:
+    def __init__(self, name: str, rng: random.Random) -> None:
         self.name = name
-        self.chance = chance
+        self.rng = rng
         self.low, self.high = 0.0002, 0.002
         self.clogged = {"up": False, "down": False}
         self.wires: list[Wire] = []
 
     def delay(self) -> float:
         """Of one message."""
-        return self.low + (self.high - self.low) * self.chance.random()
+        return self.low + (self.high - self.low) * self.rng.random()
 
     def clog(self, way: str) -> None:
         """Nothing arrives this way any more; nothing is lost yet either."""

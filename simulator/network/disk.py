@@ -34,13 +34,13 @@ class Disk:
     """One disk, over all lives of its process."""
 
     __slots__ = (
-        *("_agenda", "_chance", "_in_flight", "_notes", "_questions", "_releases", "_writes", "doom", "high", "low"),
+        *("_agenda", "_rng", "_in_flight", "_notes", "_questions", "_releases", "_writes", "doom", "high", "low"),
         *("node", "on_stored", "store"),
     )
 
-    def __init__(self, agenda: Agenda, chance: random.Random, node: Process) -> None:
+    def __init__(self, agenda: Agenda, rng: random.Random, node: Process) -> None:
         self._agenda = agenda
-        self._chance = chance
+        self._rng = rng
         self.node = node
         self.low, self.high = 0.0005, 0.004
         self.doom = ""
@@ -89,7 +89,7 @@ class Disk:
                 release()
             return
         self._in_flight = True
-        seconds = self.low + (self.high - self.low) * self._chance.random()
+        seconds = self.low + (self.high - self.low) * self._rng.random()
         self._agenda.after(seconds, self._commit, writes, releases, questions, notes, self.node.life)
 
     def _commit(

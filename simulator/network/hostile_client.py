@@ -141,7 +141,7 @@ class HostileNode:
 
     def _foreign_task(self) -> list[bytes]:
         """About a task that is another's."""
-        tasks = list(self._world.broker.broker.tasks.shelf.tasks.values()) if self._world.broker.up else []
+        tasks = list(self._world.broker.broker.tasks.backlog.tasks.values()) if self._world.broker.up else []
         task = self._dice.choice(tasks) if tasks else None
         id_, attempt = (task.id, task.attempt) if task is not None else ("nothing", 1)
         name = f"hostile-{self._visits}"

@@ -64,10 +64,10 @@ class Call:
 class RawSession:
     """One client."""
 
-    def __init__(self, endpoint: str, hello: tuple[str, list[Any]], chance: random.Random, delimiter: bool) -> None:
+    def __init__(self, endpoint: str, hello: tuple[str, list[Any]], rng: random.Random, delimiter: bool) -> None:
         self._endpoint = endpoint
         self._hello = hello
-        self._chance = chance
+        self._rng = rng
         self._delimiter = delimiter
         self._next = HELLO
         self._failures = 0
@@ -122,7 +122,7 @@ class RawSession:
             return
         self.state = DOWN
         out.close = True
-        self._wake = now.mono + self._chance.random() * min(MAX_BACKOFF_SECONDS, 2.0**self._failures)
+        self._wake = now.mono + self._rng.random() * min(MAX_BACKOFF_SECONDS, 2.0**self._failures)
         self._failures += 1
 
     def unsent(self, messages: Sequence[Any]) -> None:

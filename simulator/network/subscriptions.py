@@ -31,12 +31,12 @@ class Listener(Protocol):
 class Announcements:
     """All subscriptions of a world."""
 
-    __slots__ = ("_agenda", "_broker", "_chance", "_known", "_lost", "_topics", "carried")
+    __slots__ = ("_agenda", "_broker", "_known", "_lost", "_rng", "_topics", "carried")
 
-    def __init__(self, agenda: Agenda, broker: BrokerNode, chance: random.Random, lost: float) -> None:
+    def __init__(self, agenda: Agenda, broker: BrokerNode, rng: random.Random, lost: float) -> None:
         self._agenda = agenda
         self._broker = broker
-        self._chance = chance
+        self._rng = rng
         self._lost = lost
         self._topics: dict[bytes, list[Listener]] = {}
         self._known: set[bytes] = set()
@@ -66,7 +66,7 @@ class Announcements:
         for topic, listeners in self._topics.items():
             if topic in self._known and frames[0].startswith(topic):
                 for listener in listeners:
-                    if listener.route.free and self._chance.random() >= self._lost:
+                    if listener.route.free and self._rng.random() >= self._lost:
                         self.carried += 1
                         self._agenda.after(listener.route.delay(), self._arrive, listener, frames)
 

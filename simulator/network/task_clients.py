@@ -85,14 +85,14 @@ class ClientSurroundings:
 class TaskCaller:
     """What one frontend does with tasks; `begin` for each life of its process."""
 
-    __slots__ = ("_around", "_chance", "_node", "asker", "client")
+    __slots__ = ("_around", "_node", "_rng", "asker", "client")
 
-    def __init__(self, around: ClientSurroundings, node: Any, chance: random.Random) -> None:
+    def __init__(self, around: ClientSurroundings, node: Any, rng: random.Random) -> None:
         self._around = around
         self._node = node
-        self._chance = chance
+        self._rng = rng
         self.client: str = node.name
-        self.asker = TaskClientSession(self.client, chance)
+        self.asker = TaskClientSession(self.client, rng)
 
     @property
     def _session(self) -> FrontendSession:
@@ -101,7 +101,7 @@ class TaskCaller:
 
     def begin(self) -> TaskClientSession:
         """A process starts: it knows nothing but its name."""
-        self.asker = TaskClientSession(self.client, self._chance)
+        self.asker = TaskClientSession(self.client, self._rng)
         return self.asker
 
     def adopt(self) -> None:
@@ -122,7 +122,7 @@ class TaskCaller:
         """Submit a task."""
         record = self._around.make(self.client)
         order = self.asker.template(record.method, record.options)
-        watching = self._chance.random() < 0.8
+        watching = self._rng.random() < 0.8
 
         def do(now: Now) -> None:
             tag: dict[str, Any] = {"record": record}
@@ -207,7 +207,7 @@ class RawClient:
     """A task client that speaks JSON-RPC by itself, over all its lives."""
 
     __slots__ = (
-        *("_around", "_chance", "_connect", "_delimiter", "_endpoint", "_looks", "_onlooker", "_serial", "link"),
+        *("_around", "_rng", "_connect", "_delimiter", "_endpoint", "_looks", "_onlooker", "_serial", "link"),
         *("name", "route", "session"),
     )
 
@@ -217,15 +217,15 @@ class RawClient:
         connect: Connect,
         onlooker: Any,
         route: Route,
-        chance: random.Random,
+        rng: random.Random,
         endpoint: str,
     ) -> None:
         self._around = around
         self._connect = connect
         self._onlooker = onlooker
-        self._chance = chance
+        self._rng = rng
         self._endpoint = endpoint
-        self._delimiter = chance.random() < 0.3
+        self._delimiter = rng.random() < 0.3
         self._serial = 0
         self._looks = 0
         self.name = route.name
@@ -239,13 +239,11 @@ class RawClient:
 
     def start(self) -> None:
         """A process starts."""
-        self.session = session = RawSession(
-            self._endpoint, ("client_connect", [self.name]), self._chance, self._delimiter
-        )
+        self.session = session = RawSession(self._endpoint, ("client_connect", [self.name]), self._rng, self._delimiter)
         heard = partial(self._heard, session)
         self.link = SimLink(self._around.agenda, self.route, session, self._connect, heard, self._onlooker, 0.0)
         self.link.act(session.start)
-        self.link.later(1.0 + self._chance.random(), self._look)
+        self.link.later(1.0 + self._rng.random(), self._look)
 
     def vanish(self, silent: bool) -> None:
         """The process ends."""
@@ -255,12 +253,12 @@ class RawClient:
     def submit(self) -> None:
         """Submit a task, under an id of its own or, with a key, one that the broker makes."""
         record = self._around.make(self.name)
-        if record.key is None or self._chance.random() < 0.5:
+        if record.key is None or self._rng.random() < 0.5:
             self._serial += 1
             record.id = f"{self.name}-{self._serial}"
         params = [self.name, record.method, msgspec.json.decode(record.params), record.id, record.options]
         self._call("client_new_task", params, ("submit", record))
-        if self._chance.random() < 0.05 and record.id is not None:
+        if self._rng.random() < 0.05 and record.id is not None:
             # The same again, at once: it must be refused, or be the same.
             self._call("client_new_task", params, ("again", record))
 
@@ -288,7 +286,7 @@ class RawClient:
             ids = open_[:WAIT_IDS] if self._looks % 2 else open_[-WAIT_IDS:]
             self.session.call("client_task_wait", [self.name, ids, 5.0], ("wait", ids), now, out, 12.0)
         if self.link is not None:
-            self.link.later(self._chance.uniform(1.0, 5.0), self._look)
+            self.link.later(self._rng.uniform(1.0, 5.0), self._look)
 
     def _heard(self, session: RawSession, news: list[Any]) -> None:
         for item in news:

@@ -109,17 +109,17 @@ class TaskRecord:
 class TaskRecords:
     """All submissions of a world."""
 
-    __slots__ = ("_chance", "by_client", "by_nonce", "strain")
+    __slots__ = ("_rng", "by_client", "by_nonce", "strain")
 
-    def __init__(self, chance: random.Random, strain: bool) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random, strain: bool) -> None:
+        self._rng = rng
         self.strain = strain
         self.by_nonce: dict[int, TaskRecord] = {}
         self.by_client: dict[str, list[TaskRecord]] = {}
 
     def make(self, client: str, methods: Sequence[str], asked: float, short: bool) -> TaskRecord:
         """A new submission, its options and its worker's behaviour thrown by dice; `short`: it must end soon."""
-        dice = self._chance
+        dice = self._rng
         record = TaskRecord(len(self.by_nonce) + 1, client, dice.choice(methods), asked)
         record.options = {"result_ttl": RESULT_SECONDS}
         record.seconds = dice.expovariate(1 / 0.02)
@@ -139,7 +139,7 @@ class TaskRecords:
         return record
 
     def _behave(self, record: TaskRecord, short: bool) -> None:
-        dice, options = self._chance, record.options
+        dice, options = self._rng, record.options
         if not self.strain:
             return
         kind = dice.random()
@@ -165,7 +165,7 @@ class TaskRecords:
             record.seconds = dice.uniform(0.3, 5.0)
 
     def _depend(self, record: TaskRecord, own: Sequence[TaskRecord], short: bool) -> None:
-        dice = self._chance
+        dice = self._rng
         if own and dice.random() < 0.12:
             chosen = {each.nonce: each for each in (dice.choice(own[-20:]) for _ in range(dice.randint(1, 3)))}
             fit = [each for each in chosen.values() if each.accepted is not None and not each.void and each.id]

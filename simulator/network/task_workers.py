@@ -99,15 +99,15 @@ class Hands:
     """The tasks at work in one life of a native backend's process."""
 
     __slots__ = (
-        *("_around", "_bunch", "_chance", "_most", "_name", "_node", "_stints", "_waiting", "link", "session"),
+        *("_around", "_bunch", "_rng", "_most", "_name", "_node", "_stints", "_waiting", "link", "session"),
         "tasks",
     )
 
-    def __init__(self, around: TaskSurroundings, node: Any, chance: random.Random, bunch: int) -> None:
+    def __init__(self, around: TaskSurroundings, node: Any, rng: random.Random, bunch: int) -> None:
         self._around = around
         self._node = node
         self._name: str = node.name
-        self._chance = chance
+        self._rng = rng
         self._bunch = bunch
         self._most: int = node.offered[1]
         """Slots that this process offered at any time."""
@@ -153,7 +153,7 @@ class Hands:
             if stint.at not in jobs or stint.at is None:
                 continue
             endless = self._around.record_of(stint.at.params).seconds >= HANG_SECONDS
-            if endless or self._chance.random() < OBEDIENT:
+            if endless or self._rng.random() < OBEDIENT:
                 self._next(stint)
         self.pump()
 
@@ -188,7 +188,7 @@ class Hands:
             record = self._around.record_of(job.params)
             how, seconds = self._around.begin(record, job.attempt, self._name)
             if how == DIE:
-                seconds = self._chance.uniform(0.005, 0.5)
+                seconds = self._rng.uniform(0.005, 0.5)
             elif seconds > 1.0:
                 self.link.later(seconds / 2, partial(self._progress, job))
             self.link.later(seconds, partial(self._end, stint, job, record, how))
@@ -223,7 +223,7 @@ class PullNode:
     """A node that asks for its tasks by JSON-RPC, over all its lives."""
 
     __slots__ = (
-        *("_announcements", "_around", "_chance", "_connect", "_endpoint", "_in_hand", "_interval", "_onlooker"),
+        *("_announcements", "_around", "_rng", "_connect", "_endpoint", "_in_hand", "_interval", "_onlooker"),
         *("hands", "link", "methods", "name", "route", "session", "wall_offset"),
     )
 
@@ -234,7 +234,7 @@ class PullNode:
         onlooker: Any,
         announcements: Announcements,
         route: Route,
-        chance: random.Random,
+        rng: random.Random,
         endpoint: str,
         methods: Sequence[str],
         interval: float,
@@ -243,14 +243,14 @@ class PullNode:
         self._connect = connect
         self._onlooker = onlooker
         self._announcements = announcements
-        self._chance = chance
+        self._rng = rng
         self._endpoint = endpoint
         self._interval = interval
         self._in_hand: dict[tuple[str, int], TaskRecord] = {}
         self.name = route.name
         self.route = route
         self.methods = tuple(methods)
-        self.hands = chance.randint(1, 3)
+        self.hands = rng.randint(1, 3)
         self.link: SimLink | None = None
 
     @property
@@ -262,14 +262,14 @@ class PullNode:
         """A process starts."""
         self._in_hand = {}
         hello = ("node_connect", [self.name, list(self.methods)])
-        self.session = session = RawSession(self._endpoint, hello, self._chance, delimiter=False)
+        self.session = session = RawSession(self._endpoint, hello, self._rng, delimiter=False)
         session.beat, session.beat_seconds = ("node_heartbeat", [self.name]), self._interval * 0.8
         heard = partial(self._heard, session)
         self.link = SimLink(self._around.agenda, self.route, session, self._connect, heard, self._onlooker, 0.0)
         self.link.act(session.start)
         for method in self.methods:
             self._announcements.join(self, b"task." + method.encode())
-        self.link.later(self._chance.random(), self._poll)
+        self.link.later(self._rng.random(), self._poll)
 
     def kill(self, silent: bool) -> None:
         """The process ends."""
@@ -281,7 +281,7 @@ class PullNode:
         """A task waits, perhaps."""
         said = msgspec.json.decode(frames[1])
         id_ = said["params"].get("task_id")
-        if id_ is None or self.link is None or self._room <= 0 or self._chance.random() < 0.3:
+        if id_ is None or self.link is None or self._room <= 0 or self._rng.random() < 0.3:
             return
         self._call("node_task_request", [self.name, id_], ("take", id_), ONCE)
 
@@ -292,7 +292,7 @@ class PullNode:
     def _poll(self, now: Now, out: SessionEffects) -> None:
         self._ask(now, out)
         if self.link is not None:
-            self.link.later(self._chance.uniform(*POLL_SECONDS), self._poll)
+            self.link.later(self._rng.uniform(*POLL_SECONDS), self._poll)
 
     def _ask(self, now: Now, out: SessionEffects) -> None:
         if self._room > 0 and not any(call.tag == ("pull",) for call in self.session.calls.values()):

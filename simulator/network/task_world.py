@@ -37,12 +37,12 @@ WINDOWS: Final = (
 class TaskWorld:
     """The tasks of one world."""
 
-    __slots__ = ("_plan", "_world", "announcements", "chance", "clients", "nodes", "raw", "records")
+    __slots__ = ("_plan", "_world", "announcements", "clients", "nodes", "raw", "records", "rng")
 
     def __init__(self, world: World, plan: Plan, tasks: TaskPlan) -> None:
         self._world = world
         self._plan = tasks
-        self.chance = world.dice("tasks")
+        self.rng = world.dice("tasks")
         self.records = TaskRecords(world.dice("task records"), plan.strain)
         check = TaskChecks(world.agenda, self.records, plan)
         world.check.of_tasks = check
@@ -91,7 +91,7 @@ class TaskWorld:
         """Everybody starts."""
         agenda = self._world.agenda
         for node in self._others:
-            agenda.at(self.chance.random() * 3, node.start)
+            agenda.at(self.rng.random() * 3, node.start)
         agenda.at(FIRST_SECONDS - 1.0, self._limit)
         agenda.at(FIRST_SECONDS, self._submit)
 
@@ -114,12 +114,12 @@ class TaskWorld:
 
     def submit(self) -> None:
         """Somebody submits a task; now and then a client asks for one, or does not want it any more."""
-        client = self.chance.choice(self.clients)
+        client = self.rng.choice(self.clients)
         if client.link is None or not client.up or client.link.stalled:
             return
         caller: Any = client.tasks if isinstance(client, FrontendNode) else client
         caller.submit()
-        kind = self.chance.random()
+        kind = self.rng.random()
         record = self._some(client.name)
         if record is not None and kind < 0.25:
             caller.look(record)
@@ -128,14 +128,14 @@ class TaskWorld:
 
     def kill_node(self, silent: bool, back_after: float) -> None:
         """A node that pulls dies, and starts again."""
-        node = self.chance.choice(self.nodes)
+        node = self.rng.choice(self.nodes)
         node.kill(silent)
         self._world.agenda.after(back_after, self._revive, node)
 
     def vanish_client(self, silent: bool, back_after: float) -> None:
         """A client that speaks for itself dies, and starts again."""
         if self.raw:
-            client = self.chance.choice(self.raw)
+            client = self.rng.choice(self.raw)
             client.vanish(silent)
             self._world.agenda.after(back_after, self._revive, client)
 
@@ -150,7 +150,7 @@ class TaskWorld:
     def _some(self, client: str) -> TaskRecord | None:
         own = self.records.by_client.get(client, ())
         known = [each for each in own[-15:] if each.accepted is not None and each.id and not each.void]
-        return self.chance.choice(known) if known else None
+        return self.rng.choice(known) if known else None
 
     def _limit(self) -> None:
         """An administrator sets the limit of the limited method, until it is set."""
@@ -164,7 +164,7 @@ class TaskWorld:
     def _submit(self) -> None:
         if self._world.agenda.now < self._world.plan.seconds - LAST_SECONDS:
             self.submit()
-            self._world.agenda.after(self.chance.expovariate(1 / self._plan.submit_every), self._submit)
+            self._world.agenda.after(self.rng.expovariate(1 / self._plan.submit_every), self._submit)
 
     def _is_deadly(self) -> bool:
         plan = self._world.plan
@@ -179,7 +179,7 @@ class TaskWorld:
             node.kill(silent=False)
         elif node.link is not None:
             node.link.kill(silent=False)
-        self._world.agenda.after(self.chance.uniform(0.05, 3.0), self._revive, node)
+        self._world.agenda.after(self.rng.uniform(0.05, 3.0), self._revive, node)
 
     def _revive(self, node: BackendNode | PullNode | RawClient) -> None:
         if not node.up:

@@ -36,7 +36,7 @@ class World:
     """One network and its weather."""
 
     __slots__ = (
-        *("_serial", "admin", "agenda", "backends", "broker", "calls", "check", "chance", "diary", "doors"),
+        *("_serial", "admin", "agenda", "backends", "broker", "calls", "check", "rng", "diary", "doors"),
         *("fault_counts", "frontends", "healed", "plan", "routes", "tasks"),
     )
 
@@ -44,7 +44,7 @@ class World:
         self.plan = plan
         self.agenda = Agenda()
         self.diary = Diary(self.agenda, keep_all)
-        self.chance = self.dice("world")
+        self.rng = self.dice("world")
         self.calls = Calls(self.dice("calls"), plan.strain)
         self.check = Checkers(self.agenda, self.diary, self.calls, plan)
         self._serial = self.dice("routing ids").getrandbits(24)
@@ -112,10 +112,10 @@ class World:
 
     def begin(self) -> None:
         """Everybody starts, in an order of chance."""
-        self.agenda.at(self.chance.random() * 2, self.broker.start)
+        self.agenda.at(self.rng.random() * 2, self.broker.start)
         starts = [node.start for node in self.backends] + [node.start for node in (*self.frontends, self.admin)]
         for start in starts:
-            self.agenda.at(self.chance.random() * 3, start)
+            self.agenda.at(self.rng.random() * 3, start)
         self.agenda.at(5.0, self._call)
         self.agenda.at(8.0, self._changes)
         self.agenda.at(10.0, self._long_calls)
@@ -188,15 +188,15 @@ class World:
 
     def call(self) -> None:
         """Somebody calls a service."""
-        frontend = self.chance.choice(self.frontends)
-        service = NOBODY if self.plan.strain and self.chance.random() < 0.02 else self.chance.choice(self.plan.services)
-        frontend.ask(service, short=self._late, twice=self.chance.random() < TWICE)
+        frontend = self.rng.choice(self.frontends)
+        service = NOBODY if self.plan.strain and self.rng.random() < 0.02 else self.rng.choice(self.plan.services)
+        frontend.ask(service, short=self._late, twice=self.rng.random() < TWICE)
 
     def change(self) -> None:
         """An administrator changes the configuration."""
-        number = self.chance.randrange(5)
+        number = self.rng.randrange(5)
         said: dict[str, Any]
-        match self.chance.randrange(4):
+        match self.rng.randrange(4):
             case 0:
                 said = {"services.s0": {"name": "s0", "request_queue_limit": 50 + number}}
             case 1:
@@ -220,18 +220,18 @@ class World:
     def _call(self) -> None:
         if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
             self.call()
-            self.agenda.after(self.chance.expovariate(1 / self.plan.call_every), self._call)
+            self.agenda.after(self.rng.expovariate(1 / self.plan.call_every), self._call)
 
     def _long_calls(self) -> None:
         if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
             if not self._late:
-                self.chance.choice(self.frontends).ask_long(self.chance.choice(self.plan.services))
-            self.agenda.after(self.chance.uniform(30.0, 60.0), self._long_calls)
+                self.rng.choice(self.frontends).ask_long(self.rng.choice(self.plan.services))
+            self.agenda.after(self.rng.uniform(30.0, 60.0), self._long_calls)
 
     def _changes(self) -> None:
         if self.agenda.now < self.plan.seconds - LAST_CALLS_SECONDS:
             self.change()
-            self.agenda.after(self.chance.expovariate(1 / self.plan.change_every), self._changes)
+            self.agenda.after(self.rng.expovariate(1 / self.plan.change_every), self._changes)
 
     def enable(self) -> None:
         """After a drain: until the broker has understood."""

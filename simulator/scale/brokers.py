@@ -77,9 +77,9 @@ class ScaleNode(BrokerNode):
     __slots__ = ("_lines", "_meter", "reach")
 
     def __init__(
-        self, agenda: Agenda, diary: Diary, config: BrokerConfig, chance: random.Random, watch: Onlooker, meter: Meter
+        self, agenda: Agenda, diary: Diary, config: BrokerConfig, rng: random.Random, watch: Onlooker, meter: Meter
     ) -> None:
-        super().__init__(agenda, diary, config, chance, watch, CAPACITY)
+        super().__init__(agenda, diary, config, rng, watch, CAPACITY)
         self._lines: dict[str, PeerLine] = {}
         self._meter = meter
         self.reach: Callable[[str], ScaleNode | None] = lambda _: None
@@ -117,7 +117,7 @@ class ScaleNode(BrokerNode):
         spent[self.name] = spent.get(self.name, 0.0) + time.process_time() - began
 
     def _connect(self, endpoint: str) -> None:
-        line = self._lines[endpoint] = PeerLine(self._agenda, self._diary, self, endpoint, self._chance, self._meter)
+        line = self._lines[endpoint] = PeerLine(self._agenda, self._diary, self, endpoint, self._rng, self._meter)
         line.connect()
 
     def _hang_up(self, endpoint: str) -> None:
@@ -158,7 +158,7 @@ class PeerLine:
     _serial = 0
 
     def __init__(
-        self, agenda: Agenda, diary: Diary, node: ScaleNode, endpoint: str, chance: random.Random, meter: Meter
+        self, agenda: Agenda, diary: Diary, node: ScaleNode, endpoint: str, rng: random.Random, meter: Meter
     ) -> None:
         self._agenda = agenda
         self._diary = diary
@@ -169,7 +169,7 @@ class PeerLine:
         self.door = DIALED
         self.endpoint = endpoint
         self.routing_id = endpoint.encode()
-        self.route = Route(node.name, chance)
+        self.route = Route(node.name, rng)
         self.down = Unread()
         self.ended = False
 

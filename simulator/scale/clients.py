@@ -82,11 +82,11 @@ class ScaleClient:
 class Crowd:
     """All clients."""
 
-    __slots__ = ("_agenda", "_chance", "_connect", "_watch", "all", "calling", "ledger", "on_up")
+    __slots__ = ("_agenda", "_connect", "_rng", "_watch", "all", "calling", "ledger", "on_up")
 
-    def __init__(self, agenda: Agenda, chance: random.Random, connect: Connect) -> None:
+    def __init__(self, agenda: Agenda, rng: random.Random, connect: Connect) -> None:
         self._agenda = agenda
-        self._chance = chance
+        self._rng = rng
         self._connect = connect
         self._watch = Watch()
         self.all: list[ScaleClient] = []
@@ -97,19 +97,19 @@ class Crowd:
 
     def worker(self, name: str, group: str, home: str, endpoint: str, service: str) -> ScaleClient:
         """A backend that offers one service."""
-        session = BackendSession([endpoint], name, [service], 2, self._chance)
+        session = BackendSession([endpoint], name, [service], 2, self._rng)
         return self._client(name, group, home, session, self._heard_worker)
 
     def caller(self, name: str, group: str, home: str, endpoint: str, service: str) -> ScaleClient:
         """A frontend that calls a service every now and then."""
-        session = FrontendSession([endpoint], name, self._chance)
+        session = FrontendSession([endpoint], name, self._rng)
         client = self._client(name, group, home, session, self._heard_caller)
-        self._agenda.after(CALL_SECONDS * (1 + self._chance.random()), self._call, client, service)
+        self._agenda.after(CALL_SECONDS * (1 + self._rng.random()), self._call, client, service)
         return client
 
     def _client(self, name: str, group: str, home: str, session: Any, heard: Any) -> ScaleClient:
         client = ScaleClient(name, group, home, session)
-        route = Route(name, self._chance)
+        route = Route(name, self._rng)
         client.link = SimLink(self._agenda, route, session, self._connect, partial(heard, client), self._watch, 0.0)
         self.all.append(client)
         return client
@@ -151,7 +151,7 @@ class Crowd:
     def _call(self, client: ScaleClient, service: str) -> None:
         if not self.calling:
             return
-        self._agenda.after(CALL_SECONDS * (0.5 + self._chance.random()), self._call, client, service)
+        self._agenda.after(CALL_SECONDS * (0.5 + self._rng.random()), self._call, client, service)
         self.ledger.made += 1
         self.ledger.open += 1
         request = client.session.request

@@ -76,7 +76,7 @@ class ScaleWorld:
         self.agenda = Agenda()
         self.diary = Diary(self.agenda, keep_all=False)
         self.meter = Meter()
-        self.chance = random.Random(f"scale0 at scale {size.seed}")
+        self.rng = random.Random(f"scale0 at scale {size.seed}")
         self._serial = 0
         self.nodes = self._brokers()
         self._doors = {
@@ -89,7 +89,7 @@ class ScaleWorld:
         }
         self.unreachable: set[str] = set()
         """Brokers whose machines are gone: connecting is not even refused."""
-        self.crowd = Crowd(self.agenda, self.chance, self._open)
+        self.crowd = Crowd(self.agenda, self.rng, self._open)
         self._clients()
 
     # Putting together.
@@ -167,7 +167,7 @@ class ScaleWorld:
         """Everybody starts; how long it took until all were served."""
         wait = 0.0
         for number, node in enumerate(self.nodes.values()):
-            wait = number * 0.2 if self.size.join else 0.5 * self.chance.random()
+            wait = number * 0.2 if self.size.join else 0.5 * self.rng.random()
             self.agenda.at(wait, node.start)
         began = self.agenda.now + (wait if self.size.join else 1.0)
         if self.size.join:
@@ -175,7 +175,7 @@ class ScaleWorld:
             self._until(self._all_active, 120.0, 0.25)
             began = self.agenda.now
         for client in self.crowd.all:
-            self.agenda.at(began + ARRIVE_SECONDS * self.chance.random(), self.crowd.start, client)
+            self.agenda.at(began + ARRIVE_SECONDS * self.rng.random(), self.crowd.start, client)
         self.agenda.run(began + ARRIVE_SECONDS)
         progress("all clients have started")
         took = self._until(self._all_served, 120.0, 0.25)
@@ -290,11 +290,11 @@ class ScaleWorld:
 
     # Small things.
 
-    def _until(self, holds: Callable[[], bool], seconds: float, step: float) -> float:
+    def _until(self, holds: Callable[[], bool], seconds: float, effects: float) -> float:
         """Let time pass until something holds; how long that took."""
         began = self.agenda.now
         while not holds() and self.agenda.now < began + seconds:
-            self.agenda.run(self.agenda.now + step)
+            self.agenda.run(self.agenda.now + effects)
         return self.agenda.now - began
 
     def _all_active(self) -> bool:
@@ -306,7 +306,7 @@ class ScaleWorld:
     def _manage(self, node: ScaleNode, said: dict[str, Any]) -> Asker:
         asker = Asker("admin")
         self._serial += 1
-        route = Route("admin", self.chance)
+        route = Route("admin", self.rng)
         wire = Wire(self.agenda, self.diary, route, asker, node, FRONTEND, self._serial)
         node.accept(wire)
         wire.to_broker(encode(("MANAGEMENTREQ", {"auth_token": LOCAL_TOKEN, "id": "m", **said})))

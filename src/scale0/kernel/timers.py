@@ -92,13 +92,13 @@ Alarm = tuple[Callable[[Any, Now, Effects], None], Any]
 """What is to be done, and to what."""
 
 
-def ring(wheel: TimerWheel[Alarm], now: Now, step: Effects) -> None:
+def ring(wheel: TimerWheel[Alarm], now: Now, effects: Effects) -> None:
     """Do what its time has come for."""
     alarms = deque(wheel.expire(now.mono))
     try:
         while alarms:
             act, subject = alarms.popleft()
-            act(subject, now, step)
+            act(subject, now, effects)
     finally:
         # Should one of them fail by our own mistake, the others ring in the next turn.
         for alarm in alarms:

@@ -26,15 +26,15 @@ def town(*names: str, **of: dict[str, Any]) -> tuple[Network, dict[str, Node]]:
 
 
 def worker(network: Network, *brokers: str, name: str = "w", services: tuple[str, ...] = ("paint",)) -> Guest:
-    chance = random.Random(network.dice.random())
+    rng = random.Random(network.dice.random())
     places = [place_of(broker, "backend") for broker in brokers]
-    return Guest(network, name, BACKEND, BackendSession(places, name, services, 4, chance))
+    return Guest(network, name, BACKEND, BackendSession(places, name, services, 4, rng))
 
 
 def caller(network: Network, *brokers: str, name: str = "f") -> Guest:
-    chance = random.Random(network.dice.random())
+    rng = random.Random(network.dice.random())
     places = [place_of(broker, "frontend") for broker in brokers]
-    return Guest(network, name, FRONTEND, FrontendSession(places, name, chance))
+    return Guest(network, name, FRONTEND, FrontendSession(places, name, rng))
 
 
 def answer(guest: Guest) -> int:

@@ -70,7 +70,7 @@ class Node:
         self.up, self.frozen = True, False
         self.store = self.store.crash()
         opened = self.store.open()
-        now, step = self.now, Effects()
+        now, effects = self.now, Effects()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         ends = {door: place_of(self.name, door) for door in ("frontend", "backend", "config_pub", "task_pub", "peer")}
         self.journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
@@ -78,8 +78,8 @@ class Node:
             self.config, msgspec.convert(ends, Endpoints), opened, boot, self.network.dice, digest_of(TOKEN), self.keys
         )
         self._host.begin(self.broker, self.store, self.journal)
-        start_broker(self.broker, opened, now, step)
-        self._host.finish(step)
+        start_broker(self.broker, opened, now, effects)
+        self._host.finish(effects)
 
     def kill(self) -> None:
         """kill -9: what it dialed and what was dialed to it is gone, and nobody is told."""
@@ -94,9 +94,9 @@ class Node:
                 del other.dialed[endpoint]
 
     def receive(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:
-        step = Effects()
-        self.broker.receive(door, routing_id, frames, self.now, step)
-        self._host.finish(step)
+        effects = Effects()
+        self.broker.receive(door, routing_id, frames, self.now, effects)
+        self._host.finish(effects)
 
     def ring(self) -> None:
         self._host.finish(Effects())

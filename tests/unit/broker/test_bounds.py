@@ -53,7 +53,7 @@ def test_clients_that_come_and_go_leave_no_readings_of_their_clocks():
     for number in range(500):
         world.ready(f"backend-x{number}", "echo")
         world.say(f"backend-x{number}", "DISCONNECT")
-    skew = world.broker.scale0._negotiation._skew
+    skew = world.broker.scale0._negotiation._clock_skew
     assert len(skew._readings) < 100
 
 
@@ -74,8 +74,8 @@ def test_services_that_nobody_offers_any_more_are_forgotten_oldest_first():
         world.pass_time(1)
         names = [f"s{number}.{n}" for n in range(1_000)]
         world.say("backend-1", "READY", {"services": names, "config_version": 1})
-    assert len(world.broker.roster.services) <= MAX_IDLE_SERVICES + 1_000
-    assert "first" not in world.broker.roster.services
+    assert len(world.broker.scheduler.services) <= MAX_IDLE_SERVICES + 1_000
+    assert "first" not in world.broker.scheduler.services
 
 
 def test_failures_of_services_that_nobody_offers_are_summed_up_together():

@@ -89,7 +89,7 @@ def test_an_operator_has_a_check_run_and_it_is_known_who_it_was(watched):
     assert len(events(watched)) == 1
     assert SECRET not in repr([(one.kind, one) for one in watched.events])
     assert otto not in repr(watched.events)
-    [helen] = watched.broker.roster.backends
+    [helen] = watched.broker.scheduler.backends
     assert (helen.busy, watched.broker.requests.under_way) == (0, {})
 
 
@@ -253,7 +253,7 @@ def test_whoever_leaves_is_recorded_and_costs_no_slot_for_ever(watched):
     answer(watched, id_)
     watched.pass_time(ABANDONED_SLOT_SECONDS + 60)
     assert watched.hear("frontend-otto") == []
-    [helen] = watched.broker.roster.backends
+    [helen] = watched.broker.scheduler.backends
     assert helen.busy == 0
 
 

@@ -27,7 +27,7 @@ def document(groups: int, each: int, fallback: int = 1) -> NetworkDocument:
         group_config=tuple(
             GroupConfig(
                 name=f"g{number}",
-                fallback_groups=tuple(f"g{(number + step) % groups}" for step in range(1, fallback + 1)),
+                fallback_groups=tuple(f"g{(number + effects) % groups}" for effects in range(1, fallback + 1)),
                 brokers=tuple(
                     BrokerEntry(
                         identity=(name := f"g{number}x{place}"),
@@ -119,7 +119,7 @@ def test_who_dies_offers_nothing_anywhere_until_it_is_back():
     network, nodes = land(9, 2)
     worker(nodes["g4x1"], "paint")
     network.run(3)
-    directory = nodes["g0x0"].broker._neighbours.forwarding._directory
+    directory = nodes["g0x0"].broker._cluster.forwarding._directory
     assert list(directory.where("paint")) == ["g4x1"]
     nodes["g4x1"].kill()
     network.run(8)
@@ -136,7 +136,7 @@ def test_nothing_is_said_of_it_while_nothing_changes():
     worker(nodes["g4x1"], "paint")
     network.run(5)
     for node in nodes.values():
-        assert node.broker._neighbours.forwarding._directory.news() == []
+        assert node.broker._cluster.forwarding._directory.news() == []
 
 
 def test_what_was_missed_of_it_is_asked_for():
@@ -148,7 +148,7 @@ def test_what_was_missed_of_it_is_asked_for():
     worker(nodes["g4x0"], "glue")
     network.run(3)
     for node in nodes.values():
-        assert set(node.broker._neighbours.forwarding._directory.services) == {"paint", "glue"}
+        assert set(node.broker._cluster.forwarding._directory.services) == {"paint", "glue"}
 
 
 def test_groups_that_fall_back_to_nobody_hear_of_it_across_the_circle():
@@ -156,7 +156,7 @@ def test_groups_that_fall_back_to_nobody_hear_of_it_across_the_circle():
     backend = worker(nodes["g4x0"], "paint")
     network.run(5)
     for node in nodes.values():
-        assert list(node.broker._neighbours.forwarding._directory.where("paint")) == ["g4x0"]
+        assert list(node.broker._cluster.forwarding._directory.where("paint")) == ["g4x0"]
     caller = nodes["g0x0"].client("frontend")
     caller.request("paint", timeout=10)
     network.run(4)
@@ -173,7 +173,7 @@ def test_it_comes_to_those_who_pull_as_well(share: str):
     worker(nodes["g2x0"], "glue")
     network.run(20)
     for node in nodes.values():
-        assert set(node.broker._neighbours.forwarding._directory.services) == {"paint", "glue"}
+        assert set(node.broker._cluster.forwarding._directory.services) == {"paint", "glue"}
 
 
 class Nobody:

@@ -43,14 +43,14 @@ def test_a_change_is_said_to_clients_only_once_it_is_stored():
 # Promise: CONF-2
 def test_the_answer_to_a_change_waits_for_its_commit_with_everything_it_speaks_of():
     world = World()
-    step = Effects()
+    effects = Effects()
     said = {"command": "patch_config", "id": 1, "auth_token": TOKEN, "set": {"network": "n"}}
-    world.broker.receive("frontend", b"admin", [MAGIC, b"MANAGEMENTREQ", json.dumps(said).encode()], world.now, step)
-    assert not step.sends
-    assert len(step.promises) == 1
-    assert [type(write).__name__ for write in step.writes] == ["PutDocument"]
-    assert [frames[0] for _, frames in step.publishes] == [b"config"]
-    assert {event.kind for event in step.events} == {"config.changed", "management.commanded"}
+    world.broker.receive("frontend", b"admin", [MAGIC, b"MANAGEMENTREQ", json.dumps(said).encode()], world.now, effects)
+    assert not effects.sends
+    assert len(effects.promises) == 1
+    assert [type(write).__name__ for write in effects.writes] == ["PutDocument"]
+    assert [frames[0] for _, frames in effects.publishes] == [b"config"]
+    assert {event.kind for event in effects.events} == {"config.changed", "management.commanded"}
 
 
 # Promise: CONF-3

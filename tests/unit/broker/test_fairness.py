@@ -91,18 +91,18 @@ def made(number: int, owner: Connection, service: str) -> RoutedRequest:
 
 
 def owners(count: int) -> list[Connection]:
-    speaker: Any = None
-    return [Connection("frontend", str(n).encode(), speaker, Now(0.0, 0.0)) for n in range(count)]
+    handler: Any = None
+    return [Connection("frontend", str(n).encode(), handler, Now(0.0, 0.0)) for n in range(count)]
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_whatever_comes_and_goes_the_books_are_right(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     waiting, clients, naive = RequestQueues(), owners(4), dict[RoutedRequest, None]()
     for number in range(150):
-        match chance.randrange(4):
+        match rng.randrange(4):
             case 0 | 1:
-                request = made(number, chance.choice(clients), chance.choice("xyz"))
+                request = made(number, rng.choice(clients), rng.choice("xyz"))
                 loser = waiting.room(request, 12)
                 if loser is not None and loser is not request:
                     counts = [sum(1 for r in naive if r.service == request.service and r.origin is c) for c in clients]
@@ -112,15 +112,15 @@ def test_whatever_comes_and_goes_the_books_are_right(seed: int) -> None:
                     assert waiting.remove(loser)
                     del naive[loser]
                 if loser is not request:
-                    waiting.add(request, first=chance.random() < 0.1)
+                    waiting.add(request, first=rng.random() < 0.1)
                     naive[request] = None
             case 2 if naive:
-                gone = chance.choice(list(naive))
+                gone = rng.choice(list(naive))
                 assert waiting.remove(gone)
                 assert not waiting.remove(gone)
                 del naive[gone]
             case _:
-                request_ = waiting.next(frozenset(chance.sample("xyz", chance.randrange(4))))
+                request_ = waiting.next(frozenset(rng.sample("xyz", rng.randrange(4))))
                 if request_ is not None:
                     waiting.served(request_)
                     del naive[request_]

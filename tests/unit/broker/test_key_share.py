@@ -91,11 +91,11 @@ class Desk:
 def town(*names: str) -> list[Desk]:
     """Brokers of which each one joined at the first: it has theirs, and they have its key."""
     desks = [Desk(name) for name in names]
-    for desk in desks[1:]:
-        desks[0].let(key("peer", desk.name))
-        desk.let(key("peer", desks[0].name))
-    for desk in desks:
-        desk.look()
+    for adapter in desks[1:]:
+        desks[0].let(key("peer", adapter.name))
+        adapter.let(key("peer", desks[0].name))
+    for adapter in desks:
+        adapter.look()
     return desks
 
 
@@ -115,9 +115,9 @@ def meet(*desks: Desk) -> None:
 def gossip(*desks: Desk) -> None:
     """A few rounds of what changed, to all who are there."""
     for _ in range(4):
-        for desk in desks:
-            desk.look()
-        told = [(desk, desk.share.news()) for desk in desks]
+        for adapter in desks:
+            adapter.look()
+        told = [(adapter, adapter.share.news()) for adapter in desks]
         for teller, news in told:
             for hearer in desks:
                 if hearer is not teller:
@@ -129,10 +129,10 @@ def test_who_enrolled_at_one_is_let_in_at_all_and_brokers_learn_of_each_other() 
     b.let(key("backend", "worker"))
     c.let(key("frontend", "client"))
     meet(a, b, c)
-    for desk in (a, b, c):
-        assert desk.lets_in("backend", "worker")
-        assert desk.lets_in("frontend", "client")
-        assert {"a", "b", "c"} - {desk.name} == desk.table().names["peer"]
+    for adapter in (a, b, c):
+        assert adapter.lets_in("backend", "worker")
+        assert adapter.lets_in("frontend", "client")
+        assert {"a", "b", "c"} - {adapter.name} == adapter.table().names["peer"]
 
 
 def test_a_key_that_is_taken_away_is_gone_everywhere_and_stays_gone() -> None:
@@ -141,9 +141,9 @@ def test_a_key_that_is_taken_away_is_gone_everywhere_and_stays_gone() -> None:
     meet(a, b, c)
     b.files.discard(key("backend", "worker"))
     gossip(a, b, c)
-    assert not any(desk.lets_in("backend", "worker") for desk in (a, b, c))
+    assert not any(adapter.lets_in("backend", "worker") for adapter in (a, b, c))
     meet(a, b, c)
-    assert not any(desk.lets_in("backend", "worker") for desk in (a, b, c))
+    assert not any(adapter.lets_in("backend", "worker") for adapter in (a, b, c))
 
 
 def test_what_a_dead_broker_told_is_known_after_a_restart() -> None:
@@ -192,10 +192,10 @@ def test_a_key_that_comes_back_to_its_files_is_let_in_again() -> None:
         b.let(worker)
         gossip(a, b, c)
         meet(a, b, c)
-        assert all(desk.lets_in("backend", "worker") for desk in (a, b, c))
+        assert all(adapter.lets_in("backend", "worker") for adapter in (a, b, c))
         b.files.discard(worker)
         gossip(a, b, c)
-        assert not any(desk.lets_in("backend", "worker") for desk in (a, b, c))
+        assert not any(adapter.lets_in("backend", "worker") for adapter in (a, b, c))
 
 
 def test_what_a_revoked_broker_told_is_gone_with_it_and_so_is_whom_it_brought() -> None:
@@ -208,10 +208,10 @@ def test_what_a_revoked_broker_told_is_gone_with_it_and_so_is_whom_it_brought() 
     assert b.lets_in("backend", "of-d")
     a.files.discard(key("peer", "c"))
     gossip(a, b)
-    for desk in (a, b):
+    for adapter in (a, b):
         for role, name in (("peer", "c"), ("peer", "d"), ("backend", "of-c"), ("backend", "of-d")):
-            assert not desk.lets_in(role, name)
-        assert set(desk.share.tellers) <= {"a", "b"}
+            assert not adapter.lets_in(role, name)
+        assert set(adapter.share.tellers) <= {"a", "b"}
     b.hear(c, c.share.all())
     assert not b.lets_in("backend", "of-c")
 
@@ -321,12 +321,12 @@ def test_nothing_is_said_while_nothing_changes() -> None:
     b.let(key("backend", "worker"))
     meet(a, b)
     gossip(a, b)
-    for desk in (a, b):
-        desk.look()
-        assert desk.share.news() == []
-        told, _ = desk.share.snapshot()
-        assert desk.share.snapshot() == (told, frozenset())
-        assert desk.share.snapshot()[0] is told
+    for adapter in (a, b):
+        adapter.look()
+        assert adapter.share.news() == []
+        told, _ = adapter.share.snapshot()
+        assert adapter.share.snapshot() == (told, frozenset())
+        assert adapter.share.snapshot()[0] is told
 
 
 NAMES = ("w", "x")
@@ -356,13 +356,13 @@ def test_whatever_happens_in_whatever_order_all_agree_with_the_files_in_the_end(
             case "let":
                 one.let(mine)
                 one.look()
-                knows = {(desk, gone) for desk, gone in knows if gone != mine.name}
+                knows = {(adapter, gone) for adapter, gone in knows if gone != mine.name}
             case "revoke":
                 one.files.discard(mine)
                 one.look()
             case "restart":
                 one.restart()
-                knows = {(desk, gone) for desk, gone in knows if desk is not one}
+                knows = {(adapter, gone) for adapter, gone in knows if adapter is not one}
             case "save":
                 one.save()
             case "greet" if one is not other:
@@ -378,12 +378,12 @@ def test_whatever_happens_in_whatever_order_all_agree_with_the_files_in_the_end(
             case "again" if heard:  # something late, or twice
                 teller, hearer, news = heard[(at * 3 + to) % len(heard)]
                 hearer.hear(teller, news)
-        assert not any(desk.lets_in("backend", gone) for desk, gone in knows), (act, at, to)
+        assert not any(adapter.lets_in("backend", gone) for adapter, gone in knows), (act, at, to)
     meet(*desks)
     gossip(*desks)
     meet(*desks)
-    stored = {one.name for desk in desks for one in desk.files if one.role == "backend"}
-    assert [desk.table().names["backend"] for desk in desks] == [stored] * 3
+    stored = {one.name for adapter in desks for one in adapter.files if one.role == "backend"}
+    assert [adapter.table().names["backend"] for adapter in desks] == [stored] * 3
 
 
 def test_what_comes_late_or_twice_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

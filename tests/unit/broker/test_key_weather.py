@@ -66,14 +66,14 @@ class KeyedNode(Node):
 
     def look(self) -> None:
         """As `broker.edge.curve` does."""
-        newer, step = KeyTable(one.key for one in self.stored()), Effects()
+        newer, effects = KeyTable(one.key for one in self.stored()), Effects()
         lost, self.table = self.table.lost_users(newer), newer
         assert self.keys is not None
         self.keys.know(newer)
         self.share.know(places_of(self.files))
         self.share.keep(newer.brokers.values())
-        self.broker.lose_users(lost, self.now, step)
-        self._host.finish(step)
+        self.broker.lose_users(lost, self.now, effects)
+        self._host.finish(effects)
         self.disk = msgspec.json.encode(self.share.tellers)
 
     def receive(self, door: str, routing_id: bytes, frames: list[bytes]) -> None:

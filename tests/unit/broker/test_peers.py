@@ -243,10 +243,10 @@ def test_for_a_new_broker_the_one_that_was_lost_longest_ago_is_forgotten(monkeyp
     assert states(a) == {"d": "active", "e": "active"}, "nobody who is alive has to go"
 
 
-def counted(asked: list[str], act: Act, connection: Any, said: Any, bodies: Any, now: Any, step: Any) -> None:
+def counted(asked: list[str], act: Act, connection: Any, said: Any, bodies: Any, now: Any, effects: Any) -> None:
     """Do it, and note who wanted it."""
     asked.append(said.identity)
-    act(connection, said, bodies, now, step)
+    act(connection, said, bodies, now, effects)
 
 
 def test_many_tell_of_a_change_and_one_copy_is_pulled():

@@ -105,9 +105,9 @@ class Exchange(RuleBasedStateMachine):
     def does_not_read(self, who: str) -> None:
         connection = self.world.broker.connections.find(who.partition("-")[0], who.encode())
         if connection is not None:
-            step = Effects()
-            self.world.broker.overflow(connection, self.world.now, step)
-            self.world._host.finish(step)
+            effects = Effects()
+            self.world.broker.overflow(connection, self.world.now, effects)
+            self.world._host.finish(effects)
             self.open.get(who, set()).clear()
             self.commands.get(who, set()).clear()
             self.held.get(who, {}).clear()
@@ -118,9 +118,9 @@ class Exchange(RuleBasedStateMachine):
         """The socket could not deliver; the backend comes back by itself, without what it held."""
         connection = self.world.broker.connections.find("backend", who.encode())
         if connection is not None and connection.member is not None and connection.member.backend is not None:
-            step = Effects()
-            self.world.broker.undelivered(connection, (), self.world.now, step)
-            self.world._host.finish(step)
+            effects = Effects()
+            self.world.broker.undelivered(connection, (), self.world.now, effects)
+            self.world._host.finish(effects)
             self.listen()
             self.held[who].clear()
             self.world.ready(who, "a", slots=1)
@@ -134,9 +134,9 @@ class Exchange(RuleBasedStateMachine):
     @invariant()
     def the_books_are_right(self) -> None:
         broker = self.world.broker
-        for backend in broker.roster.backends:
+        for backend in broker.scheduler.backends:
             assert backend.busy == len(backend.held) >= 0
-        assert set(broker.requests.under_way) == {id_ for b in broker.roster.backends for id_ in b.held}
+        assert set(broker.requests.under_way) == {id_ for b in broker.scheduler.backends for id_ in b.held}
         for name in FRONTENDS:
             connection = broker.connections.find("frontend", name.encode())
             outstanding = set(connection.outstanding if connection else ())
@@ -146,7 +146,7 @@ class Exchange(RuleBasedStateMachine):
         for service in SERVICES:
             assert (
                 len(broker.requests.queues.get(service, ()))
-                <= 4 + sum(len(b.held) for b in broker.roster.backends) + 12
+                <= 4 + sum(len(b.held) for b in broker.scheduler.backends) + 12
             )
 
     def teardown(self) -> None:
@@ -158,7 +158,7 @@ class Exchange(RuleBasedStateMachine):
         self.world.pass_time(ABANDONED_SLOT_SECONDS + 1)
         broker = self.world.broker
         assert not broker.requests.under_way
-        assert all(backend.busy == 0 for backend in broker.roster.backends)
+        assert all(backend.busy == 0 for backend in broker.scheduler.backends)
         assert broker.requests.deadline() is None
         assert not broker.requests.queues
 
@@ -174,7 +174,7 @@ def test_a_slot_that_nobody_waits_for_is_free_when_the_backend_answers():
     id_ = world.hear("backend-1")[0][1]["id"]
     world.say("frontend-1", "CHECKCONFIG")
     world.say("frontend-1", "DISCONNECT")
-    (backend,) = world.broker.roster.backends
+    (backend,) = world.broker.scheduler.backends
     assert backend.busy == 1
     world.say("backend-1", "REPLY", {"id": id_})
     assert backend.busy == 0
@@ -187,7 +187,7 @@ def test_a_slot_that_nobody_waits_for_is_not_lost_for_ever():
     world.say("frontend-1", "REQUEST", {"service": "a", "id": 1, "timeout": 1})
     world.pass_time(2)
     assert world.hear("frontend-1")[0][1]["code"] == 504
-    (backend,) = world.broker.roster.backends
+    (backend,) = world.broker.scheduler.backends
     assert backend.busy == 1
     world.pass_time(ABANDONED_SLOT_SECONDS + 1)
     assert backend.busy == 0
@@ -206,7 +206,7 @@ def test_answers_move_with_a_client_and_each_id_is_answered_once():
         world.say("backend-1", "REPLY", {"id": options["id"]}, *bodies)
     told = [(options["id"], bodies) for _, options, bodies in world.hear("frontend-new")]
     assert sorted(told) == [(1, [b"old"]), (2, [b"new"])]
-    (backend,) = world.broker.roster.backends
+    (backend,) = world.broker.scheduler.backends
     assert backend.busy == 0
     world.pass_time(60)
     assert world.hear("frontend-new") == []

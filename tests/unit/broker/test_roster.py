@@ -32,7 +32,7 @@ class RosterAndModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.roster = Scheduler()
+        self.scheduler = Scheduler()
         self.model: dict[Backend, Naive] = {}
         self.clock = 0
 
@@ -43,19 +43,19 @@ class RosterAndModel(RuleBasedStateMachine):
     @rule(target=backends, names=services, slots=st.integers(1, 3))
     def enter(self, names: set[str], slots: int) -> Backend:
         peer: Any = object()
-        backend = self.roster.enter(f"b{self.clock}", peer)
+        backend = self.scheduler.enter(f"b{self.clock}", peer)
         self.model[backend] = Naive(self.tick())
         self.change(backend, names, slots)
         return backend
 
     @rule(backend=backends, names=services, slots=st.integers(0, 3))
     def change(self, backend: Backend, names: set[str], slots: int) -> None:
-        self.roster.change(backend, names, slots, float(self.clock))
+        self.scheduler.change(backend, names, slots, float(self.clock))
         self.model[backend].services, self.model[backend].slots = set(names), slots
 
     @rule(backend=consumes(backends))
     def leave(self, backend: Backend) -> None:
-        self.roster.leave(backend, float(self.clock))
+        self.scheduler.leave(backend, float(self.clock))
         del self.model[backend]
 
     @rule(name=st.sampled_from(SERVICES), times=st.integers(1, 4))
@@ -63,7 +63,7 @@ class RosterAndModel(RuleBasedStateMachine):
         for _ in range(times):
             free = [b for b, n in self.model.items() if name in n.services and n.busy < n.slots]
             expected = min(free, key=lambda backend: self.model[backend].stamp, default=None)
-            assert self.roster.take(name) is expected
+            assert self.scheduler.take(name) is expected
             if expected is not None:
                 self.model[expected].busy += 1
                 self.model[expected].stamp = self.tick()
@@ -72,7 +72,7 @@ class RosterAndModel(RuleBasedStateMachine):
     def take_from(self, backend: Backend) -> None:
         naive = self.model[backend]
         can = naive.busy < naive.slots and bool(naive.services)
-        assert self.roster.take_from(backend) is can
+        assert self.scheduler.take_from(backend) is can
         if can:
             naive.busy += 1
             naive.stamp = self.tick()
@@ -80,22 +80,22 @@ class RosterAndModel(RuleBasedStateMachine):
     @rule(backend=backends)
     def give_back(self, backend: Backend) -> None:
         if self.model[backend].busy:
-            self.roster.give_back(backend)
+            self.scheduler.give_back(backend)
             self.model[backend].busy -= 1
 
     @rule(keep=st.floats(0, 20))
     def prune(self, keep: float) -> None:
-        self.roster.prune(float(self.clock), keep)
+        self.scheduler.prune(float(self.clock), keep)
 
     @invariant()
     def they_agree(self) -> None:
-        assert set(self.model) == self.roster.backends
+        assert set(self.model) == self.scheduler.backends
         for backend, naive in self.model.items():
             assert (backend.busy, backend.slots, backend.stamp) == (naive.busy, naive.slots, naive.stamp)
         for name in SERVICES:
             offering = {backend for backend, naive in self.model.items() if name in naive.services}
-            assert self.roster.offered(name) is bool(offering)
-            service = self.roster.services.get(name)
+            assert self.scheduler.offered(name) is bool(offering)
+            service = self.scheduler.services.get(name)
             assert (set() if service is None else service.backends) == offering
             heap = [] if service is None else service.heap
             assert len({id(entry[2]) for entry in heap}) == len(heap), "a backend is in a heap at most once"
@@ -106,24 +106,24 @@ TestRosterAndModel.settings = examples(150, stateful_step_count=40)
 
 
 def test_backends_that_come_and_go_leave_no_heap_behind():
-    roster = Scheduler()
+    scheduler = Scheduler()
     peer: Any = object()
     for number in range(5_000):
-        backend = roster.enter(f"b{number}", peer)
-        roster.change(backend, ("a",), 1, float(number))
-        roster.leave(backend, float(number))
-    assert len(roster.services["a"].heap) < 200
-    roster.prune(1e9, 1.0)
-    assert not roster.services
+        backend = scheduler.enter(f"b{number}", peer)
+        scheduler.change(backend, ("a",), 1, float(number))
+        scheduler.leave(backend, float(number))
+    assert len(scheduler.services["a"].heap) < 200
+    scheduler.prune(1e9, 1.0)
+    assert not scheduler.services
 
 
 def test_a_service_was_offered_since_its_last_backend_left():
-    roster = Scheduler()
+    scheduler = Scheduler()
     peer: Any = object()
-    backend = roster.enter("b", peer)
-    assert not roster.offered_since("a", 0.0)
-    roster.change(backend, ("a",), 1, 1.0)
-    assert roster.offered_since("a", 5.0)
-    roster.leave(backend, 7.0)
-    assert roster.offered_since("a", 7.0)
-    assert not roster.offered_since("a", 7.1)
+    backend = scheduler.enter("b", peer)
+    assert not scheduler.offered_since("a", 0.0)
+    scheduler.change(backend, ("a",), 1, 1.0)
+    assert scheduler.offered_since("a", 5.0)
+    scheduler.leave(backend, 7.0)
+    assert scheduler.offered_since("a", 7.0)
+    assert not scheduler.offered_since("a", 7.1)

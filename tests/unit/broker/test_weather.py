@@ -35,11 +35,11 @@ def test_whatever_the_weather_they_agree_and_tell_the_truth(seed: int) -> None:
 def older_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever comes is taken, whether it is newer or not."""
 
-    def weigh(self: Any, peer: Any, document: Any, body: bytes, said: Any, now: Any, step: Any) -> None:
+    def weigh(self: Any, peer: Any, document: Any, body: bytes, said: Any, now: Any, effects: Any) -> None:
         if (document.version, said.config_hash) != self.rank:
             members = list(self._members.by_name.values())
-            self._documents.take(document, body, "planted", members, now, step)
-            self._joined(step)
+            self._documents.take(document, body, "planted", members, now, effects)
+            self._joined(effects)
 
     monkeypatch.setattr(ConfigReplication, "_weigh", weigh)
 
@@ -60,9 +60,9 @@ def ties_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two documents of one version each side keeps its own."""
     weigh = ConfigReplication._weigh
 
-    def keep(self: Any, peer: Any, document: Any, body: bytes, said: Any, now: Any, step: Any) -> None:
+    def keep(self: Any, peer: Any, document: Any, body: bytes, said: Any, now: Any, effects: Any) -> None:
         if document.version != self.rank[0]:
-            weigh(self, peer, document, body, said, now, step)
+            weigh(self, peer, document, body, said, now, effects)
 
     monkeypatch.setattr(ConfigReplication, "_weigh", keep)
 
@@ -71,10 +71,10 @@ def nothing_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document is used and told before it is on the disk, and never comes there."""
     take = ConfigDocument.take
 
-    def forget(self: Any, document: Any, body: bytes, author: str, members: Any, now: Any, step: Any) -> None:
-        before = list(step.writes)
-        take(self, document, body, author, members, now, step)
-        step.writes[:] = before
+    def forget(self: Any, document: Any, body: bytes, author: str, members: Any, now: Any, effects: Any) -> None:
+        before = list(effects.writes)
+        take(self, document, body, author, members, now, effects)
+        effects.writes[:] = before
 
     monkeypatch.setattr(ConfigDocument, "take", forget)
 

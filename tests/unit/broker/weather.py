@@ -150,7 +150,7 @@ class Weather:
                 name for key, one in members.items() if key[0] == BACKEND and one.joined for name in one.services
             }
             for other in self.nodes:
-                known = set(other.broker._neighbours.forwarding._directory.entries[node.name].services)
+                known = set(other.broker._cluster.forwarding._directory.entries[node.name].services)
                 insist(known == offered, f"{other.name} believes that {node.name} offers {known}, and it is {offered}")
                 if other is not node:
                     rows = other.broker.peers.by_name[node.name].table.rows

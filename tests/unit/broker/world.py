@@ -47,9 +47,9 @@ class World:
         self.promised: list[tuple[bytes, str]] = []
         """Who was told what only after a commit."""
         self._host.begin(self.broker, store, Journal("broker-1", 1_000, 1, 0))
-        step = Effects()
-        start_broker(self.broker, opened, self.now, step)
-        self._host.finish(step)
+        effects = Effects()
+        start_broker(self.broker, opened, self.now, effects)
+        self._host.finish(effects)
 
     @property
     def now(self) -> Now:
@@ -62,10 +62,10 @@ class World:
         return self.frames(who, [MAGIC, command.encode(), msgspec.json.encode(options or {}), *bodies], door)
 
     def frames(self, who: str, frames: list[bytes], door: str = "") -> list[Told]:
-        step = Effects()
+        effects = Effects()
         name = who.encode()
-        self.broker.receive(door or who.partition("-")[0], name, list(frames), self.now, step)
-        self._host.finish(step)
+        self.broker.receive(door or who.partition("-")[0], name, list(frames), self.now, effects)
+        self._host.finish(effects)
         return self.hear(who)
 
     def hear(self, who: str) -> list[Told]:

@@ -53,16 +53,16 @@ class Cell:
         """What a newcomer hears at once, and all that was decided."""
         self._user = {"clear": "", "key": f"{door}/{NAME}", "token": f"token:{door}/t{next(_numbers)}"}[self.kind]
         self.broker.state.state = state
-        step, routing_id = Effects(), f"{door}{next(_numbers)}".encode()
-        self.broker.receive(door, routing_id, frames, NOW, step)
+        effects, routing_id = Effects(), f"{door}{next(_numbers)}".encode()
+        self.broker.receive(door, routing_id, frames, NOW, effects)
         heard = [
             message
-            for box in (step.sends, step.promises)
+            for box in (effects.sends, effects.promises)
             for peer, messages in box.items()
             for message in messages
             if peer.routing_id == routing_id
         ]
-        return heard, step
+        return heard, effects
 
 
 @pytest.fixture(scope="module")
@@ -121,19 +121,19 @@ def check_command(cell: Cell, command: str, door: str, state: str) -> None:
         words["role"] = "broker"
     bodies = [b"[]"] if command.startswith("TASKS") else []
     frames = [b"SCALE0/1", command.encode(), json.dumps(words).encode(), *bodies]
-    heard, step = cell.say(door, state, frames)
+    heard, effects = cell.say(door, state, frames)
     told = [(message[0], code_of(message)) for message in heard]
     if cell.kind == "token":
-        check_token(command, door, state, told, step)
+        check_token(command, door, state, told, effects)
     elif state == DISABLED and (rule is None or state not in rule.states):
         assert told == []
-        assert not step.writes
+        assert not effects.writes
     elif rule is None:
         assert told == [("DISCONNECTERROR", 501 if command == UNKNOWN else 403)]
-        assert not step.writes
+        assert not effects.writes
     elif state not in rule.states:
         assert told == [("ERROR" if command in ("REQUEST", "FORWARD") else "DISCONNECTERROR", 503)]
-        assert not step.writes
+        assert not effects.writes
     elif command == "ENROL":
         assert told == [("DISCONNECTERROR", 403)]
     else:
@@ -142,20 +142,20 @@ def check_command(cell: Cell, command: str, door: str, state: str) -> None:
         assert ("DISCONNECTERROR", 400) not in told, told
 
 
-def check_token(command: str, door: str, state: str, told: list[Any], step: Effects) -> None:
+def check_token(command: str, door: str, state: str, told: list[Any], effects: Effects) -> None:
     """A token's key may say ENROL."""
-    assert not step.writes
+    assert not effects.writes
     if state == DISABLED:
         assert told == []
-        assert not step.asks
+        assert not effects.asks
     elif command == "ENROL":
         # The name is there already, so that nothing is stored here; who decides is asked.
         assert told == []
-        assert len(step.asks) == 1
+        assert len(effects.asks) == 1
     else:
         wanted = 403 if rule_of(command, door) is not None or command != UNKNOWN else 501
         assert [code for _, code in told] == [wanted]
-        assert not step.asks
+        assert not effects.asks
 
 
 TABLES = {door: sorted(table) for door, table in Cell("clear").broker.tasks.rpc.table.items()}
@@ -173,25 +173,25 @@ def test_a_method_is_called_where_its_table_says_and_nowhere_else(
 def check_method(cell: Cell, method: str, door: str, state: str) -> None:
     """One cell."""
     call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": []}).encode()
-    heard, step = cell.say(door, state, [call])
+    heard, effects = cell.say(door, state, [call])
     if cell.kind == "token" or state == DISABLED:
         assert heard == []
-        assert not step.writes
-        assert not step.asks
+        assert not effects.writes
+        assert not effects.asks
         return
     if not heard:  # it waits for the store
-        assert step.asks
+        assert effects.asks
         assert state == ACTIVE
         return
     (answer,) = (json.loads(message[0]) for message in heard)
     code = answer.get("error", {}).get("code")
     if method not in TABLES.get(door, ()):
         assert code == -32601
-        assert not step.writes
+        assert not effects.writes
     elif state == JOINING:
         assert code is not None
         assert code != -32601
-        assert not step.writes
+        assert not effects.writes
     else:
         assert code != -32601
 
@@ -199,7 +199,7 @@ def check_method(cell: Cell, method: str, door: str, state: str) -> None:
 @pytest.mark.parametrize(("door", "state"), tuple(itertools.product(DOORS, STATES)))
 def test_a_token_speaks_no_other_protocol(cells: dict[str, Cell], door: str, state: str) -> None:
     for frames in ([b"MDPC01", b"mmi.service", b"x"], [b"MDPW02", b"\x01", b"x"], [b"anything"], [b""]):
-        heard, step = cells["token"].say(door, state, frames)
+        heard, effects = cells["token"].say(door, state, frames)
         assert heard == []
-        assert not step.writes
-        assert not step.asks
+        assert not effects.writes
+        assert not effects.asks

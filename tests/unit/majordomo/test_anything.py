@@ -71,6 +71,6 @@ def test_nothing_is_left_of_workers_that_are_gone(turns):
     assert not town.broker.members.by_name
     assert not list(town.broker.connections)
     for header_ in (W01, W02):
-        speaker = town.broker.speakers[header_]
-        assert not speaker._beats  # type: ignore[attr-defined]
-        assert not speaker._hushed  # type: ignore[attr-defined]
+        handler = town.broker.handlers[header_]
+        assert not handler._beats  # type: ignore[attr-defined]
+        assert not handler._hushed  # type: ignore[attr-defined]

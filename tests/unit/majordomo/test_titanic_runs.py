@@ -63,7 +63,7 @@ def test_what_was_under_way_when_the_broker_died_is_done_at_once_and_costs_no_at
     assert len(harbour.work_of("w1")) == 1
     harbour.dies()
     harbour.worker("w2")
-    (task,) = harbour.broker.tasks.shelf.tasks.values()
+    (task,) = harbour.broker.tasks.backlog.tasks.values()
     assert (task.attempt, task.starts) == (2, 1)
     assert do_all(harbour, "w2") == 1
     assert harbour.asks(REPLY, uuid) == [b"200", b"did", b"hello"]
@@ -72,8 +72,8 @@ def test_what_was_under_way_when_the_broker_died_is_done_at_once_and_costs_no_at
 def test_a_worker_that_never_comes_costs_nothing_and_one_that_comes_late_does_it(harbour):
     uuids = [harbour.stores(b"echo", b"%d" % number) for number in range(3)]
     harbour.passes(300.0)
-    assert harbour.broker.tasks.shelf.tasks == {}
-    assert harbour.broker.tasks.queue.lanes.methods() == []
+    assert harbour.broker.tasks.backlog.tasks == {}
+    assert harbour.broker.tasks.queue.method_queues.methods() == []
     assert [harbour.asks(REPLY, uuid) for uuid in uuids] == [[b"300"]] * 3
     harbour.worker("w1")
     assert do_all(harbour, "w1") == 3
@@ -117,7 +117,7 @@ def test_a_lane_that_was_dropped_is_read_again_when_somebody_comes(harbour):
     assert len(harbour.work_of("w1")) == 1
     harbour.says("w1", W02, DISCONNECT_02)
     harbour.passes(200.0)
-    assert LANE not in harbour.broker.tasks.queue.lanes.methods()
+    assert LANE not in harbour.broker.tasks.queue.method_queues.methods()
     harbour.worker("w2")
     assert do_all(harbour, "w2") == 2
     assert harbour.asks(REPLY, first)[0] == harbour.asks(REPLY, second)[0] == b"200"
@@ -144,10 +144,12 @@ def test_a_long_pause_outlives_the_lane(harbour):
 def test_a_network_that_stores_nothing_pays_nothing(harbour):
     for service in (b"a", b"b", b"c"):
         harbour.worker(f"w{service.decode()}", service)
-    assert not [name for name in harbour.broker.tasks.queue.lanes.methods() if name.startswith(METHOD_PREFIX)]
+    assert not [name for name in harbour.broker.tasks.queue.method_queues.methods() if name.startswith(METHOD_PREFIX)]
     harbour.stores(b"b", b"hello")
-    lanes = [name for name in harbour.broker.tasks.queue.lanes.methods() if name.startswith(METHOD_PREFIX)]
-    assert lanes == [METHOD_PREFIX + "b"]
+    method_queues = [
+        name for name in harbour.broker.tasks.queue.method_queues.methods() if name.startswith(METHOD_PREFIX)
+    ]
+    assert method_queues == [METHOD_PREFIX + "b"]
 
 
 def test_an_answer_is_kept_for_a_day(harbour):
@@ -283,36 +285,36 @@ def test_a_draining_broker_begins_nothing(harbour):
 @pytest.mark.parametrize("seed", seeds(25))
 def test_whatever_dies_everything_stored_is_done_and_nothing_is_with_two(seed):
     """Clients, workers and the broker in any order; in the end one good worker does what is left."""
-    chance, harbour = random.Random(seed), Harbour()
+    rng, harbour = random.Random(seed), Harbour()
     kept: dict[bytes, bytes] = {}
     closed: set[bytes] = set()
     hands: dict[str, list[tuple[bytes, list[bytes]]]] = {}
     for number in range(150):
-        match chance.randrange(8):
+        match rng.randrange(8):
             case 0 | 1 | 2:
                 body = b"%d" % number
                 kept[harbour.stores(b"echo", body)] = body
             case 3 if len(hands) < 3:
                 hands[f"w{number}"] = []
                 harbour.worker(f"w{number}")
-            case 4 if kept and chance.random() < 0.2:
-                uuid = chance.choice(list(kept))
+            case 4 if kept and rng.random() < 0.2:
+                uuid = rng.choice(list(kept))
                 closed.add(uuid)
                 assert harbour.asks(CLOSE, uuid) == [b"200"]
             case 5 if hands:
-                gone = chance.choice(list(hands))
+                gone = rng.choice(list(hands))
                 del hands[gone]
                 harbour.says(gone, W02, DISCONNECT_02)
-            case 6 if chance.random() < 0.15:
+            case 6 if rng.random() < 0.15:
                 hands.clear()
                 harbour.dies()
             case _:
-                harbour.passes(chance.choice([0.0, 0.3, 1.6]))
+                harbour.passes(rng.choice([0.0, 0.3, 1.6]))
                 for who in hands:
                     harbour.says(who, W02, b"\x05")
         for who, work in hands.items():
             work += harbour.work_of(who)
-            if work and chance.random() < 0.6:
+            if work and rng.random() < 0.6:
                 address, frames = work.pop()
                 harbour.answers(who, address, b"did", *frames)
         bodies = [frames[0] for work in hands.values() for _, frames in work]

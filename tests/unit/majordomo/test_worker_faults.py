@@ -92,7 +92,7 @@ def test_workers_are_refused_on_the_other_doors(version, door):
     town = Town()
     town.says("w1", *version.frames(READY, b"echo"), door=door)
     assert town.hears("w1") == [version.frames(version.bye)]
-    assert not town.broker.roster.offered("echo")
+    assert not town.broker.scheduler.offered("echo")
     found = town.broker.connections.find(door, b"w1")
     assert found is not None
     assert found.account.bad == 1

@@ -325,8 +325,8 @@ def test_a_connection_that_is_a_scale0_backend_cannot_be_a_worker_too():
     town.scale0_backend("w1", "echo")
     NEW.ready(town, "w1", b"other")
     assert town.hears("w1") == [[W02, DISCONNECT_02]]
-    assert not town.broker.roster.offered("other")
-    assert town.broker.roster.offered("echo")
+    assert not town.broker.scheduler.offered("other")
+    assert town.broker.scheduler.offered("echo")
 
 
 def test_words_of_one_version_do_not_count_for_the_other():

@@ -28,9 +28,9 @@ def code_of(told: object) -> int:
 
 def subscribe(scene: Scene, frame: bytes) -> None:
     """What a subscriber says on the socket of announcements."""
-    step = Effects()
-    scene.world.broker.hear_subscription([frame], scene.world.now, step)
-    for ask in step.asks:
+    effects = Effects()
+    scene.world.broker.hear_subscription([frame], scene.world.now, effects)
+    for ask in effects.asks:
         scene.world.disk.ask(ask)
 
 
@@ -42,10 +42,10 @@ def test_what_is_no_subscription_takes_nobody_elses_away(first):
     scene = Scene()
     subscribe(scene, b"\x01task.add")
     subscribe(scene, first + b"task.add")
-    announcer = scene.world.broker.tasks.announcer
-    assert announcer.is_wanted(b"task.add")
+    publisher = scene.world.broker.tasks.publisher
+    assert publisher.is_wanted(b"task.add")
     subscribe(scene, b"\x00task.add")
-    assert not announcer.is_wanted(b"task.add")
+    assert not publisher.is_wanted(b"task.add")
 
 
 @pytest.mark.parametrize("method", ["scale0.x", "mmi.service", "\x01\x02", ""])

@@ -27,7 +27,7 @@ class Storm:
     """Honest ends that do not wait for each other, and what they may rely on."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.world = World(seed, default_heartbeat_interval=1.0, heartbeat_liveness=3, error_client_limit=0)
         self.lines = self.made = 0
         self.asked: dict[int, tuple[str, Any]] = {}
@@ -58,26 +58,26 @@ class Storm:
 
     def submit(self) -> None:
         self.made += 1
-        key = self.chance.choice([None, None, f"k{self.chance.randrange(6)}"])
+        key = self.rng.choice([None, None, f"k{self.rng.randrange(6)}"])
         own = list(self.taken)
-        after = self.chance.sample(own, min(len(own), self.chance.choice([0, 0, 0, 1, 2])))
-        id_ = self.chance.choice([None, f"s.{self.made:012x}"])
-        options = {"max_attempts": 2, "after": after, "notify": self.chance.random() < 0.5}
+        after = self.rng.sample(own, min(len(own), self.rng.choice([0, 0, 0, 1, 2])))
+        id_ = self.rng.choice([None, f"s.{self.made:012x}"])
+        options = {"max_attempts": 2, "after": after, "notify": self.rng.random() < 0.5}
         options |= {} if key is None else {"key": key}
-        options |= {"delay": 1.0} if self.chance.random() < 0.2 else {}
-        said = (CLIENT, self.chance.choice(METHODS), [self.made], id_, options)
+        options |= {"delay": 1.0} if self.rng.random() < 0.2 else {}
+        said = (CLIENT, self.rng.choice(METHODS), [self.made], id_, options)
         self.asked[self.world.ask(self.front, "client_new_task", *said)] = ("submit", key)
 
     def about(self) -> None:
         if self.taken:
-            id_ = self.chance.choice(list(self.taken))
-            what = self.chance.choice(["cancel", "status", "result"])
+            id_ = self.rng.choice(list(self.taken))
+            what = self.rng.choice(["cancel", "status", "result"])
             self.asked[self.world.ask(self.front, f"client_task_{what}", CLIENT, id_)] = (what, id_)
 
     def ready(self) -> None:
-        name = self.chance.choice(WORKERS)
+        name = self.rng.choice(WORKERS)
         self.back[name] = line = self.line("backend")
-        holds = [lease for lease in self.hand[name].items() if self.chance.random() < 0.7]
+        holds = [lease for lease in self.hand[name].items() if self.rng.random() < 0.7]
         self.hand[name] = dict(holds)
         self.world.say(line, "CHECKCONFIG", {"identity": name})
         said = {"services": list(METHODS), "slots": 2, "config_version": 1, "time": self.world.wall}
@@ -95,19 +95,19 @@ class Storm:
     def report(self) -> None:
         for name, line in self.back.items():
             for id_, attempt in list(self.hand[name].items()):
-                if self.chance.random() < 0.5:
+                if self.rng.random() < 0.5:
                     continue
                 value = self.results.setdefault((id_, attempt), f"{id_} {attempt}")
                 if name == NODE:
                     number = self.world.ask(line, "node_task_finished", NODE, id_, value, attempt)
                     self.asked[number] = ("finish", (id_, attempt))
-                elif self.chance.random() < 0.2:
+                elif self.rng.random() < 0.2:
                     self.world.say(line, "TASKSTATUS", {}, [{"id": id_, "attempt": attempt, "status": "running"}])
                 else:
                     self.world.say(line, "TASKSDONE", {}, [{"id": id_, "attempt": attempt, "result": value}])
 
     def leave(self) -> None:
-        name = self.chance.choice(WORKERS)
+        name = self.rng.choice(WORKERS)
         if name in self.back:
             self.world.say(self.back.pop(name), "DISCONNECT")
             self.hand[name].clear()
@@ -124,16 +124,16 @@ class Storm:
 
     def crash(self) -> None:
         self.listen()
-        self.world.crash(stored=self.chance.random() < 0.5)
+        self.world.crash(stored=self.rng.random() < 0.5)
         self.meet()
         self.check_acknowledged()
 
-    def step(self) -> None:
+    def effects(self) -> None:
         acts = [self.submit] * 6 + [self.about] * 3 + [self.report] * 5 + [self.ready, self.connect, self.pull]
         acts += [self.world.hold] * 2 + [self.world.disk.end_one] * 3 + [self.world.let_go, self.leave]
         acts += [lambda: self.pass_time(0.5), lambda: self.pass_time(5.0)]
-        acts += [self.crash] if self.chance.random() < 0.3 else []
-        self.chance.choice(acts)()
+        acts += [self.crash] if self.rng.random() < 0.3 else []
+        self.rng.choice(acts)()
         self.listen()
 
     # What is heard.
@@ -242,7 +242,7 @@ def test_no_promise_is_broken_by_what_is_in_flight(part):
         storm = Storm(seed)
         try:
             for _ in range(STEPS):
-                storm.step()
+                storm.effects()
             storm.finish()
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error

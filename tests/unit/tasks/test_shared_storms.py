@@ -42,7 +42,7 @@ class Storm:
     """One seed."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.time = 100.0
         self.database = FakeDatabase(lambda: int(self.time * 1_000_000))
         self.lines = 0
@@ -106,36 +106,36 @@ class Storm:
     # What is done.
 
     def submit(self) -> None:
-        name = self.chance.choice(BROKERS)
+        name = self.rng.choice(BROKERS)
         self.made += 1
-        key = self.chance.choice([None, None, f"k{self.chance.randrange(6)}"])
+        key = self.rng.choice([None, None, f"k{self.rng.randrange(6)}"])
         own = sorted(self.taken)
-        after = self.chance.sample(own, min(len(own), self.chance.choice([0, 0, 0, 1, 2])))
-        number = self.made if self.chance.random() < 0.8 else max(1, self.made - 1)
-        id_ = self.chance.choice([None, f"t{number}"])
-        options = {"max_attempts": 3, "after": after, "notify": self.chance.random() < 0.5}
+        after = self.rng.sample(own, min(len(own), self.rng.choice([0, 0, 0, 1, 2])))
+        number = self.made if self.rng.random() < 0.8 else max(1, self.made - 1)
+        id_ = self.rng.choice([None, f"t{number}"])
+        options = {"max_attempts": 3, "after": after, "notify": self.rng.random() < 0.5}
         options |= {} if key is None else {"key": key}
-        options |= {"delay": 1.0} if self.chance.random() < 0.2 else {}
+        options |= {"delay": 1.0} if self.rng.random() < 0.2 else {}
         # All brokers serve one client: its id is valid at each.
-        said = (f"{CLIENT}-ann", self.chance.choice(METHODS), [self.made], id_, options)
-        twice = self.chance.random() < 0.3
+        said = (f"{CLIENT}-ann", self.rng.choice(METHODS), [self.made], id_, options)
+        twice = self.rng.random() < 0.3
         if twice:
             self.act(name, World.hold)
         self.ask(name, self.fronts[name], "submit", key, "client_new_task", *said)
         if twice:
             # It heard nothing, and asks another while the first is at it.
             self.act(name, lambda world: world.disk.end_one())
-            other = self.chance.choice(BROKERS)
+            other = self.rng.choice(BROKERS)
             self.ask(other, self.fronts[other], "submit", key, "client_new_task", *said)
 
     def about(self) -> None:
         if self.taken:
-            name, id_ = self.chance.choice(BROKERS), self.chance.choice(sorted(self.taken))
-            what = self.chance.choice(["cancel", "status", "result"])
+            name, id_ = self.rng.choice(BROKERS), self.rng.choice(sorted(self.taken))
+            what = self.rng.choice(["cancel", "status", "result"])
             self.ask(name, self.fronts[name], what, id_, f"client_task_{what}", f"{CLIENT}-ann", id_)
 
     def ready(self) -> None:
-        who, name = self.chance.choice(WORKERS), self.chance.choice(BROKERS)
+        who, name = self.rng.choice(WORKERS), self.rng.choice(BROKERS)
         if name not in self.up or name in self.asleep:
             return
         self.lines += 1
@@ -147,7 +147,7 @@ class Storm:
         self.act(name, lambda world: world.say(line, "READY", said))
 
     def connect(self) -> None:
-        name = self.chance.choice(BROKERS)
+        name = self.rng.choice(BROKERS)
         if name in self.up and name not in self.asleep and NODE not in self.back:
             self.lines += 1
             self.back[NODE] = (name, f"backend-{self.lines}")
@@ -161,12 +161,12 @@ class Storm:
     def report(self) -> None:
         for who, (name, line) in list(self.back.items()):
             for id_, attempt in list(self.hand[who].items()):
-                if self.chance.random() < 0.5:
+                if self.rng.random() < 0.5:
                     continue
                 value = self.results.setdefault((id_, attempt), f"{id_} {attempt}")
                 if who == NODE:
                     self.ask(name, line, "finish", (id_, attempt), "node_task_finished", NODE, id_, value, attempt)
-                elif self.chance.random() < 0.2:
+                elif self.rng.random() < 0.2:
                     said = [{"id": id_, "attempt": attempt, "status": "running"}]
                     self.say(name, line, "TASKSTATUS", said)
                 else:
@@ -174,12 +174,12 @@ class Storm:
                     self.say(name, line, "TASKSDONE", said)
 
     def die(self) -> None:
-        who = self.chance.choice(WORKERS)
+        who = self.rng.choice(WORKERS)
         self.back.pop(who, None)
         self.hand[who].clear()
 
     def kill(self) -> None:
-        name = self.chance.choice(BROKERS)
+        name = self.rng.choice(BROKERS)
         self.listen()
         self.up.discard(name)
         self.asleep.pop(name, None)
@@ -193,17 +193,17 @@ class Storm:
                 return
 
     def sleep(self) -> None:
-        self.asleep[self.chance.choice(BROKERS)] = self.time + self.chance.choice([1.0, 4.0, 12.0])
+        self.asleep[self.rng.choice(BROKERS)] = self.time + self.rng.choice([1.0, 4.0, 12.0])
 
     def cut(self) -> None:
-        self.worlds[self.chance.choice(BROKERS)].far.unreachable = True
+        self.worlds[self.rng.choice(BROKERS)].far.unreachable = True
 
     def mend(self) -> None:
         for world in self.worlds.values():
             world.far.unreachable = False
 
     def lose_answer(self) -> None:
-        self.worlds[self.chance.choice(BROKERS)].far.lose_answer(away=False)
+        self.worlds[self.rng.choice(BROKERS)].far.lose_answer(away=False)
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds / TICK)):
@@ -225,7 +225,7 @@ class Storm:
             wall = self.worlds[name].wall
             self.act(name, lambda world: world.say(line, "HEARTBEAT", {"time": wall, "config_version": 1}))
 
-    def step(self) -> None:
+    def effects(self) -> None:
         acts = [self.submit] * 6 + [self.about] * 3 + [self.report] * 6 + [self.ready] * 3 + [self.connect, self.pull]
         acts += [self.die, self.kill, self.revive, self.revive, self.sleep, self.cut, self.mend, self.mend]
         acts += [
@@ -234,9 +234,9 @@ class Storm:
             lambda: self.pass_time(0.5),
             lambda: self.pass_time(4.0),
         ]
-        name = self.chance.choice(BROKERS)
+        name = self.rng.choice(BROKERS)
         acts += [lambda: self.act(name, World.hold)] + [lambda: self.act(name, World.let_go)] * 3
-        self.chance.choice(acts)()
+        self.rng.choice(acts)()
         self.listen()
 
     # What is heard.
@@ -337,7 +337,7 @@ def blow(seed: int) -> None:
     """One storm, and the calm after it."""
     storm = Storm(seed)
     for _ in range(STEPS):
-        storm.step()
+        storm.effects()
         storm.check()
     storm.finish()
 

@@ -168,12 +168,12 @@ def test_nobody_looks_for_ends_that_only_a_closed_connection_wanted(pair):
     ann = pair["ann"]
     assert ann.call("client_connect", "other", line="frontend-o") == "other"
     ann.call("client_new_task", "other", "m", [], "t", {"notify": True}, line="frontend-o")
-    watchers = ann.world.broker.tasks.watchers
-    assert watchers._away
-    (line,) = watchers._lines.values()
+    completion_waits = ann.world.broker.tasks.completion_waits
+    assert completion_waits._away
+    (line,) = completion_waits._lines.values()
     ann.world.broker.tasks.forget(line)
     pair.run(0.5)
-    assert not watchers._away
+    assert not completion_waits._away
 
 
 def test_nodes_that_are_gone_are_forgotten(pair):
@@ -183,7 +183,7 @@ def test_nodes_that_are_gone_are_forgotten(pair):
         assert ann.call("node_disconnect", f"n.{number}", line=line) is True
         del ann.nodes[line]
     pair.run(2.0)
-    assert not ann.world.broker.tasks.sharing._silent
+    assert not ann.world.broker.tasks.shared_store._silent
 
 
 def test_the_list_of_a_shared_store_has_a_second_page(pair):

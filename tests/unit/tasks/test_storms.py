@@ -57,7 +57,7 @@ class Storm:
     """One storm: who is there, and what each believes to have in hand."""
 
     def __init__(self, seed: int, mix: frozenset[str]) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.mix = mix
         self.scene = Scene(error_client_limit=0)
         self.world = self.scene.world
@@ -98,24 +98,24 @@ class Storm:
         return usual + [act for name, acts in rare.items() if name in self.mix for act in acts]
 
     def maybe(self, name: str, probability: float) -> bool:
-        return name in self.mix and self.chance.random() < probability
+        return name in self.mix and self.rng.random() < probability
 
     def some_id(self) -> str:
-        return self.chance.choice(self.ids[-15:]) if self.ids else "nothing"
+        return self.rng.choice(self.ids[-15:]) if self.ids else "nothing"
 
     # The client.
 
     def submit(self) -> None:
-        for _ in range(self.chance.choice([1, 1, 3, 12])):
+        for _ in range(self.rng.choice([1, 1, 3, 12])):
             self.made += 1
-            id_ = f"s.{self.made:012x}" if self.chance.random() < 0.7 else f"x{self.made}"
-            said = (CLIENT, self.chance.choice(METHODS), [1], id_, self.options())
+            id_ = f"s.{self.made:012x}" if self.rng.random() < 0.7 else f"x{self.made}"
+            said = (CLIENT, self.rng.choice(METHODS), [1], id_, self.options())
             self.world.ask(FRONT, "client_new_task", *said)
             self.ids.append(id_)
 
     def options(self) -> dict[str, Any]:
-        choice = self.chance.choice
-        options: dict[str, Any] = {"priority": choice([3, 4, 4, 4, 5]), "notify": self.chance.random() < 0.2}
+        choice = self.rng.choice
+        options: dict[str, Any] = {"priority": choice([3, 4, 4, 4, 5]), "notify": self.rng.random() < 0.2}
         if self.maybe("delay", 0.3):
             options["delay"] = choice([0.05, 0.3, 1, 2])
         if self.maybe("backoff", 0.2):
@@ -126,7 +126,7 @@ class Storm:
             options["key"] = choice("abc")
         if self.ids and self.maybe("after", 0.3):
             recent = self.ids[-6:]
-            options["after"] = self.chance.sample(recent, min(len(recent), choice([1, 2])))
+            options["after"] = self.rng.sample(recent, min(len(recent), choice([1, 2])))
         if self.maybe("ttl", 0.2):
             options["result_ttl"] = choice([0, 1])
         return options
@@ -143,7 +143,7 @@ class Storm:
 
     def request(self) -> None:
         self.made += 1
-        said = {"service": self.chance.choice(METHODS), "id": f"r{self.made}", "timeout": 2}
+        said = {"service": self.rng.choice(METHODS), "id": f"r{self.made}", "timeout": 2}
         self.world.say(f"frontend-{self.made}", "REQUEST", said, "hello")
 
     # Backends.
@@ -154,35 +154,35 @@ class Storm:
 
     def ready(self, name: str, holds: bool = True) -> None:
         said = {"services": METHODS, "config_version": self.scene.version, "time": self.world.wall}
-        more = {"slots": self.chance.choice([1, 2]), "prefetch": self.chance.choice([0, 3])}
+        more = {"slots": self.rng.choice([1, 2]), "prefetch": self.rng.choice([0, 3])}
         leases = list(self.hands[name].items()) if holds else []
         self.world.say(self.lines[name], "READY", {**said, **more, "holds": leases})
 
     def ready_again(self) -> None:
-        self.ready(self.chance.choice(WORKERS))
+        self.ready(self.rng.choice(WORKERS))
 
     def reconnect(self) -> None:
-        self.connect(self.chance.choice(WORKERS), holds=self.chance.random() < 0.7)
+        self.connect(self.rng.choice(WORKERS), holds=self.rng.random() < 0.7)
 
     def leave(self) -> None:
-        name = self.chance.choice(WORKERS)
-        if self.chance.random() < 0.5:
+        name = self.rng.choice(WORKERS)
+        if self.rng.random() < 0.5:
             self.hands[name].clear()
         self.world.say(self.lines[name], "DISCONNECT")
         self.connect(name)
 
     def report(self) -> None:
-        name = self.chance.choice(WORKERS)
+        name = self.rng.choice(WORKERS)
         if not self.hands[name]:
             return
-        id_ = self.chance.choice(list(self.hands[name]))
-        attempt, how = self.hands[name][id_], self.chance.random()
+        id_ = self.rng.choice(list(self.hands[name]))
+        attempt, how = self.hands[name][id_], self.rng.random()
         if how < 0.3:
             self.scene.running(self.lines[name], id_, attempt=attempt)
         elif how < 0.8:
             self.scene.done(self.lines[name], id_, attempt=attempt)
         else:
-            self.scene.fail(self.lines[name], id_, attempt, retry=self.chance.random() < 0.7)
+            self.scene.fail(self.lines[name], id_, attempt, retry=self.rng.random() < 0.7)
 
     # The node.
 
@@ -190,14 +190,14 @@ class Storm:
         if self.maybe("byid", 0.5):
             self.world.ask(self.lines[NODE], "node_task_request", NODE, self.some_id())
         else:
-            self.world.ask(self.lines[NODE], "node_tasks_request", NODE, self.chance.choice([1, 3]))
+            self.world.ask(self.lines[NODE], "node_tasks_request", NODE, self.rng.choice([1, 3]))
 
     def report_pulled(self) -> None:
         if not self.pulled:
             return
-        id_ = self.chance.choice(list(self.pulled))
+        id_ = self.rng.choice(list(self.pulled))
         attempt = self.pulled.pop(id_)
-        if self.chance.random() < 0.7:
+        if self.rng.random() < 0.7:
             self.world.ask(self.lines[NODE], "node_task_finished", NODE, id_, 1, attempt)
         else:
             error = {"code": 1, "message": "", "retry": True}
@@ -215,14 +215,14 @@ class Storm:
         self.world.broker.state.draining = self.world.broker.state.full = False
 
     def restart(self) -> None:
-        if self.chance.random() < 0.3:
-            self.world.crash(stored=self.chance.random() < 0.5)
+        if self.rng.random() < 0.3:
+            self.world.crash(stored=self.rng.random() < 0.5)
             self.pulled.clear()
             self.requests.clear()
             self.meet()
 
     def pass_time(self) -> None:
-        self.scene.wait(self.chance.choice([0.01, 0.1, 0.5]))
+        self.scene.wait(self.rng.choice([0.01, 0.1, 0.5]))
 
     def beat(self) -> None:
         for name in WORKERS:
@@ -262,23 +262,23 @@ class Storm:
                 self.pulled[task["id"]] = task["attempt"]
 
     def reply(self, probability: float) -> None:
-        while self.requests and self.chance.random() < probability:
+        while self.requests and self.rng.random() < probability:
             name, id_ = self.requests.pop()
             self.world.say(self.lines[name], "REPLY", {"id": id_}, "hello")
 
     # The storm, and its end.
 
     def blow(self) -> None:
-        for step in range(STEPS):
+        for effects in range(STEPS):
             self.world.disk.held = "race" in self.mix
-            self.chance.choice(self.acts)()
-            if self.world.disk.held and self.chance.random() < 0.4:
+            self.rng.choice(self.acts)()
+            if self.world.disk.held and self.rng.random() < 0.4:
                 self.world.disk.end_one()
             self.listen()
             self.reply(0.5)
-            if self.chance.random() < 0.2:
+            if self.rng.random() < 0.2:
                 self.open_again()
-            if step % 8 == 0:
+            if effects % 8 == 0:
                 self.beat()
 
     def calm(self) -> None:
@@ -320,13 +320,13 @@ class Storm:
             "in_memory": 0,
             "waits": 0,
         }
-        assert len(broker.roster.backends) == len(WORKERS)
-        for backend in broker.roster.backends:
+        assert len(broker.scheduler.backends) == len(WORKERS)
+        for backend in broker.scheduler.backends:
             held = (backend.busy, backend.slotted, len(backend.tasks), len(backend.held))
             assert held == (0, 0, 0, 0), f"{backend.identity} has {held}"
         for method in METHODS:
-            lane = broker.tasks.queue.lanes.find(method)
-            assert lane is None or lane.leased == 0, f"{method}: {lane.leased}"
+            method_queue = broker.tasks.queue.method_queues.find(method)
+            assert method_queue is None or method_queue.leased == 0, f"{method}: {method_queue.leased}"
         line = broker.connections.find("frontend", FRONT.encode())
         assert line is None or line.waits == 0, f"the client waits for {line.waits} things"
         assert not stored.dependencies, "somebody still waits for somebody"

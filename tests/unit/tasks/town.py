@@ -221,7 +221,7 @@ class Town:
         """A slot is held by each task, and by nothing else."""
         broker = self.world.broker
         held = 0
-        for backend in broker.roster.backends:
+        for backend in broker.scheduler.backends:
             held += len(backend.tasks)
             assert backend.busy == backend.slotted, (
                 f"{backend.identity}: {backend.busy} busy, {backend.slotted} by tasks"

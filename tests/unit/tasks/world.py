@@ -118,7 +118,7 @@ class World:
     def __init__(self, seed: int = 7, store: Any = None, held: bool = False, **config: Any) -> None:
         """`held`: no commit returns, from the first one on."""
         self.config = BrokerConfig(**{"identity": "broker-1", **config})
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._ids = itertools.count(1)
         self.mono, self.wall = 100.0, WALL
         self.heard: deque[Heard] = deque()
@@ -135,13 +135,13 @@ class World:
         self.disk.held = held
         opened = store.open()
         boot = max(int(self.wall * 1_000_000), opened.last_boot_us + 1)
-        self.broker: Broker = compose_broker(self.config, Endpoints(), opened, boot, self._chance, None)
+        self.broker: Broker = compose_broker(self.config, Endpoints(), opened, boot, self._rng, None)
         self._journal = Journal(self.config.identity, boot, opened.next_seq, opened.last_time_us)
         self._host = DiskHost(self)
         self._host.begin(self.broker, store)
-        step = Effects()
-        start_broker(self.broker, opened, self.now, step)
-        self._finish(step)
+        effects = Effects()
+        start_broker(self.broker, opened, self.now, effects)
+        self._finish(effects)
 
     def _new_store(self) -> Any:
         """A store of its own, or one that it could share."""
@@ -190,9 +190,9 @@ class World:
         return number
 
     def frames(self, who: str, frames: list[bytes]) -> None:
-        step = Effects()
-        self.broker.receive(who.partition("-")[0], who.encode(), frames, self.now, step)
-        self._finish(step)
+        effects = Effects()
+        self.broker.receive(who.partition("-")[0], who.encode(), frames, self.now, effects)
+        self._finish(effects)
 
     def pass_time(self, seconds: float) -> Iterator[None]:
         """Let time pass; a pause after each turn."""
@@ -208,13 +208,13 @@ class World:
         self.mono = mono
 
     def _hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
-        step = Effects()
+        effects = Effects()
         for question, value in answers:
-            self.broker.answer(question, value, self.now, step)
-        self._finish(step)
+            self.broker.answer(question, value, self.now, effects)
+        self._finish(effects)
 
-    def _finish(self, step: Effects) -> None:
-        self._host.finish(step)
+    def _finish(self, effects: Effects) -> None:
+        self._host.finish(effects)
 
     def _send(self, peer: Any, frames: list[bytes]) -> Sent:
         who = peer.routing_id.decode()

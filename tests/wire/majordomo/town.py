@@ -75,16 +75,16 @@ class Town:
 
     def says(self, who: str, *frames: bytes, door: str | None = None) -> None:
         """One message; names that start with `w` come to the backend door, others to the frontend."""
-        step = Effects()
-        self.broker.receive(door or door_of(who), who.encode(), list(frames), self.now, step)
-        self._host.finish(step)
+        effects = Effects()
+        self.broker.receive(door or door_of(who), who.encode(), list(frames), self.now, effects)
+        self._host.finish(effects)
 
     def together(self, who: str, *messages: list[bytes]) -> None:
         """Several messages in one turn."""
-        step = Effects()
+        effects = Effects()
         for frames in messages:
-            self.broker.receive(door_of(who), who.encode(), frames, self.now, step)
-        self._host.finish(step)
+            self.broker.receive(door_of(who), who.encode(), frames, self.now, effects)
+        self._host.finish(effects)
 
     def hears(self, who: str) -> list[list[bytes]]:
         """What came for somebody since it was last asked."""
@@ -100,17 +100,17 @@ class Town:
 
     def gone(self, who: str, *messages: Any) -> None:
         """The socket says that somebody's connection is gone, and what could not be sent."""
-        step = Effects()
-        self.broker.undelivered(self.connection(who), messages, self.now, step)
-        self._host.finish(step)
+        effects = Effects()
+        self.broker.undelivered(self.connection(who), messages, self.now, effects)
+        self._host.finish(effects)
 
     def disables(self) -> None:
         """What management's `disable` does to those who are there."""
-        step = Effects()
+        effects = Effects()
         for member in list(self.broker.members.by_name.values()):
-            self.broker.members.leave(member, self.now, step)
+            self.broker.members.leave(member, self.now, effects)
         self.broker.state.state = DISABLED
-        self._host.finish(step)
+        self._host.finish(effects)
 
     def connection(self, who: str) -> Connection:
         found = self.broker.connections.find(door_of(who), who.encode())

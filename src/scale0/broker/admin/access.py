@@ -90,7 +90,7 @@ class Access:
         self._failures: dict[str, int] = {}
 
     def admit(
-        self, connection: Connection, said: messages.ManagementReq, body: bytes, now: Now, step: Effects
+        self, connection: Connection, said: messages.ManagementReq, body: bytes, now: Now, effects: Effects
     ) -> AdminAccount | None:
         """Who says this; None when a password must be verified first. Raises `Refusal`."""
         if said.auth_token is not None:
@@ -103,7 +103,7 @@ class Access:
         self._verifying.add(asks)
         self._hashing += 1
         hashes = [admin.password_hash for admin in self._state.config.admins if admin.auth_id == said.auth_id]
-        step.ask(VerifyPassword(said.auth_password, hashes[0] if hashes else DECOY_HASH, connection, said, body))
+        effects.ask(VerifyPassword(said.auth_password, hashes[0] if hashes else DECOY_HASH, connection, said, body))
         return None
 
     def verified(self, ask: VerifyPassword, right: bool) -> AdminAccount | float:
@@ -125,16 +125,16 @@ class Access:
         """The answer to a password was given: the next may be tried."""
         self._verifying.discard((ask.connection, origin_of(ask.said)))
 
-    def issue(self, name: str, role: str, seconds: float, now: Now, step: Effects) -> str:
+    def issue(self, name: str, role: str, seconds: float, now: Now, effects: Effects) -> str:
         """A new token; only its digest is kept."""
         if len(self._tokens) >= MAX_TOKENS:
-            self._forget_expired(now, step)
+            self._forget_expired(now, effects)
         if len(self._tokens) >= MAX_TOKENS:
             raise Refusal(codes.TOO_MANY, "too many tokens: revoke some")
-        token = f"s0_{self._state.chance.getrandbits(256):064x}"
+        token = f"s0_{self._state.rng.getrandbits(256):064x}"
         row = TokenRow(digest_of(token), name, role, int((now.wall + seconds) * 1_000_000))
         self._tokens[row.digest] = row
-        step.write(PutToken(row.digest, row.name, row.role, row.expires_us))
+        effects.write(PutToken(row.digest, row.name, row.role, row.expires_us))
         return token
 
     @property
@@ -142,12 +142,12 @@ class Access:
         """All that were issued; some may have expired."""
         return self._tokens.values()
 
-    def revoke(self, is_meant: Callable[[TokenRow], object], step: Effects) -> int:
+    def revoke(self, is_meant: Callable[[TokenRow], object], effects: Effects) -> int:
         """Take tokens back; how many."""
         gone = [row.digest for row in self._tokens.values() if is_meant(row)]
         for found in gone:
             del self._tokens[found]
-            step.write(DropToken(found))
+            effects.write(DropToken(found))
         return len(gone)
 
     def _by_token(self, token: str, now: Now) -> AdminAccount:
@@ -159,10 +159,10 @@ class Access:
             raise Refusal(codes.WRONG_CREDENTIALS, "the token is unknown or has expired: log in again")
         return AdminAccount(row.name, row.role, row.expires_us / 1_000_000, digest)
 
-    def _forget_expired(self, now: Now, step: Effects) -> None:
+    def _forget_expired(self, now: Now, effects: Effects) -> None:
         for row in [row for row in self._tokens.values() if row.expires_us < now.wall * 1_000_000]:
             del self._tokens[row.digest]
-            step.write(DropToken(row.digest))
+            effects.write(DropToken(row.digest))
 
 
 def digest_of(token: str) -> str:

@@ -92,10 +92,10 @@ class CheckCommands:
         run = PendingCheck(call, wanted, noted(wanted), seconds, call.now.mono + wait)
         self._management.record(call, AdminResult(None, after=run.noted))
         as_defined = wanted.recheck if wanted.recheck is not None else not wanted.args
-        self._ask(call.connection, run, as_defined, call.now, call.step)
+        self._ask(call.connection, run, as_defined, call.now, call.effects)
         return None
 
-    def _ask(self, origin: Connection, run: PendingCheck, as_defined: bool, now: Now, step: Effects) -> None:
+    def _ask(self, origin: Connection, run: PendingCheck, as_defined: bool, now: Now, effects: Effects) -> None:
         """As a request of the client's own: it waits, is handed on and ends by the same rules."""
         wanted, policy = run.wanted, self._state.policies.get(HELEN_SERVICE)
         body: dict[str, Any] = {"agent": wanted.agent, "check": wanted.check, "timeout": run.seconds}
@@ -109,7 +109,7 @@ class CheckCommands:
             run.deadline - now.mono,
             bool(policy is not None and policy.retry),
             now,
-            step,
+            effects,
             then=partial(self._ended, run, as_defined),
         )
 
@@ -122,14 +122,14 @@ class CheckCommands:
         message: str,
         bodies: Sequence[bytes],
         now: Now,
-        step: Effects,
+        effects: Effects,
     ) -> None:
         """What came of it goes to where its client is by now."""
         undefined = code == codes.NO_SUCH_SERVICE and as_defined and run.wanted.recheck is None
         if undefined and now.mono < run.deadline:
-            self._ask(origin, run, False, now, step)
+            self._ask(origin, run, False, now, effects)
             return
-        call = run.call._replace(connection=origin, now=now, step=step)
+        call = run.call._replace(connection=origin, now=now, effects=effects)
         if code != codes.OK:
             self._management.fail(call, code, message, AdminResult(None, after=run.noted))
         elif len(bodies) != 1 or not is_json(bodies[0]):

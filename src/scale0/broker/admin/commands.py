@@ -45,7 +45,7 @@ class AdminCall(NamedTuple):
     body: bytes
     admin: AdminAccount
     now: Now
-    step: Effects
+    effects: Effects
 
 
 class ReadOwnFile(msgspec.Struct, frozen=True, eq=False):
@@ -81,11 +81,11 @@ class AdminCommands:
 
     __slots__ = (
         "_access",
-        "_blame",
         "_connections",
         "_members",
-        "_moves",
         "_peers",
+        "_rate_limits",
+        "_rebalancing",
         "_requests",
         "_state",
         "_version",
@@ -103,7 +103,7 @@ class AdminCommands:
         views: Views,
         access: Access,
         blame: RateLimits,
-        moves: Rebalancing,
+        rebalancing: Rebalancing,
         version: str,
     ) -> None:
         self._state = state
@@ -113,8 +113,8 @@ class AdminCommands:
         self._requests = requests
         self._views = views
         self._access = access
-        self._blame = blame
-        self._moves = moves
+        self._rate_limits = blame
+        self._rebalancing = rebalancing
         self._version = version
         self.table: dict[str, tuple[str, Callable[[AdminCall], Outcome]]] = {
             "status": (VIEWER, lambda c: AdminResult(self._views.status(c.now, self._version))),
@@ -135,37 +135,37 @@ class AdminCommands:
         }
 
     def receive(
-        self, connection: Connection, said: messages.ManagementReq, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.ManagementReq, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """MANAGEMENTREQ: who is it, may they, do it."""
         body = bodies[0] if bodies else b""
         try:
             if said.command not in self.table:
                 raise Refusal(codes.UNKNOWN_COMMAND, f"unknown command {said.command[:64]!r}")
-            admin = self._access.admit(connection, said, body, now, step)
+            admin = self._access.admit(connection, said, body, now, effects)
         except Refusal as refusal:
             if refusal.code == codes.UNKNOWN_COMMAND:
-                self._blame.blame(connection, refusal.code, refusal.message, now, step)
-            self._answer(connection, said, refusal.code, refusal.message, None, step)
+                self._rate_limits.blame(connection, refusal.code, refusal.message, now, effects)
+            self._answer(connection, said, refusal.code, refusal.message, None, effects)
             return
         if admin is not None:
-            self._run(AdminCall(connection, said, body, admin, now, step))
+            self._run(AdminCall(connection, said, body, admin, now, effects))
 
-    def answer(self, ask: object, value: Any, now: Now, step: Effects) -> None:
+    def answer(self, ask: object, value: Any, now: Now, effects: Effects) -> None:
         """What an Ask of ours found."""
         match ask:
             case VerifyPassword():
-                self._verified(ask, bool(value), now, step)
+                self._verified(ask, bool(value), now, effects)
             case ReadHistory():
-                self.later(ask.call._replace(now=now, step=step), lambda call: ask.then(call, value))
+                self.later(ask.call._replace(now=now, effects=effects), lambda call: ask.then(call, value))
             case ReadOwnFile():
-                self.later(ask.call._replace(now=now, step=step), lambda call: self._take_file(call, value))
+                self.later(ask.call._replace(now=now, effects=effects), lambda call: self._take_file(call, value))
 
     def _run(self, call: AdminCall) -> None:
         role, act = self.table[call.said.command]
         if RANKS.get(call.admin.role, -1) < RANKS[role]:
             message = f"{call.said.command} needs the role {role}"
-            self._answer(call.connection, call.said, codes.NOT_ALLOWED, message, None, call.step)
+            self._answer(call.connection, call.said, codes.NOT_ALLOWED, message, None, call.effects)
             return
         self.later(call, act)
 
@@ -174,10 +174,10 @@ class AdminCommands:
         try:
             done = act(call)
         except Refusal as refusal:
-            self._answer(call.connection, call.said, refusal.code, refusal.message, None, call.step)
+            self._answer(call.connection, call.said, refusal.code, refusal.message, None, call.effects)
         except ConfigError as error:
             body = {"reasons": error.reasons}
-            self._answer(call.connection, call.said, codes.MALFORMED, str(error)[:1000], body, call.step)
+            self._answer(call.connection, call.said, codes.MALFORMED, str(error)[:1000], body, call.effects)
         else:
             if done is not None:
                 self.finish(call, done)
@@ -186,20 +186,20 @@ class AdminCommands:
         """Answer; a change is recorded first."""
         if done.changed:
             self.record(call, done)
-        self._answer(call.connection, call.said, codes.OK, "done", done.result, call.step, durable=done.changed)
+        self._answer(call.connection, call.said, codes.OK, "done", done.result, call.effects, durable=done.changed)
 
     def tell(self, call: AdminCall, result: Any) -> None:
         """Answer what was recorded when it was taken."""
-        self._answer(call.connection, call.said, codes.OK, "done", result, call.step, durable=True)
+        self._answer(call.connection, call.said, codes.OK, "done", result, call.effects, durable=True)
 
     def fail(self, call: AdminCall, code: int, message: str, done: AdminResult) -> None:
         """Something that was recorded when it was taken came to nothing: record that, too, and say so."""
         self.record(call, done, code)
-        self._answer(call.connection, call.said, code, message, None, call.step, durable=True)
+        self._answer(call.connection, call.said, code, message, None, call.effects, durable=True)
 
     def record(self, call: AdminCall, done: AdminResult, code: int = codes.OK) -> None:
         """Who commanded what, and from where."""
-        call.step.record(
+        call.effects.record(
             ManagementCommanded(
                 identity=call.admin.name,
                 command=call.said.command,
@@ -217,24 +217,24 @@ class AdminCommands:
         code: int,
         message: str,
         result: Any,
-        step: Effects,
+        effects: Effects,
         durable: bool = False,
     ) -> None:
         rep = messages.ManagementRep(id=said.id, code=code, message=message)
         body = msgspec.json.encode(result if result is not None else {})
-        (step.promise if durable else step.send)(connection, ("MANAGEMENTREP", rep, body))
+        (effects.promise if durable else effects.send)(connection, ("MANAGEMENTREP", rep, body))
 
-    def _verified(self, ask: VerifyPassword, right: bool, now: Now, step: Effects) -> None:
+    def _verified(self, ask: VerifyPassword, right: bool, now: Now, effects: Effects) -> None:
         outcome = self._access.verified(ask, right)
         if isinstance(outcome, AdminAccount):
-            self._run(AdminCall(ask.connection, ask.said, ask.body, outcome, now, step))
+            self._run(AdminCall(ask.connection, ask.said, ask.body, outcome, now, effects))
         else:
             self._state.count("passwords_wrong")
             self._state.timers.add((self._say_no, ask), now.mono + outcome)
 
-    def _say_no(self, ask: VerifyPassword, now: Now, step: Effects) -> None:
+    def _say_no(self, ask: VerifyPassword, now: Now, effects: Effects) -> None:
         self._access.done(ask)
-        step.record(
+        effects.record(
             ManagementCommanded(
                 identity=ask.said.auth_id[:128],
                 command=ask.said.command,
@@ -242,7 +242,7 @@ class AdminCommands:
                 origin=asked_from(ask.connection, ask.said),
             )
         )
-        self._answer(ask.connection, ask.said, codes.WRONG_CREDENTIALS, "wrong credentials", None, step)
+        self._answer(ask.connection, ask.said, codes.WRONG_CREDENTIALS, "wrong credentials", None, effects)
 
     def _set_state(self, call: AdminCall, state: str, draining: bool) -> AdminResult:
         before = self._state.shown
@@ -250,16 +250,16 @@ class AdminCommands:
         self._state.drain(draining)
         after = self._state.shown
         if before != after:
-            call.step.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
-            call.step.write(PutSetting(STATE_SETTING, state.encode()))
-            self._peers.tell_state(call.now, call.step)
+            call.effects.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
+            call.effects.write(PutSetting(STATE_SETTING, state.encode()))
+            self._peers.tell_state(call.now, call.effects)
         return AdminResult({"state": self._state.duty, "draining": draining}, before, after, changed=before != after)
 
     def _disable(self, call: AdminCall) -> AdminResult:
         done = self._set_state(call, DISABLED, draining=False)
-        self._requests.refuse_all(codes.NOT_SERVING, "this broker was disabled", call.now, call.step)
+        self._requests.refuse_all(codes.NOT_SERVING, "this broker was disabled", call.now, call.effects)
         for member in list(self._members.by_name.values()):
-            self._members.leave(member, call.now, call.step)
+            self._members.leave(member, call.now, call.effects)
         for connection in self._connections:
             connection.stale = True
         return done
@@ -269,18 +269,18 @@ class AdminCommands:
         done = self._set_state(call, ACTIVE, draining=False)
         if slept:
             # What others told meanwhile was not heard: who says HELLO is told all of it.
-            self._peers.greet_all(call.now, call.step)
+            self._peers.greet_all(call.now, call.effects)
         return done
 
     def _drain(self, call: AdminCall) -> AdminResult:
         if self._state.state != ACTIVE:
             raise Refusal(codes.NOT_SERVING, f"a broker that is {self._state.state} has nothing to drain")
         done = self._set_state(call, ACTIVE, draining=True)
-        self._moves.send_away(call.now)
+        self._rebalancing.send_away(call.now)
         return done
 
     def _reload(self, call: AdminCall) -> None:
-        call.step.ask(ReadOwnFile(call))
+        call.effects.ask(ReadOwnFile(call))
 
     def _take_file(self, call: AdminCall, value: BrokerConfig | ConfigError) -> AdminResult:
         if isinstance(value, ConfigError):
@@ -289,7 +289,7 @@ class AdminCommands:
         self._state.config = value
         self._state.limits = value.limits()
         self._connections.apply(self._state.limits)
-        self._peers.greet_all(call.now, call.step)
+        self._peers.greet_all(call.now, call.effects)
         names = BrokerConfig.__struct_fields__
         paths = [name for name in names if getattr(old, name) != getattr(value, name)]
         return AdminResult({"changed": paths}, None, paths, changed=True)

@@ -51,7 +51,7 @@ class ConfigCommands:
     def _get_config(self, call: AdminCall) -> AdminResult | None:
         documents = self._documents
         if call.said.version is not None and call.said.version != documents.version:
-            call.step.ask(ReadHistory(ReadDocument(version=call.said.version), call, shown_document))
+            call.effects.ask(ReadHistory(ReadDocument(version=call.said.version), call, shown_document))
             return None
         return AdminResult(
             {"version": documents.version, "hash": documents.hash, "config": msgspec.Raw(documents.body)}
@@ -83,7 +83,7 @@ class ConfigCommands:
         if reasons:
             raise ConfigError(reasons)
         changes = changed_paths(old, document)
-        self._documents.change(document, call.admin.name, list(self._members.by_name.values()), call.now, call.step)
+        self._documents.change(document, call.admin.name, list(self._members.by_name.values()), call.now, call.effects)
         result = {"version": self._documents.version, "hash": self._documents.hash}
         paths = [path for path, _before, _after in changes if path not in ("version", "parent")]
         return AdminResult(result, old.version, {"version": document.version, "paths": paths[:100]}, changed=True)
@@ -92,14 +92,16 @@ class ConfigCommands:
         limit = max(1, min(call.said.limit, 1_000))
         after = call.said.after or ""
         before = int(after) if after.isascii() and after.isdigit() and len(after) <= MAX_VERSION_DIGITS else None
-        call.step.ask(ReadHistory(ReadDocuments(limit=limit, before_version=before), call, partial(shown_rows, limit)))
+        call.effects.ask(
+            ReadHistory(ReadDocuments(limit=limit, before_version=before), call, partial(shown_rows, limit))
+        )
 
     def _rollback(self, call: AdminCall) -> None:
         if call.said.version is None:
             raise Refusal(codes.MALFORMED, "say which version to go back to")
         if call.said.base is not None:
             self._must_be_based_on(call.said.base)
-        call.step.ask(ReadHistory(ReadDocument(version=call.said.version), call, self._roll_back_to))
+        call.effects.ask(ReadHistory(ReadDocument(version=call.said.version), call, self._roll_back_to))
 
     def _roll_back_to(self, call: AdminCall, value: DocumentRow | None) -> AdminResult:
         if value is None:

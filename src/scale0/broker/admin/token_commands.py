@@ -50,12 +50,12 @@ class TokenCommands:
         admin, wall = call.admin, call.now.wall
         # A token does not outlive itself by logging in again and again.
         seconds = LOGIN_SECONDS if admin.expires is None else min(LOGIN_SECONDS, admin.expires - wall)
-        token = self._access.issue(admin.name, admin.role, seconds, call.now, call.step)
+        token = self._access.issue(admin.name, admin.role, seconds, call.now, call.effects)
         return AdminResult({"token": token, "expires": wall + seconds, "role": admin.role}, changed=True)
 
     def _logout(self, call: AdminCall) -> AdminResult:
         mine = call.admin.digest
-        count = self._access.revoke(lambda row: row.digest == mine, call.step) if mine else 0
+        count = self._access.revoke(lambda row: row.digest == mine, call.effects) if mine else 0
         return AdminResult({"revoked": count}, changed=count > 0)
 
     def _whoami(self, call: AdminCall) -> AdminResult:
@@ -68,7 +68,7 @@ class TokenCommands:
             raise Refusal(
                 codes.MALFORMED, "a token needs a name, a role (viewer, operator, admin) and a ttl in seconds"
             )
-        token = self._access.issue(name, role, seconds, call.now, call.step)
+        token = self._access.issue(name, role, seconds, call.now, call.effects)
         result = {
             "token": token,
             "id": token_id(digest_of(token)),
@@ -89,7 +89,7 @@ class TokenCommands:
         def is_meant(row: TokenRow) -> bool:
             return row.digest == digest or row.name == said.name or token_id(row.digest) == said.token_id
 
-        count = self._access.revoke(is_meant, call.step)
+        count = self._access.revoke(is_meant, call.effects)
         if not count:
             raise Refusal(codes.NO_SUCH_SERVICE, "no such token: give its name, its token_id, or the token itself")
         return AdminResult(

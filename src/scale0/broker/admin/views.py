@@ -50,7 +50,7 @@ class Views:
         "_members",
         "_peers",
         "_requests",
-        "_roster",
+        "_scheduler",
         "_state",
         "tasks",
         "tasks_waiting",
@@ -62,7 +62,7 @@ class Views:
         connections: Connections,
         members: Members,
         peers: Peers,
-        roster: Scheduler,
+        scheduler: Scheduler,
         requests: Requests,
         documents: ConfigDocument,
         directory: Catalog,
@@ -72,7 +72,7 @@ class Views:
         self._connections = connections
         self._members = members
         self._peers = peers
-        self._roster = roster
+        self._scheduler = scheduler
         self._requests = requests
         self._documents = documents
         self.tasks: Callable[[], dict[str, int]] = dict
@@ -93,7 +93,7 @@ class Views:
 
     def status(self, now: Now, version: str) -> dict[str, Any]:
         """The broker on one page."""
-        tally = self._requests.tally
+        stats = self._requests.stats
         roles: dict[str, int] = {}
         for role, _ in self._members.by_name:
             roles[role] = roles.get(role, 0) + 1
@@ -111,12 +111,12 @@ class Views:
             "heartbeat_interval": self._state.interval,
             "connections": len(self._connections),
             "clients": roles,
-            "services": sum(bool(service.backends) for service in self._roster.services.values()),
+            "services": sum(bool(service.backends) for service in self._scheduler.services.values()),
             "requests": {
                 "waiting": sum(map(len, self._requests.queues.values())),
                 "under_way": len(self._requests.under_way),
-                "answered": tally.total_answered,
-                "failed": tally.total_failed,
+                "answered": stats.total_answered,
+                "failed": stats.total_failed,
             },
             "tasks": self.tasks(),
             "error_clients": len(self._connections.banned(now)),
@@ -127,7 +127,7 @@ class Views:
 
     def services(self, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
         """Every service that somebody offers or waits for, here or at a broker that we hear."""
-        names = {name for name, service in self._roster.services.items() if service.backends}
+        names = {name for name, service in self._scheduler.services.items() if service.backends}
         names.update(name for peer in self._peers.alive() for name in peer.table.offered)
         names.update(self._directory.services)
         names.update(self._requests.queues)
@@ -135,18 +135,18 @@ class Views:
 
     def rates(self, limit: int, after: str | None) -> Page:
         """What was done for each service since the start, for those who make rates of it."""
-        totals = self._requests.tally.totals()
+        totals = self._requests.stats.totals()
         return page(totals, str, lambda name: totals[name].row(name), limit, after)
 
     def queues(self, now: Now, limit: int, after: str | None) -> Page:
         """Each service's backends in the order in which they are handed work, and what waits for them."""
         waiting = self.tasks_waiting()
-        names = {name for name, service in self._roster.services.items() if service.backends}
+        names = {name for name, service in self._scheduler.services.items() if service.backends}
         names.update(self._requests.queues, waiting)
         return page(names, str, lambda name: self._queue(name, waiting.get(name), now), limit, after)
 
     def _queue(self, name: str, tasks: tuple[int, bool] | None, now: Now) -> dict[str, Any]:
-        service = self._roster.services.get(name) or Service(name)
+        service = self._scheduler.services.get(name) or Service(name)
         first = heapq.nsmallest(MAX_LRU_ROWS, service.backends, key=lambda one: (one.busy >= one.slots, one.stamp))
         queue = self._requests.queues.get(name)
         oldest = queue.oldest() if queue is not None else None
@@ -198,7 +198,7 @@ class Views:
         return page(self._connections.banned(now), lambda one: one[0], row, limit, after)
 
     def _service(self, name: str) -> dict[str, Any]:
-        service = self._roster.services.get(name) or Service(name)
+        service = self._scheduler.services.get(name) or Service(name)
         here = [(backend.slots, backend.busy) for backend in service.backends]
         there = [
             (peer.identity, peer.table.offered[name]) for peer in self._peers.alive() if name in peer.table.offered

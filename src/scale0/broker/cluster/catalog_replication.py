@@ -101,7 +101,7 @@ class CatalogReplication:
 
     # Going out.
 
-    def _round(self, _: None, now: Now, step: Effects) -> None:
+    def _round(self, _: None, now: Now, effects: Effects) -> None:
         """What changed, to those who get it pushed; all of it to the new ones, and now and then."""
         self._state.timers.add((self._round, None), now.mono + self._state.interval / DELTAS)
         changed, self._members.changed = self._members.changed, {}
@@ -120,19 +120,19 @@ class CatalogReplication:
             if peer.lost or link is None:
                 continue
             if self._share(peer) == PULL and self._rounds % (PULL_INTERVALS * DELTAS) == 0:
-                step.send(link, ("TABLEREQ", messages.TableReq()))
+                effects.send(link, ("TABLEREQ", messages.TableReq()))
             elif self._share(peer) == PUSH and not peer.tabled:
-                self._tell_all(peer, link, (), self._directory.all(), now, step)
+                self._tell_all(peer, link, (), self._directory.all(), now, effects)
             elif self._share(peer) == PUSH:
                 offers = tuple(entry for entry, teller in news if teller != peer.identity)
                 near = self._is_near(peer)
                 if again or (anew and not near):
-                    self._tell_all(peer, link, (), offers, now, step)
+                    self._tell_all(peer, link, (), offers, now, effects)
                 elif offers or (rows and near):
-                    self._tell(peer, link, rows if near else (), False, base, step, offers)
-            self._tell_keys(peer, link, keys, step)
+                    self._tell(peer, link, rows if near else (), False, base, effects, offers)
+            self._tell_keys(peer, link, keys, effects)
 
-    def _tell_keys(self, peer: Peer, link: Connection, news: Sequence[KeyUpdate], step: Effects) -> None:
+    def _tell_keys(self, peer: Peer, link: Connection, news: Sequence[KeyUpdate], effects: Effects) -> None:
         """Whatever `heartbeat_share` says: who may come in is another matter than who is there."""
         if self.keys is None:
             return
@@ -142,7 +142,7 @@ class CatalogReplication:
         for keys in news:
             peer.told += 1
             said = messages.Table(seq=peer.told, version=self._version)
-            step.send(link, ("TABLE", said, msgspec.json.encode(CatalogBody(work=work, keys=keys))))
+            effects.send(link, ("TABLE", said, msgspec.json.encode(CatalogBody(work=work, keys=keys))))
 
     def _is_near(self, peer: Peer) -> bool:
         return are_near(self._documents.document, self._state.group, peer.group)
@@ -190,7 +190,7 @@ class CatalogReplication:
         services: Sequence[str],
         offers: tuple[OfferedServices, ...],
         now: Now,
-        step: Effects,
+        effects: Effects,
     ) -> None:
         """All rows; the directory grows with the network, so all of it goes to newcomers and to those who ask only."""
         base = self._version
@@ -199,7 +199,7 @@ class CatalogReplication:
         if services:
             rows = [row for row in rows if set(services) & set(row.services)]
         peer.tabled = peer.tabled or not services
-        self._tell(peer, link, rows, not services, base, step, offers)
+        self._tell(peer, link, rows, not services, base, effects, offers)
 
     def _tell(
         self,
@@ -208,7 +208,7 @@ class CatalogReplication:
         rows: Sequence[ClientRow],
         full: bool,
         base: int,
-        step: Effects,
+        effects: Effects,
         offers: tuple[OfferedServices, ...] = (),
     ) -> None:
         for first in range(0, max(1, len(rows), len(offers)), CHUNK_ROWS):
@@ -216,7 +216,7 @@ class CatalogReplication:
             some = offers[first : first + CHUNK_ROWS] or msgspec.UNSET
             body = CatalogBody(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work(), offers=some)
             said = messages.Table(seq=peer.told, full=full and not first, version=base)
-            step.send(link, ("TABLE", said, msgspec.json.encode(body)))
+            effects.send(link, ("TABLE", said, msgspec.json.encode(body)))
 
     def _row(self, key: Key, now: Now) -> ClientRow:
         """As it is now, with a version of its own."""
@@ -236,21 +236,21 @@ class CatalogReplication:
         )
 
     def table_req(
-        self, connection: Connection, said: messages.TableReq, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.TableReq, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """TABLEREQ: everything, or all who offer these; nothing, if nothing is shared: they cannot know."""
         peer = known(connection)
         if self._state.state != JOINING and self._share(peer) != OFF:
             offers = () if said.services else self._directory.all()
-            self._tell_all(peer, connection, said.services, offers, now, step)
+            self._tell_all(peer, connection, said.services, offers, now, effects)
         if said.keys and self._state.state != JOINING:
             peer.keyed = False
-            self._tell_keys(peer, connection, (), step)
+            self._tell_keys(peer, connection, (), effects)
 
     # Coming in.
 
     def table(
-        self, connection: Connection, said: messages.Table, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.Table, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """TABLE: newer rows count; what was missed is asked for."""
         peer = known(connection)
@@ -270,8 +270,8 @@ class CatalogReplication:
                 # More of a large table may follow: its rows are merged like any others.
                 table.keep_only(body.clients, said.version)
             elif said.seq != before + 1:
-                step.send(connection, ("TABLEREQ", messages.TableReq(keys=self.keys is not None)))
-        self.on_told(now, step)
+                effects.send(connection, ("TABLEREQ", messages.TableReq(keys=self.keys is not None)))
+        self.on_told(now, effects)
 
 
 def known(connection: Connection) -> Peer:

@@ -46,7 +46,7 @@ class ClockSkew:
         """What our clock showed at the start: a jump is known as ours even if no client has told its time yet."""
         self._offset = now.wall - now.mono
 
-    def read(self, member: Member, time: float, now: Now, step: Effects) -> None:
+    def read(self, member: Member, time: float, now: Now, effects: Effects) -> None:
         """A client told its time."""
         if not math.isfinite(time):
             raise Refusal(codes.MALFORMED, "time is a finite number of seconds")
@@ -64,11 +64,11 @@ class ClockSkew:
             return
         self._readings[member] = (now.mono, time - now.mono)
         if self._stepped(offset) and not self.suspect:
-            self._suspect(now, step)
+            self._suspect(now, effects)
         if self.suspect or len(self._members.by_name) >= QUORUM:
             self._judge_later(now)
         else:
-            self._expel((member,), now, step)
+            self._expel((member,), now, effects)
 
     def _forget_gone(self) -> None:
         if len(self._readings) > 2 * len(self._members.by_name) + SLACK:
@@ -85,7 +85,7 @@ class ClockSkew:
         # One that asked for a very long interval must not put off the judgement of all.
         return max(self._state.interval, min(longest, MAX_WINDOW_SECONDS))
 
-    def _judge(self, _: None, now: Now, step: Effects) -> None:
+    def _judge(self, _: None, now: Now, effects: Effects) -> None:
         self._judging = False
         since = now.mono - 1.5 * self._window()
         self._readings = {m: r for m, r in self._readings.items() if not m.gone and r[0] >= since}
@@ -96,14 +96,14 @@ class ClockSkew:
         doubtful = self.suspect or (bool(wrong) and self._stepped(offset))
         if outvoted or (doubtful and not self._acquitted(wrong, offset)):
             if not self.suspect:
-                self._suspect(now, step)
+                self._suspect(now, effects)
             self._judge_later(now)
             return
         self.suspect = False
         if len(wrong) < len(self._readings):
             # Only what a client confirms is known to be right: after a jump that nobody saw the next one tells.
             self._offset = offset
-        self._expel(wrong, now, step)
+        self._expel(wrong, now, effects)
 
     def _stepped(self, offset: float) -> bool:
         """Our clock is not where a client last agreed with it."""
@@ -116,11 +116,11 @@ class ClockSkew:
         most = len(self._readings) >= QUORUM and 2 * len(wrong) < len(self._readings)
         return most or (bool(self._readings) and not wrong)
 
-    def _suspect(self, now: Now, step: Effects) -> None:
+    def _suspect(self, now: Now, effects: Effects) -> None:
         self.suspect = True
         differences = [reading[1] - (now.wall - now.mono) for reading in self._readings.values()]
         limit = self._state.limits.max_clock_skew
-        step.record(
+        effects.record(
             BrokerClockSuspect(
                 identity=self._state.identity,
                 clients=len(differences),
@@ -129,8 +129,8 @@ class ClockSkew:
             )
         )
 
-    def _expel(self, members: Iterable[Member], now: Now, step: Effects) -> None:
+    def _expel(self, members: Iterable[Member], now: Now, effects: Effects) -> None:
         limit = self._state.limits.max_clock_skew
         for member in members:
             self._readings.pop(member, None)
-            self._members.expel(member, 425, f"your clock is more than {limit:g} s from the broker's", now, step)
+            self._members.expel(member, 425, f"your clock is more than {limit:g} s from the broker's", now, effects)

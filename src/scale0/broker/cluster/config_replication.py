@@ -72,7 +72,7 @@ class ConfigReplication:
         """Of what we hold; a broker that is joining holds nothing yet."""
         return (0, "") if self._state.state == JOINING else (self._documents.version, self._documents.hash)
 
-    def heard(self, peer: Peer, connection: Connection, now: Now, step: Effects) -> None:
+    def heard(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
         """A peer told its version: a newer one is asked for."""
         theirs = (peer.config_version, peer.config_hash)
         if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
@@ -81,14 +81,14 @@ class ConfigReplication:
             return
         if peer.asked is None:  # otherwise it did not answer before, and nobody waits for it
             self._asked = (now.mono, theirs)
-        self._ask(peer, connection, now, step)
+        self._ask(peer, connection, now, effects)
 
     @property
     def _patience(self) -> float:
         """How long one broker that was asked is waited for before another is."""
         return ANSWER_INTERVALS * self._state.interval
 
-    def _ask(self, peer: Peer, connection: Connection, now: Now, step: Effects) -> None:
+    def _ask(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
         peer.asked = now.mono
         version, hash_ = self.rank
         said = messages.PeerCheckConfig(
@@ -98,10 +98,10 @@ class ConfigReplication:
             config_hash=hash_ or None,
             role=BROKER_ROLE,
         )
-        step.send(connection, ("CHECKCONFIG", said))
+        effects.send(connection, ("CHECKCONFIG", said))
 
     def check_config(
-        self, connection: Connection, said: messages.PeerCheckConfig, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.PeerCheckConfig, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """CHECKCONFIG of a broker: the whole document, if it is not the one that it has."""
         if said.role != BROKER_ROLE:
@@ -110,36 +110,36 @@ class ConfigReplication:
             raise Refusal(codes.NOT_SERVING, "this broker is joining, too")
         theirs = (said.version or 0, said.config_hash or "")
         if theirs == self.rank or theirs[0] > self.rank[0]:
-            self._ack(connection, theirs, step)
+            self._ack(connection, theirs, effects)
         elif not theirs[0] or connection.peer is None:
-            self._give(connection, False, step)
+            self._give(connection, False, effects)
         else:
             # Whether ours descends from theirs, our own history knows.
             ask = ReadDocument(version=theirs[0], hash=theirs[1])
-            step.ask(StoreQuery(ask, partial(self._compared, connection, connection.peer, theirs)))
+            effects.ask(StoreQuery(ask, partial(self._compared, connection, connection.peer, theirs)))
         if connection.peer is not None and theirs > self.rank:
             connection.peer.config_version, connection.peer.config_hash = theirs
-            self.heard(connection.peer, connection, now, step)
+            self.heard(connection.peer, connection, now, effects)
 
     def _compared(
-        self, connection: Connection, peer: Peer, theirs: Rank, found: DocumentRow | None, now: Now, step: Effects
+        self, connection: Connection, peer: Peer, theirs: Rank, found: DocumentRow | None, now: Now, effects: Effects
     ) -> None:
         """If theirs is not in our history: does the history not reach back so far, or did it take another way?"""
         if found is not None or self._documents.document.parent == theirs[1]:
-            self._give(connection, False, step)
+            self._give(connection, False, effects)
         else:
             ask = ReadDocuments(limit=1, before_version=theirs[0], before_hash=AFTER_ALL_HASHES)
-            step.ask(StoreQuery(ask, partial(self._forked, connection, peer, theirs)))
+            effects.ask(StoreQuery(ask, partial(self._forked, connection, peer, theirs)))
 
     def _forked(
-        self, connection: Connection, peer: Peer, theirs: Rank, older: Sequence[DocumentRow], now: Now, step: Effects
+        self, connection: Connection, peer: Peer, theirs: Rank, older: Sequence[DocumentRow], now: Now, effects: Effects
     ) -> None:
         """A history that skipped some versions cannot tell: then it is a conflict, because one too many is no harm."""
         if older:
-            self._conflict(peer, theirs, step)
-        self._give(connection, bool(older), step)
+            self._conflict(peer, theirs, effects)
+        self._give(connection, bool(older), effects)
 
-    def _give(self, connection: Connection, conflict: bool, step: Effects) -> None:
+    def _give(self, connection: Connection, conflict: bool, effects: Effects) -> None:
         said = messages.PeerConfig(
             identity=self._state.identity,
             config_type=JSON,
@@ -147,14 +147,14 @@ class ConfigReplication:
             config_hash=self._documents.hash,
             conflict=conflict,
         )
-        step.promise(connection, ("CONFIG", said, self._documents.body))
+        effects.promise(connection, ("CONFIG", said, self._documents.body))
 
-    def _ack(self, connection: Connection, rank: Rank, step: Effects) -> None:
+    def _ack(self, connection: Connection, rank: Rank, effects: Effects) -> None:
         said = messages.ConfigAck(identity=self._state.identity, config_version=rank[0], config_hash=rank[1])
-        step.promise(connection, ("CONFIGACK", said))
+        effects.promise(connection, ("CONFIGACK", said))
 
     def config(
-        self, connection: Connection, said: messages.PeerConfig, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.PeerConfig, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """CONFIG of a broker: taken if it is newer, kept if it lost."""
         peer = connection.peer
@@ -163,13 +163,13 @@ class ConfigReplication:
         self._asked = None  # that was an answer, whatever it is worth
         document = self._read(said, body)
         peer.asked = None
-        self._weigh(peer, document, body, said, now, step)
+        self._weigh(peer, document, body, said, now, effects)
 
-    def published(self, frames: Sequence[bytes], now: Now, step: Effects) -> None:
+    def published(self, frames: Sequence[bytes], now: Now, effects: Effects) -> None:
         """What a source of `config_sub_ports` says: a document, or which one it has. Nobody is there to be refused."""
         if len(frames) == VERSION_FRAMES and frames[0] == b"version":
             if (int.from_bytes(frames[1][:8], "big"), text_of(frames[2])) > self.rank:
-                self._ask_all(now, step)
+                self._ask_all(now, effects)
         elif len(frames) == CONFIG_FRAMES and frames[0] == b"config":
             version, hash_ = int.from_bytes(frames[1][:8], "big"), text_of(frames[2])
             said = messages.PeerConfig(
@@ -185,16 +185,16 @@ class ConfigReplication:
                     extra=about(config=hash_, version=version),
                 )
                 return
-            self._weigh(None, document, frames[3], said, now, step)
+            self._weigh(None, document, frames[3], said, now, effects)
         else:
             self._state.count("config_sub_refused")
 
-    def _ask_all(self, now: Now, step: Effects) -> None:
+    def _ask_all(self, now: Now, effects: Effects) -> None:
         """Somebody has a newer one: one of our peers may have it by now."""
         for peer in self._peers.alive():
             link = peer.link
             if link is not None and (peer.asked is None or now.mono - peer.asked >= self._state.interval):
-                self._ask(peer, link, now, step)
+                self._ask(peer, link, now, effects)
 
     def _weigh(
         self,
@@ -203,27 +203,27 @@ class ConfigReplication:
         body: bytes,
         said: messages.PeerConfig,
         now: Now,
-        step: Effects,
+        effects: Effects,
     ) -> None:
         rank, own = (document.version, said.config_hash), self.rank
         if rank == own:
             return
         forked = said.conflict or rank[0] == own[0] or (rank[0] == own[0] + 1 and document.parent != own[1])
         if own[0] and forked:
-            self._settle(peer, document, body, rank, now, step)
+            self._settle(peer, document, body, rank, now, effects)
         if rank > self.rank:
-            self._documents.take(document, body, name_of(peer), list(self._members.by_name.values()), now, step)
-            self._joined(step)
+            self._documents.take(document, body, name_of(peer), list(self._members.by_name.values()), now, effects)
+            self._joined(effects)
 
     def _settle(
-        self, peer: Peer | None, document: NetworkDocument, body: bytes, rank: Rank, now: Now, step: Effects
+        self, peer: Peer | None, document: NetworkDocument, body: bytes, rank: Rank, now: Now, effects: Effects
     ) -> None:
         """Two lines of documents: the loser is kept, wherever it was made."""
         if rank > self.rank:
             # Its history shall have ours, too.
             if peer is not None and peer.link is not None:
-                self._give(peer.link, True, step)
-            self._conflict(peer, rank, step)
+                self._give(peer.link, True, effects)
+            self._conflict(peer, rank, effects)
             return
         row = msgspec.structs.replace(
             self._documents.row(name_of(peer), now),
@@ -233,15 +233,17 @@ class ConfigReplication:
             body=body,
             current=False,
         )
-        step.ask(StoreQuery(ReadDocument(version=rank[0], hash=rank[1]), partial(self._keep, peer, row)))
+        effects.ask(StoreQuery(ReadDocument(version=rank[0], hash=rank[1]), partial(self._keep, peer, row)))
 
-    def _keep(self, peer: Peer | None, lost: PutDocument, found: DocumentRow | None, now: Now, step: Effects) -> None:
+    def _keep(
+        self, peer: Peer | None, lost: PutDocument, found: DocumentRow | None, now: Now, effects: Effects
+    ) -> None:
         """A document that lost: into the history and on to the others, once."""
         del now
         if found is not None or len(self._told) >= MAX_TOLD:
             return
-        step.write(lost)
-        self._conflict(peer, (lost.version, lost.hash), step)
+        effects.write(lost)
+        self._conflict(peer, (lost.version, lost.hash), effects)
         said = messages.PeerConfig(
             identity=self._state.identity,
             config_type=JSON,
@@ -251,22 +253,22 @@ class ConfigReplication:
         )
         for other in self._peers.alive():
             if other is not peer and other.link is not None:
-                step.promise(other.link, ("CONFIG", said, lost.body))
+                effects.promise(other.link, ("CONFIG", said, lost.body))
 
-    def _conflict(self, peer: Peer | None, theirs: Rank, step: Effects) -> None:
+    def _conflict(self, peer: Peer | None, theirs: Rank, effects: Effects) -> None:
         ours = self.rank
         pair = (min(ours, theirs), max(ours, theirs))
         if pair in self._told or len(self._told) >= MAX_TOLD:
             return
         self._told.add(pair)
         winner, loser = pair[1], pair[0]
-        step.record(ConfigConflict(version=winner[0], hash=winner[1], other_hash=loser[1], identity=name_of(peer)))
+        effects.record(ConfigConflict(version=winner[0], hash=winner[1], other_hash=loser[1], identity=name_of(peer)))
 
     def acknowledged(
-        self, connection: Connection, said: messages.ConfigAck, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.ConfigAck, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """CONFIGACK of a broker: it has nothing newer."""
-        del said, now, step
+        del said, now, effects
         self._asked = None
         if connection.peer is not None:
             connection.peer.asked = None
@@ -288,11 +290,11 @@ class ConfigReplication:
             raise Refusal(codes.NOT_ALLOWED, f"this is the network {self._documents.document.network}")
         return document
 
-    def _joined(self, step: Effects) -> None:
+    def _joined(self, effects: Effects) -> None:
         """A broker that has a configuration serves."""
         if self._state.state == JOINING:
             self._state.state = ACTIVE
-            step.record(BrokerStateChanged(identity=self._state.identity, before=JOINING, after=self._state.shown))
+            effects.record(BrokerStateChanged(identity=self._state.identity, before=JOINING, after=self._state.shown))
 
 
 def name_of(peer: Peer | None) -> str:

@@ -57,7 +57,7 @@ class Failover:
         """By client and broker: when it said that it hears nothing of it."""
 
     def need_broker(
-        self, connection: Connection, said: messages.NeedBroker, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.NeedBroker, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """NEEDBROKER: is it really gone? Then who else?"""
         preferred = said.preferred_broker or ""
@@ -66,7 +66,7 @@ class Failover:
         is_new = connection.member is None  # others are called home in their turn
         is_there = there is not None and is_new and self._is_there(there, said.services, now)
         if there is not None and is_there and self._first_time(identity, there, now):
-            self.tell(connection, target_of(there), self._wait(), step)
+            self.tell(connection, target_of(there), self._wait(), effects)
             return
         # Whoever has been taken in here already stays, if it can.
         own = None if connection.member is None else self._own(said.services)
@@ -74,18 +74,18 @@ class Failover:
         without = set() if self._state.passes_on and not is_new else {preferred} - {self._state.identity}
         target = own or self.choose(said.services, without, self._group_of(preferred))
         if target is not None:
-            self.tell(connection, target, self._wait(), step)
+            self.tell(connection, target, self._wait(), effects)
         elif there is not None and self._state.standby and preferred == self._state.config.standby_for:
             # Soon we know whether it is gone. Then this is the place to be.
-            self.tell(connection, self._ourselves(), self._until_known(there, now), step)
+            self.tell(connection, self._ourselves(), self._until_known(there, now), effects)
         else:
             raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
 
-    def send_on(self, connection: Connection, services: Sequence[str], spread: float, step: Effects) -> bool:
+    def send_on(self, connection: Connection, services: Sequence[str], spread: float, effects: Effects) -> bool:
         """CHANGEBROKER to another broker that serves these, within so many seconds; False: there is none."""
         target = self.choose(services, {self._state.identity})
         if target is not None:
-            self.tell(connection, target, self._state.chance.random() * spread, step)
+            self.tell(connection, target, self._state.rng.random() * spread, effects)
         return target is not None
 
     def choose(self, services: Sequence[str], without: set[str], home: str | None = None) -> FailoverTarget | None:
@@ -99,7 +99,7 @@ class Failover:
         for name in dict.fromkeys((first, *groups.get(first, ()), ours, *groups.get(ours, ()))):
             found = [one for one in self._candidates(name, services) if one.identity not in without]
             if found:
-                best = min(found, key=lambda one: (one.load, self._state.chance.random()))
+                best = min(found, key=lambda one: (one.load, self._state.rng.random()))
                 peer = self._peers.by_name.get(best.identity)
                 if peer is not None:
                     # Until its next heartbeat tells: otherwise all who ask meanwhile would go to the same one.
@@ -161,16 +161,16 @@ class Failover:
         """How long until its silence is judged, and a little longer: who comes too early is sent round once more."""
         state = self._state
         known = peer.heard + state.interval * state.liveness + DOUBT_SECONDS
-        return max(0.0, known - now.mono) + LATE_INTERVALS * state.interval * (1.0 + state.chance.random()) / 2
+        return max(0.0, known - now.mono) + LATE_INTERVALS * state.interval * (1.0 + state.rng.random()) / 2
 
     def _wait(self) -> float:
-        return self._state.chance.random() * self._state.interval
+        return self._state.rng.random() * self._state.interval
 
-    def tell(self, connection: Connection, target: FailoverTarget, after: float, step: Effects) -> None:
+    def tell(self, connection: Connection, target: FailoverTarget, after: float, effects: Effects) -> None:
         said = messages.ChangeBroker(
             broker=target.identity, group=target.group, endpoints=dict(target.endpoints), preferred=True, after=after
         )
-        step.send(connection, ("CHANGEBROKER", said))
+        effects.send(connection, ("CHANGEBROKER", said))
 
 
 def target_of(peer: Peer) -> FailoverTarget:

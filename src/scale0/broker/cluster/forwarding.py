@@ -59,35 +59,35 @@ class Forwarding:
         """Begin to look for those who wait."""
         self._state.timers.add((self._look, None), now.mono + self._state.interval)
 
-    def _look(self, _: None, now: Now, step: Effects) -> None:
+    def _look(self, _: None, now: Now, effects: Effects) -> None:
         self._state.timers.add((self._look, None), now.mono + self._state.interval)
-        self.look(now, step)
-        self._seek(now, step)
+        self.look(now, effects)
+        self._seek(now, effects)
 
-    def _seek(self, now: Now, step: Effects) -> None:
+    def _seek(self, now: Now, effects: Effects) -> None:
         """What waits here may be offered far away; and whoever does something for us there stays connected."""
         used, self._used = self._used, set()
         sought = set(used)
         for service in self._requests.queues:
             there = sorted(set(self._directory.where(service)) - self._peers.by_name.keys() - {self._state.identity})
-            sought.update(self._state.chance.sample(there, min(SOUGHT_AT_ONCE, len(there))))
+            sought.update(self._state.rng.sample(there, min(SOUGHT_AT_ONCE, len(there))))
         # No request lives longer: whoever was handed nothing for so long has nothing of ours.
         until = now.mono + self._state.limits.max_request_timeout + self._state.interval
         for identity in sorted(sought):
             self._peers.seek(identity, until)
         if sought - used:
-            self._peers.dial(now, step)
+            self._peers.dial(now, effects)
 
-    def look(self, now: Now, step: Effects) -> None:
+    def look(self, now: Now, effects: Effects) -> None:
         """What waits here in vain may be offered elsewhere by now."""
         waiting = set(self._requests.queues)
         if waiting:
-            self._requests.give_back(waiting, now, step)
+            self._requests.give_back(waiting, now, effects)
             peers = [peer for peer in self._peers.alive() if peer.takes_requests]
             self._requests.serve_elsewhere(
                 [service for service in sorted(waiting) if any(service in peer.table.offered for peer in peers)],
                 now,
-                step,
+                effects,
             )
 
     def elsewhere(self, request: RoutedRequest) -> Backend | None:
@@ -130,21 +130,21 @@ class Forwarding:
         return remote
 
     def forward(
-        self, connection: Connection, said: messages.Forward, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.Forward, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """FORWARD: a request of another broker's client."""
         limits = self._state.limits
         wrong = not is_service_name(said.service, limits.max_service_bytes) or is_reserved(said.service)
         if wrong or not 0 < said.timeout <= limits.max_request_timeout or said.hops < 1:
             message = "a FORWARD names a service, a timeout and how many brokers it has passed"
-            step.send(connection, ("ERROR", {"id": said.id, "code": codes.MALFORMED, "message": message}))
+            effects.send(connection, ("ERROR", {"id": said.id, "code": codes.MALFORMED, "message": message}))
         elif self._state.told_to_drain:  # a standby that gives way still does what its backends can
             message = "this broker is draining"
             error = {"id": said.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
-            step.send(connection, ("ERROR", error))
+            effects.send(connection, ("ERROR", error))
         else:
             self._requests.submit(
-                connection, said.id, said.service, bodies, said.timeout, False, now, step, hops=said.hops
+                connection, said.id, said.service, bodies, said.timeout, False, now, effects, hops=said.hops
             )
 
     def not_there(self, backend: Backend, service: str) -> None:
@@ -153,9 +153,9 @@ class Forwarding:
         if peer is not None:
             peer.vain.add(service)
 
-    def gone(self, connection: Connection, now: Now, step: Effects) -> None:
+    def gone(self, connection: Connection, now: Now, effects: Effects) -> None:
         """A connection to a broker ended: what it had is tried elsewhere, or failed; what came from it is over."""
         remote = self._remotes.pop(connection, None)
         if remote is not None:
-            self._requests.lose(remote, (), now, step)
+            self._requests.lose(remote, (), now, effects)
         self._requests.origin_gone(connection, now)

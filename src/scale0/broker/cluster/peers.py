@@ -54,10 +54,10 @@ class Peers:
         "_sought",
         "_state",
         "by_name",
+        "handler",
         "on_gone",
         "on_heard",
         "on_lost",
-        "speaker",
     )
 
     def __init__(
@@ -74,7 +74,7 @@ class Peers:
         """Endpoints that are not dialed, and until when."""
         self._sought: dict[str, float] = {}
         """Brokers that are no neighbours, and until when they are known all the same."""
-        self.speaker: ProtocolHandler | None = None
+        self.handler: ProtocolHandler | None = None
         """How connections are packed; the composition root says."""
         self.on_gone: Callable[[Connection, Now, Effects], None] = lambda *_: None
         """Told of a connection that leads to nobody any more."""
@@ -85,24 +85,24 @@ class Peers:
 
     # Dialing.
 
-    def start(self, now: Now, step: Effects) -> None:
+    def start(self, now: Now, effects: Effects) -> None:
         """Dial, and begin to beat."""
-        self._beat(None, now, step)
+        self._beat(None, now, effects)
 
-    def dial(self, now: Now, step: Effects) -> None:
+    def dial(self, now: Now, effects: Effects) -> None:
         """Have a connection to everybody whom we should know, and to nobody else."""
         self._rests = {endpoint: until for endpoint, until in self._rests.items() if now.mono < until}
         self._sought = {identity: until for identity, until in self._sought.items() if now.mono < until}
         wanted = self._wanted()
         for endpoint in sorted(wanted - self._lines.keys()):
-            assert self.speaker is not None
-            line = self._connections.open(DIALED, endpoint.encode(), self.speaker, now)
+            assert self.handler is not None
+            line = self._connections.open(DIALED, endpoint.encode(), self.handler, now)
             if line is None:
                 return
             self._lines[endpoint] = line
-            step.dial(endpoint)
+            effects.dial(endpoint)
         for endpoint in sorted(self._lines.keys() - wanted):
-            self._hang_up(endpoint, now, step)
+            self._hang_up(endpoint, now, effects)
 
     def seek(self, identity: str, until: float) -> None:
         """Know this broker for a while, wherever it is: somebody wants what it offers."""
@@ -123,33 +123,35 @@ class Peers:
                     out.add(broker.endpoints.peer)
         return out - self._rests.keys() - {self._state.endpoints.get(PEER, "")}
 
-    def _hang_up(self, endpoint: str, now: Now, step: Effects) -> None:
+    def _hang_up(self, endpoint: str, now: Now, effects: Effects) -> None:
         line = self._lines.pop(endpoint)
-        self._detach(line, now, step)
+        self._detach(line, now, effects)
         self._connections.forget(line)
-        step.hang_up(endpoint)
+        effects.hang_up(endpoint)
 
-    def _rest(self, line: Connection, now: Now, step: Effects) -> None:
+    def _rest(self, line: Connection, now: Now, effects: Effects) -> None:
         """This address is of no use for now."""
         endpoint = line.routing_id.decode()
         self._rests[endpoint] = now.mono + REST_SECONDS
         if endpoint in self._lines:
-            self._hang_up(endpoint, now, step)
+            self._hang_up(endpoint, now, effects)
 
     # Words.
 
-    def hello(self, connection: Connection, said: messages.Hello, _: Sequence[bytes], now: Now, step: Effects) -> None:
+    def hello(
+        self, connection: Connection, said: messages.Hello, _: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
         """HELLO: who it is. One that dialed us is told who we are."""
         self._check(said)
         if self._state.keys is not None:
             self._state.keys.check(connection.door, connection.user_id, said.identity)
         if said.identity == self._state.identity:
-            self._met_ourselves(connection, now, step)
+            self._met_ourselves(connection, now, effects)
             return
         if connection.door == PEER and connection.peer is not None and connection.peer.identity != said.identity:
             raise Refusal(codes.IN_USE, f"this is the connection of {connection.peer.identity}")
         peer = self.by_name.get(said.identity) or self._new(said.identity)
-        self._attach(peer, connection, now, step)
+        self._attach(peer, connection, now, effects)
         # Whatever was said before, it begins anew.
         peer.asked, peer.tabled, peer.keyed, peer.back = None, False, False, False
         peer.table.renew()
@@ -161,44 +163,44 @@ class Peers:
         self._note(peer, said.state, said.config_version, said.config_hash, now)
         if peer.lost:
             peer.lost = False
-            step.record(PeerJoined(identity=peer.identity, group=peer.group, state=peer.state))
+            effects.record(PeerJoined(identity=peer.identity, group=peer.group, state=peer.state))
         if connection.door == PEER:
-            self.greet(connection, now, step)
-        self._tell(peer, connection, now, step)
+            self.greet(connection, now, effects)
+        self._tell(peer, connection, now, effects)
 
     def heartbeat(
-        self, connection: Connection, said: messages.PeerHeartbeat, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.PeerHeartbeat, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """HEARTBEAT: how it is."""
         peer = connection.peer
         if peer is None or peer.lost:
-            step.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason="say HELLO first")))
+            effects.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason="say HELLO first")))
             return
         self._note(peer, said.state, said.config_version, said.config_hash or peer.config_hash, now)
         peer.load = said.load if math.isfinite(said.load) and said.load > 0 else 0.0
-        self._tell(peer, connection, now, step)
+        self._tell(peer, connection, now, effects)
 
-    def _tell(self, peer: Peer, connection: Connection, now: Now, step: Effects) -> None:
+    def _tell(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
         for heard in self.on_heard:
-            heard(peer, connection, now, step)
+            heard(peer, connection, now, effects)
 
     def force(
-        self, connection: Connection, _said: messages.ForceNegotiate, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, _said: messages.ForceNegotiate, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """FORCENEGOTIATE: it does not know us (any more)."""
-        self.greet(connection, now, step)
+        self.greet(connection, now, effects)
 
     def refused(
-        self, connection: Connection, said: messages.DisconnectError, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.DisconnectError, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """DISCONNECTERROR: it wants nothing of us now. The next beat tries again, unless another has our name there."""
         self._state.count("peers_refused_us")
         if said.code == codes.IN_USE and connection.door == DIALED:
-            self._rest(connection, now, step)
+            self._rest(connection, now, effects)
         else:
-            self._detach(connection, now, step)
+            self._detach(connection, now, effects)
 
-    def greet(self, connection: Connection, now: Now, step: Effects) -> None:
+    def greet(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Say HELLO."""
         state = self._state
         said = messages.Hello(
@@ -213,25 +215,25 @@ class Peers:
             batch=True,
             standby_for=state.config.standby_for,
         )
-        step.send(connection, ("HELLO", said))
+        effects.send(connection, ("HELLO", said))
 
-    def greet_all(self, now: Now, step: Effects) -> None:
+    def greet_all(self, now: Now, effects: Effects) -> None:
         """What we say of ourselves has changed."""
         for peer in self.by_name.values():
             if peer.link is not None:
-                self.greet(peer.link, now, step)
+                self.greet(peer.link, now, effects)
 
-    def tell_version(self, now: Now, step: Effects) -> None:
+    def tell_version(self, now: Now, effects: Effects) -> None:
         """There is a newer network document, once it is stored: whoever has an older one asks for it at once."""
         for peer in self.by_name.values():
             if peer.link is not None and peer.config_version < self._documents.version:
-                step.promise(peer.link, ("HEARTBEAT", self._alive_words(now)))
+                effects.promise(peer.link, ("HEARTBEAT", self._alive_words(now)))
 
-    def tell_state(self, now: Now, step: Effects) -> None:
+    def tell_state(self, now: Now, effects: Effects) -> None:
         """This broker's state has changed: whoever sends clients here shall know it now."""
         for peer in self.by_name.values():
             if peer.link is not None:
-                self._say_alive(peer.link, now, step)
+                self._say_alive(peer.link, now, effects)
 
     def server_key(self, endpoint: str) -> str:
         """The key that the broker at an endpoint is said to have, by itself or by the document; blank: none."""
@@ -240,15 +242,15 @@ class Peers:
             said += [structs.asdict(broker.endpoints) for broker in group.brokers if broker.endpoints.server_key]
         return next((one.get(SERVER_KEY, "") for one in said if endpoint in one.values()), "")
 
-    def gone(self, connection: Connection, now: Now, step: Effects) -> None:
+    def gone(self, connection: Connection, now: Now, effects: Effects) -> None:
         """The socket says that nobody is there. What we dialed is dialed on."""
-        self.ignore(connection, now, step)
+        self.ignore(connection, now, effects)
         if connection.door == PEER:
             self._connections.forget(connection)
 
-    def ignore(self, connection: Connection, now: Now, step: Effects) -> None:
+    def ignore(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Nothing that comes over this connection is heard for now, so nothing is expected of it either."""
-        self._detach(connection, now, step)
+        self._detach(connection, now, effects)
 
     def alive(self) -> Iterator[Peer]:
         """Those that are heard."""
@@ -277,20 +279,20 @@ class Peers:
 
     # Life.
 
-    def _beat(self, _: None, now: Now, step: Effects) -> None:
+    def _beat(self, _: None, now: Now, effects: Effects) -> None:
         """Every interval: who is missed, and a sign of life for everybody."""
         for peer in list(self.alive()):
             self.look(peer, now)
         if self._state.state != DISABLED:
-            self.dial(now, step)
+            self.dial(now, effects)
             for line in self._lines.values():
                 if line.peer is None:
-                    self.greet(line, now, step)
+                    self.greet(line, now, effects)
                 elif line.peer.link is line:
-                    self._say_alive(line, now, step)
+                    self._say_alive(line, now, effects)
             for peer in self.by_name.values():
                 if peer.calls is not None and peer.link is peer.calls:
-                    self._say_alive(peer.calls, now, step)
+                    self._say_alive(peer.calls, now, effects)
         self._state.timers.add((self._beat, None), now.mono + self._state.interval)
 
     def look(self, peer: Peer, now: Now) -> None:
@@ -301,23 +303,23 @@ class Peers:
             peer.doubted = now.mono
             self._state.timers.add((self._doubt, peer), now.mono + DOUBT_SECONDS)
 
-    def _doubt(self, peer: Peer, now: Now, step: Effects) -> None:
+    def _doubt(self, peer: Peer, now: Now, effects: Effects) -> None:
         if peer.lost or not self._overdue(peer, now):
             return
         peer.lost, peer.back, peer.asked = True, False, None
         for link in (peer.line, peer.calls):
             if link is not None:
-                self._detach(link, now, step)
+                self._detach(link, now, effects)
                 if link.door == PEER:
                     self._connections.let_go(link)
-        step.record(PeerLost(identity=peer.identity, last_heard_wall=peer.heard_wall, group=peer.group))
-        self.on_lost(peer, now, step)
+        effects.record(PeerLost(identity=peer.identity, last_heard_wall=peer.heard_wall, group=peer.group))
+        self.on_lost(peer, now, effects)
 
     def _overdue(self, peer: Peer, now: Now) -> bool:
         return now.mono - peer.heard > self._state.interval * self._state.liveness
 
-    def _say_alive(self, connection: Connection, now: Now, step: Effects) -> None:
-        step.send(connection, ("HEARTBEAT", self._alive_words(now)))
+    def _say_alive(self, connection: Connection, now: Now, effects: Effects) -> None:
+        effects.send(connection, ("HEARTBEAT", self._alive_words(now)))
 
     def _alive_words(self, now: Now) -> messages.PeerHeartbeat:
         return messages.PeerHeartbeat(
@@ -346,44 +348,44 @@ class Peers:
         peer.lost = True
         return peer
 
-    def _attach(self, peer: Peer, connection: Connection, now: Now, step: Effects) -> None:
+    def _attach(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
         """This connection leads to it, and none of its kind that did before: on both sides the newest one counts."""
         if connection.peer is not None and connection.peer is not peer:
-            self._detach(connection, now, step)
+            self._detach(connection, now, effects)
         connection.peer = peer
         old = peer.line if connection.door == DIALED else peer.calls
         if old is not None and old is not connection:
-            self._replace(old, now, step)
+            self._replace(old, now, effects)
         if connection.door == DIALED:
             peer.line = connection
         else:
             peer.calls = connection
 
-    def _replace(self, old: Connection, now: Now, step: Effects) -> None:
+    def _replace(self, old: Connection, now: Now, effects: Effects) -> None:
         """Another connection says that it leads to the same broker. If it is a namesake, one of them learns it."""
-        self._detach(old, now, step)
+        self._detach(old, now, effects)
         if old.door == DIALED:
-            self._rest(old, now, step)
+            self._rest(old, now, effects)
             return
         self._state.count("peers_replaced")
         message = "another connection came with this identity"
-        step.send(old, ("DISCONNECTERROR", messages.DisconnectError(codes.IN_USE, message)))
+        effects.send(old, ("DISCONNECTERROR", messages.DisconnectError(codes.IN_USE, message)))
 
-    def _detach(self, connection: Connection, now: Now, step: Effects) -> None:
+    def _detach(self, connection: Connection, now: Now, effects: Effects) -> None:
         """It leads nowhere; whether the peer is alive is decided by silence alone."""
         peer, connection.peer = connection.peer, None
         if peer is not None:
-            self.on_gone(connection, now, step)
+            self.on_gone(connection, now, effects)
         if peer is not None and peer.line is connection:
             peer.line = None
         elif peer is not None and peer.calls is connection:
             peer.calls = None
 
-    def _met_ourselves(self, connection: Connection, now: Now, step: Effects) -> None:
+    def _met_ourselves(self, connection: Connection, now: Now, effects: Effects) -> None:
         """We dialed ourselves, or somebody has our name."""
         self._state.count("peers_with_our_name")
         if connection.door == DIALED:
-            self._rest(connection, now, step)
+            self._rest(connection, now, effects)
             return
         raise Refusal(codes.IN_USE, f"{self._state.identity} is my own identity")
 

@@ -47,7 +47,7 @@ class CalledHome(NamedTuple):
 class Rebalancing:
     """Who is to go where."""
 
-    __slots__ = ("_called", "_failover", "_leaving", "_members", "_peers", "_requests", "_spread", "_state")
+    __slots__ = ("_called", "_config_replication", "_failover", "_leaving", "_members", "_peers", "_requests", "_state")
 
     def __init__(
         self, state: BrokerState, members: Members, peers: Peers, requests: Requests, failover: Failover
@@ -60,7 +60,7 @@ class Rebalancing:
         self._called: dict[Key, CalledHome] = {}
         self._leaving: deque[tuple[Member, str]] = deque()
         """Who is still to be told, and to which broker it goes; empty: to any other."""
-        self._spread = 0.0
+        self._config_replication = 0.0
         """Over how many seconds they go."""
 
     def start(self, now: Now) -> None:
@@ -126,7 +126,7 @@ class Rebalancing:
 
         Whoever is between two brokers while its own comes back misses that call: it is called when it comes here.
         """
-        moves: list[tuple[Member, str]] = []
+        rebalancing: list[tuple[Member, str]] = []
         for member in members:
             key = (member.role, member.identity)
             called, peer = self._called.get(key), self._peers.by_name.get(to or member.home)
@@ -136,30 +136,32 @@ class Rebalancing:
                 self._called[key] = CalledHome(now.mono, min(2 * called.pause, MAX_PAUSE_SECONDS))
             else:
                 continue
-            moves.append((member, to or member.home))
-        self._send(moves, now)
+            rebalancing.append((member, to or member.home))
+        self._send(rebalancing, now)
 
     def send_away(self, now: Now) -> None:
         """This broker drains: everybody goes to another."""
         self._send([(member, "") for member in self._members.by_name.values()], now)
 
-    def send_now(self, connection: Connection, step: Effects) -> None:
+    def send_now(self, connection: Connection, effects: Effects) -> None:
         """It asks a broker that drains for something: at the latest now it is told where to go."""
         member = connection.member
         if member is not None and not member.told and self._may_be_told(member):
-            self._tell(member, "", step)
+            self._tell(member, "", effects)
 
-    def _send(self, moves: list[tuple[Member, str]], now: Now) -> None:
-        if moves and not self._leaving:
+    def _send(self, rebalancing: list[tuple[Member, str]], now: Now) -> None:
+        if rebalancing and not self._leaving:
             self._state.timers.add((self._tell_some, None), now.mono)
-        self._leaving.extend(moves)
-        self._spread = min(MAX_SPREAD_SECONDS, max(self._state.interval, len(self._leaving) / MOVES_PER_SECOND))
+        self._leaving.extend(rebalancing)
+        self._config_replication = min(
+            MAX_SPREAD_SECONDS, max(self._state.interval, len(self._leaving) / MOVES_PER_SECOND)
+        )
 
-    def _tell_some(self, _: None, now: Now, step: Effects) -> None:
+    def _tell_some(self, _: None, now: Now, effects: Effects) -> None:
         for _turn in range(min(TOLD_AT_ONCE, len(self._leaving))):
             member, broker = self._leaving.popleft()
             if not member.gone and self._may_be_told(member):
-                self._tell(member, broker, step)
+                self._tell(member, broker, effects)
         if self._leaving:
             self._state.timers.add((self._tell_some, None), now.mono)
 
@@ -171,10 +173,12 @@ class Rebalancing:
     def _may_be_told(self, member: Member) -> bool:
         return not member.foreign and member.connection.takes_pushes
 
-    def _tell(self, member: Member, broker: str, step: Effects) -> None:
+    def _tell(self, member: Member, broker: str, effects: Effects) -> None:
         if not broker:
             if self._state.draining:
-                member.told = self._failover.send_on(member.connection, member.services, self._spread, step)
+                member.told = self._failover.send_on(
+                    member.connection, member.services, self._config_replication, effects
+                )
             return
         peer = self._peers.by_name.get(broker)
         if peer is None or not peer.serves or not serves(peer.services, member.services):
@@ -182,4 +186,6 @@ class Rebalancing:
         if member.backend is not None and any(map(self._is_wanted, member.services)):
             self._called.pop((member.role, member.identity), None)
             return  # it is needed here; another call comes
-        self._failover.tell(member.connection, target_of(peer), self._state.chance.random() * self._spread, step)
+        self._failover.tell(
+            member.connection, target_of(peer), self._state.rng.random() * self._config_replication, effects
+        )

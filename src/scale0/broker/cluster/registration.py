@@ -54,23 +54,23 @@ class Registration:
             self._later(self._list_own, None, now)
 
     def _later(self, do: Callable[[Any, Now, Effects], None], whom: Peer | None, now: Now) -> None:
-        wait = self._state.chance.random() * WAIT_INTERVALS * self._state.interval
+        wait = self._state.rng.random() * WAIT_INTERVALS * self._state.interval
         self._state.timers.add((do, whom), now.mono + wait)
 
-    def _list(self, peer: Peer, now: Now, step: Effects) -> None:
+    def _list(self, peer: Peer, now: Now, effects: Effects) -> None:
         self._waiting.discard(peer.identity)
         current = self._documents.document
         if peer.lost or peer.config_version > current.version:
             return  # it is about to be ours
         wanted = listed(current, peer)
-        if wanted is not None and self._change(wanted, now, step):
+        if wanted is not None and self._change(wanted, now, effects):
             peer.listed = now.mono
 
-    def _list_own(self, _: None, now: Now, step: Effects) -> None:
+    def _list_own(self, _: None, now: Now, effects: Effects) -> None:
         self._waiting.discard(OWN)
         wanted = self._with_fallbacks()
         if wanted is not None:
-            self._change(wanted, now, step)
+            self._change(wanted, now, effects)
 
     def _with_fallbacks(self) -> NetworkDocument | None:
         """The document with our group's fallback groups as our file has them; None: an administrator wrote some."""
@@ -83,14 +83,14 @@ class Registration:
         groups[config.group] = msgspec.structs.replace(own, fallback_groups=known)
         return msgspec.structs.replace(document, group_config=tuple(groups.values()))
 
-    def _change(self, wanted: NetworkDocument, now: Now, step: Effects) -> bool:
+    def _change(self, wanted: NetworkDocument, now: Now, effects: Effects) -> bool:
         if self._state.state != ACTIVE or self._state.full:
             return False
         document = msgspec.structs.replace(wanted, version=self._documents.version + 1, parent=self._documents.hash)
         if check_document(document):
             self._state.count("peers_not_listed")
             return False
-        self._documents.change(document, self._state.identity, list(self._members.by_name.values()), now, step)
+        self._documents.change(document, self._state.identity, list(self._members.by_name.values()), now, effects)
         return True
 
 

@@ -1,10 +1,10 @@
 """A pair of brokers: one is active, the other stands by for it (PROTOCOL 7).
 
 Lives here: when a standby takes over, and when it gives way. Never here: who is alive (`peers`), or how clients are
-told (`moves`, `failover`). Invariants: while the active broker is heard as active, the standby takes nobody on; it
-takes over once that one is lost or says that it does not serve, and by silence never before the liveness time; who is
-served here when the active one is back is served until it has gone there. Heartbeats are all that it knows: if the two
-do not hear each other, both serve.
+told (`rebalancing`, `failover`). Invariants: while the active broker is heard as active, the standby takes nobody on;
+it takes over once that one is lost or says that it does not serve, and by silence never before the liveness time; who
+is served here when the active one is back is served until it has gone there. Heartbeats are all that it knows: if the
+two do not hear each other, both serve.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ log: Final = logging.getLogger("scale0.pair")
 class Standby:
     """The standby's side; the active broker knows nothing of it but that its table is wanted."""
 
-    __slots__ = ("_call_at", "_members", "_moves", "_peers", "_requests", "_since", "_state")
+    __slots__ = ("_call_at", "_members", "_peers", "_rebalancing", "_requests", "_since", "_state")
 
     def __init__(
-        self, state: BrokerState, members: Members, peers: Peers, requests: Requests, moves: Rebalancing
+        self, state: BrokerState, members: Members, peers: Peers, requests: Requests, rebalancing: Rebalancing
     ) -> None:
         self._state = state
         self._members = members
         self._peers = peers
         self._requests = requests
-        self._moves = moves
+        self._rebalancing = rebalancing
         self._since: float | None = None
         """Since when it is active and could have heard the other one."""
         self._call_at = 0.0
@@ -54,17 +54,17 @@ class Standby:
         """Begin to look: a file that is read again may make any broker a standby."""
         self._state.timers.add((self._look, None), now.mono + self._state.interval * LATE_INTERVALS)
 
-    def heard(self, peer: Peer, _connection: Connection, now: Now, step: Effects) -> None:
+    def heard(self, peer: Peer, _connection: Connection, now: Now, effects: Effects) -> None:
         """A broker told how it is."""
         if peer.identity == self._state.config.standby_for:
-            self._judge(now, step)
+            self._judge(now, effects)
 
-    def lost(self, peer: Peer, now: Now, step: Effects) -> None:
+    def lost(self, peer: Peer, now: Now, effects: Effects) -> None:
         """A broker is not heard any more."""
         if peer.identity == self._state.config.standby_for:
-            self._judge(now, step)
+            self._judge(now, effects)
 
-    def _look(self, _: None, now: Now, step: Effects) -> None:
+    def _look(self, _: None, now: Now, effects: Effects) -> None:
         wait = self._state.interval * LATE_INTERVALS
         active = self._peers.by_name.get(self._state.config.standby_for)
         if active is not None and not active.lost:
@@ -72,9 +72,9 @@ class Standby:
             overdue = active.heard + self._state.interval * self._state.liveness - now.mono
             wait = overdue + MOMENT_SECONDS if 0.0 <= overdue < wait else wait
         self._state.timers.add((self._look, None), now.mono + wait)
-        self._judge(now, step)
+        self._judge(now, effects)
 
-    def _judge(self, now: Now, step: Effects) -> None:
+    def _judge(self, now: Now, effects: Effects) -> None:
         state = self._state
         if state.state != ACTIVE:
             self._since = None
@@ -83,14 +83,14 @@ class Standby:
         active = self._peers.by_name.get(state.config.standby_for)
         if active is None or not active.serves:
             if state.passes_on and (active is not None or self._has_waited(now)):
-                self._become(now, step, standby=False)
+                self._become(now, effects, standby=False)
         elif state.gives_way and self._is_empty():
-            self._become(now, step, standby=True)
+            self._become(now, effects, standby=True)
         elif not state.standby:
-            self._become(now, step, standby=False, gives_way=True)
+            self._become(now, effects, standby=False, gives_way=True)
             if now.mono >= self._call_at:
                 self._call_at = now.mono + state.interval
-                self._moves.give_way(active.identity, now)
+                self._rebalancing.give_way(active.identity, now)
 
     def _has_waited(self, now: Now) -> bool:
         """It was never heard. It may come, unless nobody is stood by for any more."""
@@ -103,7 +103,7 @@ class Standby:
         working = any(member.backend is not None and not member.foreign for member in self._members.by_name.values())
         return not (working or self._requests.under_way or self._requests.queues)
 
-    def _become(self, now: Now, step: Effects, *, standby: bool, gives_way: bool = False) -> None:
+    def _become(self, now: Now, effects: Effects, *, standby: bool, gives_way: bool = False) -> None:
         before = self._state.shown
         self._state.stand(standby=standby, gives_way=gives_way)
         after = self._state.shown
@@ -115,5 +115,5 @@ class Standby:
                 after,
                 extra=about(broker=self._state.identity, standby_for=self._state.config.standby_for),
             )
-            step.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
-            self._peers.tell_state(now, step)
+            effects.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
+            self._peers.tell_state(now, effects)

@@ -47,20 +47,20 @@ class Broker:
     """A broker without sockets."""
 
     __slots__ = (
-        "_blame",
-        "_neighbours",
-        "_skew",
+        "_clock_skew",
+        "_cluster",
+        "_rate_limits",
         "connections",
         "documents",
+        "handlers",
         "key_share",
         "management",
         "members",
         "peers",
         "requests",
-        "roster",
         "rpc",
         "scale0",
-        "speakers",
+        "scheduler",
         "state",
         "subscribe",
         "tasks",
@@ -72,8 +72,8 @@ class Broker:
         state: BrokerState,
         connections: Connections,
         members: Members,
-        neighbours: ClusterParts,
-        roster: Scheduler,
+        cluster: ClusterParts,
+        scheduler: Scheduler,
         requests: Requests,
         documents: ConfigDocument,
         management: AdminCommands,
@@ -85,15 +85,15 @@ class Broker:
         self.state = state
         self.connections = connections
         self.members = members
-        self.peers = neighbours.peers
-        self._neighbours = neighbours
-        self.roster = roster
+        self.peers = cluster.peers
+        self._cluster = cluster
+        self.scheduler = scheduler
         self.requests = requests
         self.documents = documents
         self.management = management
         self.scale0 = scale0
         self.version = version
-        self.speakers: dict[bytes, ProtocolHandler] = {codec.MAGIC: scale0}
+        self.handlers: dict[bytes, ProtocolHandler] = {codec.MAGIC: scale0}
         self.rpc: ProtocolHandler = scale0
         """Who takes a first frame that starts as JSON does; also how a peer is packed for that has spoken nothing."""
         self.key_share: KeyReplication | None = None
@@ -102,44 +102,44 @@ class Broker:
         """The task room's own machine, for those who look at it; the broker itself knows `requests.tasks` only."""
         self.subscribe: Callable[[bytes, Now, Effects], None] = lambda *_: None
         """Told of what an XPUB socket hears."""
-        self._blame = blame
-        self._skew = skew
+        self._rate_limits = blame
+        self._clock_skew = skew
         connections.on_forget = self._stop_idle
 
-    def start(self, boots: int, now: Now, step: Effects) -> None:
+    def start(self, boots: int, now: Now, effects: Effects) -> None:
         """The first turn."""
         self.state.started = now.mono
-        step.record(BrokerStarted(identity=self.state.identity, version=self.version, boots=boots))
+        effects.record(BrokerStarted(identity=self.state.identity, version=self.version, boots=boots))
         self.members.start(now)
-        self._skew.start(now)
-        self.documents.start(now, step)
-        self.peers.start(now, step)
-        self._neighbours.tables.start(now)
-        self._neighbours.forwarding.start(now)
-        self._neighbours.moves.start(now)
-        self._neighbours.pair.start(now)
+        self._clock_skew.start(now)
+        self.documents.start(now, effects)
+        self.peers.start(now, effects)
+        self._cluster.tables.start(now)
+        self._cluster.forwarding.start(now)
+        self._cluster.rebalancing.start(now)
+        self._cluster.pair.start(now)
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
 
-    def stop(self, reason: str, now: Now, step: Effects) -> None:
+    def stop(self, reason: str, now: Now, effects: Effects) -> None:
         """The last turn: what is summed up is recorded."""
-        self.requests.tally.flush(step)
-        step.record(BrokerStopped(identity=self.state.identity, reason=reason))
+        self.requests.stats.flush(effects)
+        effects.record(BrokerStopped(identity=self.state.identity, reason=reason))
 
     def ignores(self, door: str, routing_id: bytes) -> bool:
         """It sent too much nonsense, and is not heard for a while."""
         connection = self.connections.find(door, routing_id)
         return connection is not None and connection.account.banned_until is not None
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None:
         """One message from a client socket, its routing id taken off."""
         connection, user, keys = self.connections.find(door, routing_id), "", self.state.keys
         if keys is not None:
             user = keys.user_of(door, routing_id)
-            connection = self._same_user(connection, user, now, step)
+            connection = self._same_user(connection, user, now, effects)
         if connection is None:
             if door == CONFIG_SUB:
-                self._neighbours.spread.published(frames, now, step)
+                self._cluster.spread.published(frames, now, effects)
                 return
             connection = self.connections.open(door, routing_id, self.rpc, now, user)
             if connection is None:
@@ -149,7 +149,7 @@ class Broker:
         account = connection.account
         if account.banned_until is not None:
             if now.mono < account.banned_until:
-                self.peers.ignore(connection, now, step)
+                self.peers.ignore(connection, now, effects)
                 return
             account.clear()
         connection.heard = now.mono
@@ -158,42 +158,42 @@ class Broker:
         connection.delimiter = not frames[0] and len(frames) > 1
         if connection.delimiter:
             frames = frames[1:]
-        speaker = self.speakers.get(frames[0])
+        handler = self.handlers.get(frames[0])
         if user and is_guest(user):
-            self.scale0.receive_guest(connection, frames, now, step)
+            self.scale0.receive_guest(connection, frames, now, effects)
             return
-        if speaker is None:
+        if handler is None:
             if frames[0][:1] in JSON_STARTS and frames[0]:
-                self._receive_json(connection, frames, now, step)
+                self._receive_json(connection, frames, now, effects)
                 return
             self.state.count("messages_unknown")
-            self.blame(connection, codes.MALFORMED, "unknown protocol", now, step)
+            self.blame(connection, codes.MALFORMED, "unknown protocol", now, effects)
             return
-        connection.speaker = speaker
+        connection.handler = handler
         limits = self.state.limits
         if len(frames) > limits.max_parts or sum(map(len, frames)) > limits.max_message_bytes:
-            self._too_big(connection, frames, now, step)
+            self._too_big(connection, frames, now, effects)
             return
-        speaker.receive(connection, frames, now, step)
+        handler.receive(connection, frames, now, effects)
 
-    def _receive_json(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def _receive_json(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """JSON-RPC leaves the framing of other protocols as it is: a peer may speak both."""
         if self.state.state != DISABLED:
-            self.rpc.receive(connection, frames, now, step)
+            self.rpc.receive(connection, frames, now, effects)
 
-    def hear_subscription(self, frames: list[bytes], now: Now, step: Effects) -> None:
+    def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None:
         """What a subscriber of the announcements said."""
-        self.subscribe(frames[0], now, step)
+        self.subscribe(frames[0], now, effects)
 
-    def settle(self, now: Now, step: Effects) -> None:
+    def settle(self, now: Now, effects: Effects) -> None:
         """The turn ends: say what it adds up to."""
-        self.requests.tasks.settle(now, step)
+        self.requests.tasks.settle(now, effects)
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Do what its time has come for."""
-        ring(self.state.timers, now, step)
-        self.requests.tick(now, step)
-        self.requests.tasks.tick(now, step)
+        ring(self.state.timers, now, effects)
+        self.requests.tick(now, effects)
+        self.requests.tasks.tick(now, effects)
 
     def deadline(self) -> float | None:
         """When `tick` has something to do."""
@@ -203,16 +203,16 @@ class Broker:
         other = self.requests.tasks.deadline()
         return other if one is None or (other is not None and other < one) else one
 
-    def answer(self, ask: object, value: object, now: Now, step: Effects) -> None:
+    def answer(self, ask: object, value: object, now: Now, effects: Effects) -> None:
         """What an Ask found."""
         if type(ask) is StoreQuery:
-            ask.then(value, now, step)
+            ask.then(value, now, effects)
         elif type(ask) is StoreKey:
-            self.scale0.enrolment.answer(ask, cast("Refusal | None", value), step)
+            self.scale0.enrolment.answer(ask, cast("Refusal | None", value), effects)
         else:
-            self.management.answer(ask, value, now, step)
+            self.management.answer(ask, value, now, effects)
 
-    def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, step: Effects) -> None:
+    def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, effects: Effects) -> None:
         """The socket says that this peer is gone: what did not leave is done elsewhere at once."""
         member = connection.member
         if connection.door in PEER_SOCKETS:
@@ -220,9 +220,9 @@ class Broker:
             left_not = self.requests.take_back(
                 message[1]["id"] for message in messages if isinstance(message, tuple) and message[0] == "FORWARD"
             )
-            self.peers.gone(connection, now, step)
+            self.peers.gone(connection, now, effects)
             for request in left_not:
-                self.requests.again(request, now, step)
+                self.requests.again(request, now, effects)
             return
         if member is None:
             self.requests.origin_gone(connection, now)
@@ -234,67 +234,67 @@ class Broker:
             if not isinstance(message, tuple):
                 continue
             if message[0] == "REQUEST":
-                self.requests.redirect(message[1]["id"], now, step)
+                self.requests.redirect(message[1]["id"], now, effects)
             elif message[0] == "TASKS" and member.backend is not None:
-                self.requests.tasks.unsent(member.backend, message[2], now, step)
+                self.requests.tasks.unsent(member.backend, message[2], now, effects)
 
-    def overflow(self, connection: Connection, now: Now, step: Effects) -> None:
+    def overflow(self, connection: Connection, now: Now, effects: Effects) -> None:
         """A peer that does not read: it is let go, so that it costs nobody else."""
         self.state.count("clients_overflowed")
-        step.record(ClientRefused(identity=connection.name, code=codes.TOO_MANY, data={"reason": "does not read"}))
-        self._let_go(connection, now, step)
+        effects.record(ClientRefused(identity=connection.name, code=codes.TOO_MANY, data={"reason": "does not read"}))
+        self._let_go(connection, now, effects)
 
-    def lose_users(self, users: Collection[str], now: Now, step: Effects) -> None:
+    def lose_users(self, users: Collection[str], now: Now, effects: Effects) -> None:
         """Their keys were taken away: whoever used one is gone, and hears of it as the last thing."""
         for connection in self.connections.of_users(users):
             if not is_guest(connection.user_id):
-                step.record(
+                effects.record(
                     ClientRefused(identity=connection.name, code=codes.NOT_ALLOWED, data={"reason": "its key is gone"})
                 )
                 if connection.takes_pushes and connection.door in CLIENT_SOCKETS:
                     said = options.DisconnectError(codes.NOT_ALLOWED, "your key was taken away")
-                    step.send(connection, ("DISCONNECTERROR", said))
+                    effects.send(connection, ("DISCONNECTERROR", said))
             if connection.door == DIALED:
-                self.peers.ignore(connection, now, step)
+                self.peers.ignore(connection, now, effects)
             else:
-                self._let_go(connection, now, step)
+                self._let_go(connection, now, effects)
         self.connections.forget_users(users)
 
-    def _same_user(self, connection: Connection | None, user: str, now: Now, step: Effects) -> Connection | None:
+    def _same_user(self, connection: Connection | None, user: str, now: Now, effects: Effects) -> Connection | None:
         """The connection, unless another key has its routing id now: then what was known of it ends."""
         if connection is None or connection.user_id == user:
             return connection
         if connection.door == DIALED:
             connection.user_id = user
             return connection
-        self._let_go(connection, now, step)
+        self._let_go(connection, now, effects)
         return None
 
-    def _let_go(self, connection: Connection, now: Now, step: Effects) -> None:
+    def _let_go(self, connection: Connection, now: Now, effects: Effects) -> None:
         if connection.member is not None:
-            self.members.lose(connection.member, now, step)
+            self.members.lose(connection.member, now, effects)
         if connection.peer is not None:
-            self.peers.gone(connection, now, step)
+            self.peers.gone(connection, now, effects)
         self.requests.origin_gone(connection, now)
         self.connections.forget(connection)
-        step.close(connection)
+        effects.close(connection)
 
-    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Effects) -> None:
+    def blame(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
         """Count bad input; at the limit its sender becomes an error client."""
-        self._blame.blame(connection, code, message, now, step)
+        self._rate_limits.blame(connection, code, message, now, effects)
 
     def may_ask(self, connection: Connection, now: Now) -> bool:
         """True for one more request in this second."""
-        return self._blame.may_ask(connection.account, now)
+        return self._rate_limits.may_ask(connection.account, now)
 
-    def _too_big(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def _too_big(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         limits = self.state.limits
-        if connection.speaker is self.scale0 and len(frames) > 2 and len(frames[2]) <= limits.max_options_bytes:
-            self.scale0.refuse_big(connection, frames[:3], now, step)
+        if connection.handler is self.scale0 and len(frames) > 2 and len(frames[2]) <= limits.max_options_bytes:
+            self.scale0.refuse_big(connection, frames[:3], now, effects)
         else:
-            self.blame(connection, codes.TOO_BIG, "message too big", now, step)
+            self.blame(connection, codes.TOO_BIG, "message too big", now, effects)
 
-    def _idle(self, connection: Connection, now: Now, step: Effects) -> None:
+    def _idle(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Nobody is remembered for nothing."""
         if self.connections.find(connection.door, connection.routing_id) is not connection:
             return
@@ -307,17 +307,17 @@ class Broker:
             connection.bucket = self.state.timers.add((self._idle, connection), due)
         else:
             self.connections.forget(connection)
-            step.close(connection)
+            effects.close(connection)
 
     def _stop_idle(self, connection: Connection) -> None:
         self.requests.tasks.forget(connection)
         self.state.timers.remove((self._idle, connection), connection.bucket)
 
-    def _alive(self, _: None, now: Now, step: Effects) -> None:
-        step.record(SourceAlive(identity=self.state.identity))
-        self.roster.prune(now.mono, PRUNE_SECONDS)
+    def _alive(self, _: None, now: Now, effects: Effects) -> None:
+        effects.record(SourceAlive(identity=self.state.identity))
+        self.scheduler.prune(now.mono, PRUNE_SECONDS)
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
 
-    def _sum(self, _: None, now: Now, step: Effects) -> None:
-        self.requests.tally.flush(step)
+    def _sum(self, _: None, now: Now, effects: Effects) -> None:
+        self.requests.stats.flush(effects)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)

@@ -47,30 +47,30 @@ class ConfigDocument:
         """Of the current document."""
         return self.document.version
 
-    def start(self, now: Now, step: Effects) -> None:
+    def start(self, now: Now, effects: Effects) -> None:
         """Begin with the beacon."""
-        self._beacon(None, now, step)
+        self._beacon(None, now, effects)
 
-    def answer(self, member: Member, asked: messages.CheckConfig, now: Now, step: Effects) -> None:
+    def answer(self, member: Member, asked: messages.CheckConfig, now: Now, effects: Effects) -> None:
         """CHECKCONFIG: CONFIGACK or CONFIG."""
         version, hash_ = asked.version, asked.config_hash
         member.config_type = format_named(asked.config_type)
         if version is not None and version > self.version:
             # A stale broker downgrades nobody.
             self._state.count("clients_ahead")
-            self._ack(member, version, hash_ or "", step)
+            self._ack(member, version, hash_ or "", effects)
         elif version == self.version and (hash_ is None or hash_ == self.hash):
-            self._ack(member, self.version, self.hash, step)
+            self._ack(member, self.version, self.hash, effects)
         else:
             if version == self.version:
-                step.record(
+                effects.record(
                     ConfigConflict(
                         version=self.version, hash=self.hash, other_hash=(hash_ or "")[:64], identity=member.identity
                     )
                 )
-            self.give(member, step)
+            self.give(member, effects)
 
-    def give(self, member: Member, step: Effects) -> None:
+    def give(self, member: Member, effects: Effects) -> None:
         """CONFIG: the whole part of one client. A promise: nobody uses a version that a crash could take back."""
         member.config_version = self.version
         said = messages.Config(
@@ -80,29 +80,29 @@ class ConfigDocument:
             config_hash=self.hash,
             owner=self._owner,
         )
-        step.promise(member.connection, ("CONFIG", said, render(self._part(member), member.config_type)))
+        effects.promise(member.connection, ("CONFIG", said, render(self._part(member), member.config_type)))
 
     def change(
-        self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, step: Effects
+        self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, effects: Effects
     ) -> None:
         """Make a document of our own the current one."""
-        self.take(document, document_bytes(document), author, members, now, step)
+        self.take(document, document_bytes(document), author, members, now, effects)
 
     def take(
-        self, document: NetworkDocument, body: bytes, author: str, members: Iterable[Member], now: Now, step: Effects
+        self, document: NetworkDocument, body: bytes, author: str, members: Iterable[Member], now: Now, effects: Effects
     ) -> None:
         """Make another document the current one, in exactly these bytes: store, publish, tell."""
         before = self.shared
         self._hold(document, body)
-        step.write(self.row(author, now))
-        step.record(ConfigChanged(version=self.version, hash=self.hash, parent=document.parent, changed_by=author))
-        step.publish(CONFIG_PUB, [b"config", self.version.to_bytes(8, "big"), self.hash.encode(), body])
+        effects.write(self.row(author, now))
+        effects.record(ConfigChanged(version=self.version, hash=self.hash, parent=document.parent, changed_by=author))
+        effects.publish(CONFIG_PUB, [b"config", self.version.to_bytes(8, "big"), self.hash.encode(), body])
         if not self._pending:
             self._state.timers.add((self._push, None), now.mono)
         for member in members:
             which = HELEN_SERVICE in member.services
             self._pending.append((member, before[which] != self.shared[which]))
-        self.on_taken(now, step)
+        self.on_taken(now, effects)
 
     def row(self, author: str, now: Now) -> PutDocument:
         """The current document as it is stored."""
@@ -145,14 +145,14 @@ class ConfigDocument:
         """Told only where several brokers share a store."""
         return msgspec.UNSET if self._state.owner == self._state.identity else self._state.owner
 
-    def _ack(self, member: Member, version: int, hash_: str, step: Effects) -> None:
+    def _ack(self, member: Member, version: int, hash_: str, effects: Effects) -> None:
         member.config_version = version
         said = messages.ConfigAck(
             identity=member.identity, config_version=version, config_hash=hash_, owner=self._owner
         )
-        step.promise(member.connection, ("CONFIGACK", said))
+        effects.promise(member.connection, ("CONFIGACK", said))
 
-    def _push(self, _: None, now: Now, step: Effects) -> None:
+    def _push(self, _: None, now: Now, effects: Effects) -> None:
         """Tell some of those who have not heard of the change; the rest next turn."""
         for _turn in range(min(PUSH_CHUNK, len(self._pending))):
             member, changed = self._pending.popleft()
@@ -161,12 +161,12 @@ class ConfigDocument:
             if (member.config_version or 0) > self.version:
                 continue  # it knows a broker that remembers more: a stale one downgrades nobody
             if changed:
-                self.give(member, step)
+                self.give(member, effects)
             else:
-                self._ack(member, self.version, self.hash, step)
+                self._ack(member, self.version, self.hash, effects)
         if self._pending:
             self._state.timers.add((self._push, None), now.mono)
 
-    def _beacon(self, _: None, now: Now, step: Effects) -> None:
-        step.publish(CONFIG_PUB, [b"version", self.version.to_bytes(8, "big"), self.hash.encode()])
+    def _beacon(self, _: None, now: Now, effects: Effects) -> None:
+        effects.publish(CONFIG_PUB, [b"version", self.version.to_bytes(8, "big"), self.hash.encode()])
         self._state.timers.add((self._beacon, None), now.mono + BEACON_SECONDS)

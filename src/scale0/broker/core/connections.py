@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ProtocolHandler(Protocol):
     """A protocol on a client socket: it takes frames in and packs messages out."""
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """Act on one message, its routing id and delimiter taken off."""
         ...
 
@@ -60,6 +60,7 @@ class Connection:
         "bucket",
         "delimiter",
         "door",
+        "handler",
         "heard",
         "member",
         "number",
@@ -69,7 +70,6 @@ class Connection:
         "prefers",
         "prefers_at",
         "routing_id",
-        "speaker",
         "spent",
         "spent_since",
         "stale",
@@ -82,14 +82,14 @@ class Connection:
         self,
         door: str,
         routing_id: bytes,
-        speaker: ProtocolHandler,
+        handler: ProtocolHandler,
         now: Now,
         user_id: str = "",
         account: SenderAccount | None = None,
     ) -> None:
         self.door = door
         self.routing_id = routing_id
-        self.speaker = speaker
+        self.handler = handler
         self.delimiter = False
         self.batch = False
         self.heard = now.mono
@@ -122,7 +122,7 @@ class Connection:
 
     def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
         """Wire messages, without the routing id, as this peer frames them."""
-        packed = self.speaker.pack(self, messages)
+        packed = self.handler.pack(self, messages)
         return [[b"", *frames] for frames in packed] if self.delimiter else packed
 
     def keep_part(self, id_: str | int, bodies: Sequence[bytes], limits: Limits) -> bool:
@@ -167,7 +167,7 @@ class Connections:
         return self._by_door[door].get(routing_id)
 
     def open(
-        self, door: str, routing_id: bytes, speaker: ProtocolHandler, now: Now, user_id: str = ""
+        self, door: str, routing_id: bytes, handler: ProtocolHandler, now: Now, user_id: str = ""
     ) -> Connection | None:
         """A new record; None when there are too many already, of all or of one key."""
         most = self._limits.max_clients
@@ -175,7 +175,7 @@ class Connections:
             self.refused += 1
             return None
         account = self._accounts.setdefault(user_id, SenderAccount()) if user_id else None
-        connection = Connection(door, routing_id, speaker, now, user_id, account)
+        connection = Connection(door, routing_id, handler, now, user_id, account)
         self._by_door[door][routing_id] = connection
         if user_id:
             self._of_user[user_id] = self._of_user.get(user_id, 0) + 1

@@ -49,13 +49,13 @@ class Discovery:
         }
 
     def answer(
-        self, connection: Connection, said: messages.Request, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.Request, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """One JSON body, or ERROR 404 for a reserved name that means nothing."""
         look = self._table.get(said.service)
         if look is None:
             message = f"{said.service[:255]} is reserved, and there is no such thing"
-            step.send(connection, ("ERROR", {"id": said.id, "code": codes.NO_SUCH_SERVICE, "message": message}))
+            effects.send(connection, ("ERROR", {"id": said.id, "code": codes.NO_SUCH_SERVICE, "message": message}))
             return
         asked = Paging()
         if bodies and bodies[0]:
@@ -67,14 +67,14 @@ class Discovery:
         if said.service == PING:
             body: bytes | None = msgspec.json.encode(look(asked, now))
         else:
-            body = self._listing(said.service, asked, now)
+            body = self._page(said.service, asked, now)
         if body is None:
             message = "too many listings are asked for: try again"
-            step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
+            effects.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
         else:
-            step.send(connection, ("REPLY", {"id": said.id, "service": said.service}, body))
+            effects.send(connection, ("REPLY", {"id": said.id, "service": said.service}, body))
 
-    def _listing(self, service: str, asked: Paging, now: Now) -> bytes | None:
+    def _page(self, service: str, asked: Paging, now: Now) -> bytes | None:
         """A page, made at most once in a turn; None when too many different ones are asked for in it."""
         if now.mono != self._made_at:
             self._made, self._made_at = {}, now.mono

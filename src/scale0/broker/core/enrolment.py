@@ -44,7 +44,7 @@ class Enrolment:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def enrol(self, connection: Connection, said: messages.Enrol, step: Effects) -> None:
+    def enrol(self, connection: Connection, said: messages.Enrol, effects: Effects) -> None:
         """ENROL, from the key of a token."""
         role, _, token = connection.user_id.removeprefix(GUEST).partition("/")
         keys = self._state.keys
@@ -57,16 +57,16 @@ class Enrolment:
             raise Refusal(codes.NOT_ALLOWED, f"{said.name} belongs to the key {owner}: choose another name")
         if role == PEER and said.name == self._state.identity:
             raise Refusal(codes.IN_USE, f"{said.name} is my own identity: choose another name")
-        step.ask(StoreKey(token, role, said.name, said.public_key, connection))
+        effects.ask(StoreKey(token, role, said.name, said.public_key, connection))
 
-    def answer(self, ask: StoreKey, value: Refusal | None, step: Effects) -> None:
+    def answer(self, ask: StoreKey, value: Refusal | None, effects: Effects) -> None:
         """It is stored, or why not."""
         if value is None:
             self._state.count("keys_enrolled")
-            step.record(event_of(ask))
-            step.send(ask.connection, ("ENROLLED", messages.Enrolled(ask.name, self._state.identity)))
+            effects.record(event_of(ask))
+            effects.send(ask.connection, ("ENROLLED", messages.Enrolled(ask.name, self._state.identity)))
         else:
-            step.send(ask.connection, ("DISCONNECTERROR", messages.DisconnectError(value.code, value.message)))
+            effects.send(ask.connection, ("DISCONNECTERROR", messages.DisconnectError(value.code, value.message)))
 
 
 def event_of(ask: StoreKey) -> ManagementCommanded:

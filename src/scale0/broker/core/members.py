@@ -129,12 +129,12 @@ class Member:
 class Members:
     """All members of one broker."""
 
-    __slots__ = ("_connections", "_requests", "_roster", "_seen", "_state", "by_name", "changed", "judged")
+    __slots__ = ("_connections", "_requests", "_scheduler", "_seen", "_state", "by_name", "changed", "judged")
 
-    def __init__(self, state: BrokerState, connections: Connections, roster: Scheduler, requests: Requests) -> None:
+    def __init__(self, state: BrokerState, connections: Connections, scheduler: Scheduler, requests: Requests) -> None:
         self._state = state
         self._connections = connections
-        self._roster = roster
+        self._scheduler = scheduler
         self._requests = requests
         self.by_name: dict[tuple[str, str], Member] = {}
         self.changed: dict[tuple[str, str], None] = {}
@@ -146,7 +146,7 @@ class Members:
         """Begin to sum up heartbeats."""
         self._state.timers.add((self._sum_up, None), now.mono + SEEN_SECONDS)
 
-    def name(self, connection: Connection, identity: str, now: Now, step: Effects) -> Member:
+    def name(self, connection: Connection, identity: str, now: Now, effects: Effects) -> Member:
         """The member of this connection, registered now if it is new here."""
         member = connection.member
         if member is not None:
@@ -162,54 +162,54 @@ class Members:
             self.by_name[role, identity] = member
             self._arm(member, now.mono + self._state.limits.frontend_idle)
         else:
-            self._take_over(member, connection, now, step)
+            self._take_over(member, connection, now, effects)
         connection.member = member
         return member
 
-    def join(self, member: Member, services: list[str], slots: int, now: Now, step: Effects) -> Backend:
+    def join(self, member: Member, services: list[str], slots: int, now: Now, effects: Effects) -> Backend:
         """READY: in the queue of each service, or the queues replaced."""
-        backend = self._enlist(member, services, slots, now, step)
-        self._requests.feed(backend, now, step)
+        backend = self._enlist(member, services, slots, now, effects)
+        self._requests.feed(backend, now, effects)
         return backend
 
-    def _enlist(self, member: Member, services: list[str], slots: int, now: Now, step: Effects) -> Backend:
+    def _enlist(self, member: Member, services: list[str], slots: int, now: Now, effects: Effects) -> Backend:
         backend = self._enter(member)
         offered = tuple(sorted(set(services)))
         before = (member.services, backend.slots)
         member.services, member.slots = offered, slots
-        self._roster.change(backend, offered, slots, now.mono)
+        self._scheduler.change(backend, offered, slots, now.mono)
         if not member.joined:
-            step.record(ClientJoined(identity=member.identity, role=member.role, services=offered, slots=slots))
+            effects.record(ClientJoined(identity=member.identity, role=member.role, services=offered, slots=slots))
         elif before != (offered, slots):
-            step.record(ClientChanged(identity=member.identity, role=member.role, services=offered, slots=slots))
+            effects.record(ClientChanged(identity=member.identity, role=member.role, services=offered, slots=slots))
         member.joined = True
         self.changed[member.role, member.identity] = None
-        self._requests.tasks.offer(backend, now, step)
+        self._requests.tasks.offer(backend, now, effects)
         return backend
 
-    def take_work(self, member: Member, said: messages.Ready, slots: int, now: Now, step: Effects) -> None:
+    def take_work(self, member: Member, said: messages.Ready, slots: int, now: Now, effects: Effects) -> None:
         """READY of a backend that speaks Scale0's own protocol: tasks may be pushed to it."""
         known = member.backend is not None
         backend = self._enter(member)
         backend.prefetch, backend.pushes, backend.returns = said.prefetch, bool(slots), said.returns
-        self._enlist(member, said.services, slots, now, step)
+        self._enlist(member, said.services, slots, now, effects)
         if said.holds or not known:
             claims = {id_: attempt for id_, attempt in said.holds if attempt > 0 and id_ not in backend.held}
-            self._requests.tasks.claim(backend, claims, now, step)
+            self._requests.tasks.claim(backend, claims, now, effects)
         # Behind the claim: what it has in hand already holds its slots.
-        self._requests.feed(backend, now, step)
+        self._requests.feed(backend, now, effects)
 
     def _enter(self, member: Member) -> Backend:
         if member.backend is None:
-            member.backend = self._roster.enter(member.identity, member.connection)
+            member.backend = self._scheduler.enter(member.identity, member.connection)
         return member.backend
 
-    def appear(self, member: Member, step: Effects) -> None:
+    def appear(self, member: Member, effects: Effects) -> None:
         """A frontend has negotiated: record it once."""
         if not member.joined and member.role != BACKEND:
             member.joined = True
             self.changed[member.role, member.identity] = None
-            step.record(ClientJoined(identity=member.identity, role=member.role))
+            effects.record(ClientJoined(identity=member.identity, role=member.role))
 
     def judge(self, member: Member, interval: float, patience: float, now: Now) -> None:
         """From now on silence kills this member."""
@@ -229,26 +229,26 @@ class Members:
         member.last_gap_start = now.mono
         member.heartbeats += 1
 
-    def leave(self, member: Member, now: Now, step: Effects) -> None:
+    def leave(self, member: Member, now: Now, effects: Effects) -> None:
         """In order: its work goes back at once."""
         if member.joined:
-            step.record(
+            effects.record(
                 ClientLeft(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
             )
-        self._remove(member, now, step)
+        self._remove(member, now, effects)
 
-    def expel(self, member: Member, code: int, message: str, now: Now, step: Effects) -> None:
+    def expel(self, member: Member, code: int, message: str, now: Now, effects: Effects) -> None:
         """DISCONNECTERROR, and gone."""
         said = messages.DisconnectError(code=code, message=message)
         if member.connection.takes_pushes:
-            step.send(member.connection, ("DISCONNECTERROR", said))
-        self.leave(member, now, step)
+            effects.send(member.connection, ("DISCONNECTERROR", said))
+        self.leave(member, now, effects)
 
-    def lose(self, member: Member, now: Now, step: Effects) -> None:
+    def lose(self, member: Member, now: Now, effects: Effects) -> None:
         """Dead: not heard for too long, or its connection is gone."""
         if member.joined:
             silent = now.mono - member.connection.heard
-            step.record(
+            effects.record(
                 ClientLost(
                     identity=member.identity,
                     last_heard_wall=now.wall - silent,
@@ -257,33 +257,33 @@ class Members:
                     slots=member.slots,
                 )
             )
-        self._remove(member, now, step)
+        self._remove(member, now, effects)
 
     def suspend(self, member: Member, now: Now) -> None:
         """Nothing new for this backend; what it holds stays with it until it comes back or dies."""
         member.suspended = True
         self.changed[member.role, member.identity] = None
         if member.backend is not None:
-            self._roster.change(member.backend, (), 0, now.mono)
+            self._scheduler.change(member.backend, (), 0, now.mono)
 
-    def reconcile(self, member: Member, holds: Holds, now: Now, step: Effects) -> None:
+    def reconcile(self, member: Member, holds: Holds, now: Now, effects: Effects) -> None:
         """A backend is back on a new connection: what it does not name is done elsewhere."""
         member.suspended = False
         if member.backend is not None:
-            self._requests.lose(member.backend, {id_ for id_, _ in holds}, now, step)
-            self._requests.tasks.lose(member.backend, dict(holds), now, step)
+            self._requests.lose(member.backend, {id_ for id_, _ in holds}, now, effects)
+            self._requests.tasks.lose(member.backend, dict(holds), now, effects)
 
-    def _take_over(self, member: Member, newcomer: Connection, now: Now, step: Effects) -> None:
+    def _take_over(self, member: Member, newcomer: Connection, now: Now, effects: Effects) -> None:
         old = member.connection
         if old.takes_pushes:
             said = messages.DisconnectError(code=409, message=f"{member.identity} registered from another connection")
-            step.send(old, ("DISCONNECTERROR", said))
-        step.close(old)
+            effects.send(old, ("DISCONNECTERROR", said))
+        effects.close(old)
         old.member = None
-        self._requests.move(old, newcomer, now, step)
+        self._requests.move(old, newcomer, now, effects)
         self._connections.forget(old)
         if member.joined:
-            step.record(
+            effects.record(
                 ClientReplaced(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
             )
         member.joined = member.told = False
@@ -294,7 +294,7 @@ class Members:
             self.suspend(member, now)
             member.backend.peer = newcomer
 
-    def _remove(self, member: Member, now: Now, step: Effects) -> None:
+    def _remove(self, member: Member, now: Now, effects: Effects) -> None:
         member.gone = True
         self.changed[member.role, member.identity] = None
         self._state.timers.remove((self._look, member), member.bucket)
@@ -305,18 +305,18 @@ class Members:
         connection.member = None
         if member.backend is not None:
             backend, member.backend = member.backend, None
-            self._roster.leave(backend, now.mono)
-            self._requests.lose(backend, (), now, step)
-            self._requests.tasks.lose(backend, {}, now, step)
+            self._scheduler.leave(backend, now.mono)
+            self._requests.lose(backend, (), now, effects)
+            self._requests.tasks.lose(backend, {}, now, effects)
         self._requests.origin_gone(connection, now)
-        step.close(connection)
+        effects.close(connection)
 
     def _arm(self, member: Member, when: float) -> None:
         timers = self._state.timers
         timers.remove((self._look, member), member.bucket)
         member.bucket = timers.add((self._look, member), when)
 
-    def _look(self, member: Member, now: Now, step: Effects) -> None:
+    def _look(self, member: Member, now: Now, effects: Effects) -> None:
         """Its time is over, unless it spoke since: one look per time of patience, not one timer per message."""
         if member.gone:
             return
@@ -332,20 +332,20 @@ class Members:
             if connection.takes_pushes and not member.foreign:
                 # It may only have slept: then this is the first thing that it hears.
                 said = messages.DisconnectError(codes.HEARTBEATS_STOPPED, "your heartbeats stopped")
-                step.send(connection, ("DISCONNECTERROR", said))
-            self.lose(member, now, step)
+                effects.send(connection, ("DISCONNECTERROR", said))
+            self.lose(member, now, effects)
             self._connections.let_go(connection)
         elif connection.outstanding or connection.waits:
             self._arm(member, now.mono + self._state.limits.frontend_idle)
         else:
-            self.leave(member, now, step)
+            self.leave(member, now, effects)
             self._connections.let_go(connection)
 
-    def _sum_up(self, _: None, now: Now, step: Effects) -> None:
+    def _sum_up(self, _: None, now: Now, effects: Effects) -> None:
         if not self._seen:
             self._seen = [member for member in self.by_name.values() if member.heartbeats]
         for member in self._seen[-SEEN_CHUNK:]:
-            step.record(
+            effects.record(
                 ClientSeen(
                     identity=member.identity, heartbeats=member.heartbeats, longest_gap_seconds=member.longest_gap
                 )

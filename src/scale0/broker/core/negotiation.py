@@ -38,7 +38,16 @@ STRETCH: Final = 1.25
 class Negotiation:
     """The words of section 2.1, one method each."""
 
-    __slots__ = ("_blame", "_connections", "_documents", "_failover", "_members", "_moves", "_skew", "_state")
+    __slots__ = (
+        "_clock_skew",
+        "_connections",
+        "_documents",
+        "_failover",
+        "_members",
+        "_rate_limits",
+        "_rebalancing",
+        "_state",
+    )
 
     def __init__(
         self,
@@ -49,133 +58,135 @@ class Negotiation:
         skew: ClockSkew,
         blame: RateLimits,
         failover: Failover,
-        moves: Rebalancing,
+        rebalancing: Rebalancing,
     ) -> None:
         self._state = state
         self._connections = connections
         self._members = members
         self._documents = documents
-        self._skew = skew
-        self._blame = blame
+        self._clock_skew = skew
+        self._rate_limits = blame
         self._failover = failover
-        self._moves = moves
+        self._rebalancing = rebalancing
 
     def check_config(
-        self, connection: Connection, said: messages.CheckConfig, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.CheckConfig, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """CHECKCONFIG: the first thing a client says."""
         if said.services:
             self._check_names(said.services)
-        member = self._named(connection, said.identity, now, step)
+        member = self._named(connection, said.identity, now, effects)
         connection.batch = said.batch
-        self._moves.met(member, now)
+        self._rebalancing.met(member, now)
         if said.services is not None and member.backend is None:
             member.services = tuple(sorted(set(said.services)))
-        self._documents.answer(member, said, now, step)
-        self._members.appear(member, step)
+        self._documents.answer(member, said, now, effects)
+        self._members.appear(member, effects)
 
-    def ready(self, connection: Connection, said: messages.Ready, _: Sequence[bytes], now: Now, step: Effects) -> None:
+    def ready(
+        self, connection: Connection, said: messages.Ready, _: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
         """READY: into the queues, or the queues replaced."""
         member = connection.member
         if member is None or said.config_version is None or said.config_version != member.config_version:
-            self.force(connection, "say CHECKCONFIG first: I do not know your configuration", now, step)
+            self.force(connection, "say CHECKCONFIG first: I do not know your configuration", now, effects)
             return
         if said.identity is not None:
-            self._named(connection, said.identity, now, step)
+            self._named(connection, said.identity, now, effects)
         if self._state.passes_on and member.backend is None:
-            self._pass_on(member, said.services, now, step)
+            self._pass_on(member, said.services, now, effects)
             return
         elsewhere = connection.takes_pushes and not serves(self._state.config.services, said.services)
-        if elsewhere and self._failover.send_on(connection, said.services, self._state.interval, step):
-            self._members.leave(member, now, step)
+        if elsewhere and self._failover.send_on(connection, said.services, self._state.interval, effects):
+            self._members.leave(member, now, effects)
             return
         self._check_names(said.services)
         if elsewhere or not serves(self._state.config.services, said.services):
             raise Refusal(codes.NOT_ALLOWED, "no broker that is heard serves all of these services")
         self._check_ready(said)
         if member.suspended:
-            self._members.reconcile(member, said.holds, now, step)
+            self._members.reconcile(member, said.holds, now, effects)
         interval = self._interval(said.heartbeat_interval)
         member.prefetch = said.prefetch
         self._members.judge(member, interval, interval * self._state.liveness, now)
         slots = said.slots if connection.takes_pushes else 0
-        self._ready_ok(member, now, step)
-        self._members.take_work(member, said, slots, now, step)
+        self._ready_ok(member, now, effects)
+        self._members.take_work(member, said, slots, now, effects)
         if said.time is not None:
-            self._skew.read(member, said.time, now, step)
+            self._clock_skew.read(member, said.time, now, effects)
 
-    def _pass_on(self, member: Member, services: Sequence[str], now: Now, step: Effects) -> None:
+    def _pass_on(self, member: Member, services: Sequence[str], now: Now, effects: Effects) -> None:
         """This is the standby of a pair: whoever wants to work goes to the active one."""
         sent = member.connection.takes_pushes
-        if not sent or not self._failover.send_on(member.connection, services, self._state.interval, step):
+        if not sent or not self._failover.send_on(member.connection, services, self._state.interval, effects):
             active = self._state.config.standby_for
             raise Refusal(codes.NOT_SERVING, f"this broker stands by for {active}, which cannot be named now")
-        self._members.leave(member, now, step)
+        self._members.leave(member, now, effects)
 
     def heartbeat(
-        self, connection: Connection, said: messages.Heartbeat, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.Heartbeat, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """HEARTBEAT: answered by our own."""
         member = connection.member
         if member is None:
-            self.force(connection, "I do not know you: start again with CHECKCONFIG", now, step)
+            self.force(connection, "I do not know you: start again with CHECKCONFIG", now, effects)
             return
         self._members.heartbeat(member, now)
         if not member.judged:
             interval = self._interval(None)
             self._members.judge(member, interval, interval * self._state.liveness, now)
-        step.send(
+        effects.send(
             connection,
             ("HEARTBEAT", {"time": now.wall, "config_version": self._documents.version}),
         )
         if said.config_version is not None and said.config_version < self._documents.version:
-            self._outdated(member, now, step)
+            self._outdated(member, now, effects)
         else:
             member.old_since, member.overdue = None, 0
             if said.config_version is not None:
                 member.config_version = said.config_version
         if member.backend is not None and connection.takes_pushes:
-            self._stretch(member, now, step)
+            self._stretch(member, now, effects)
         if said.time is not None:
-            self._skew.read(member, said.time, now, step)
+            self._clock_skew.read(member, said.time, now, effects)
 
     def disconnect(
-        self, connection: Connection, _said: messages.Disconnect, _: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, _said: messages.Disconnect, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """DISCONNECT: leaving in order."""
         if connection.member is not None:
-            self._members.leave(connection.member, now, step)
+            self._members.leave(connection.member, now, effects)
         self._connections.let_go(connection)
 
     def need_broker(
-        self, connection: Connection, said: messages.NeedBroker, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: messages.NeedBroker, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """NEEDBROKER: my broker does not answer."""
         if said.identity is not None and connection.member is not None:
-            self._named(connection, said.identity, now, step)
-        self._moves.prefers(connection, said.preferred_broker or "", now)
-        self._failover.need_broker(connection, said, bodies, now, step)
+            self._named(connection, said.identity, now, effects)
+        self._rebalancing.prefers(connection, said.preferred_broker or "", now)
+        self._failover.need_broker(connection, said, bodies, now, effects)
 
-    def force(self, connection: Connection, reason: str, now: Now, step: Effects) -> None:
+    def force(self, connection: Connection, reason: str, now: Now, effects: Effects) -> None:
         """FORCENEGOTIATE. Needing it again and again is bad input too."""
-        step.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason=reason)))
-        self._blame.blame(connection, codes.MALFORMED, "needs to negotiate again and again", now, step)
+        effects.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason=reason)))
+        self._rate_limits.blame(connection, codes.MALFORMED, "needs to negotiate again and again", now, effects)
 
-    def refused(self, connection: Connection, refusal: Refusal, now: Now, step: Effects) -> None:
+    def refused(self, connection: Connection, refusal: Refusal, now: Now, effects: Effects) -> None:
         """DISCONNECTERROR was said: the registration ends, and bad input is counted."""
         if connection.member is not None:
-            self._members.leave(connection.member, now, step)
+            self._members.leave(connection.member, now, effects)
         if refusal.code not in NOT_THEIR_FAULT:
-            self._blame.blame(connection, refusal.code, refusal.message, now, step)
+            self._rate_limits.blame(connection, refusal.code, refusal.message, now, effects)
 
-    def _named(self, connection: Connection, identity: str | None, now: Now, step: Effects) -> Member:
+    def _named(self, connection: Connection, identity: str | None, now: Now, effects: Effects) -> Member:
         if identity is None:
             if connection.member is not None:
                 return connection.member
-            identity = made_for(connection.user_id, f"{connection.door}-{self._state.chance.getrandbits(48):012x}")
+            identity = made_for(connection.user_id, f"{connection.door}-{self._state.rng.getrandbits(48):012x}")
         elif not is_identity(identity):
             raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
-        return self._members.name(connection, identity, now, step)
+        return self._members.name(connection, identity, now, effects)
 
     def _check_names(self, services: Sequence[str]) -> None:
         limits = self._state.limits
@@ -201,35 +212,35 @@ class Negotiation:
         wanted = max(self._state.interval, asked or 0.0)
         return wanted if shared <= wanted else math.ceil(shared * 10) / 10
 
-    def _stretch(self, member: Member, now: Now, step: Effects) -> None:
+    def _stretch(self, member: Member, now: Now, effects: Effects) -> None:
         interval = self._interval(member.interval)
         if interval > member.interval * STRETCH:
             self._members.judge(member, interval, interval * self._state.liveness, now)
-            self._ready_ok(member, now, step)
+            self._ready_ok(member, now, effects)
 
-    def _ready_ok(self, member: Member, now: Now, step: Effects) -> None:
+    def _ready_ok(self, member: Member, now: Now, effects: Effects) -> None:
         said = messages.ReadyOk(
             identity=member.identity,
             heartbeat_interval=member.interval,
             time=now.wall,
             config_version=member.config_version or 0,
         )
-        step.send(member.connection, ("READYOK", said))
+        effects.send(member.connection, ("READYOK", said))
 
-    def _outdated(self, member: Member, now: Now, step: Effects) -> None:
+    def _outdated(self, member: Member, now: Now, effects: Effects) -> None:
         """Its configuration is old: give it again, then ask, then let it go."""
         if not member.connection.takes_pushes:
             return
         if member.old_since is None:
             member.old_since = now.mono
         if now.mono - member.old_since < 2 * member.interval:
-            self._documents.give(member, step)
+            self._documents.give(member, effects)
             return
         member.overdue += 1
         if member.overdue > OVERDUE_LIMIT:
-            self._members.expel(member, codes.CONFIG_TOO_OLD, "your configuration stays too old", now, step)
+            self._members.expel(member, codes.CONFIG_TOO_OLD, "your configuration stays too old", now, effects)
         else:
             member.old_since = now.mono
-            step.send(
+            effects.send(
                 member.connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason="your configuration is too old"))
             )

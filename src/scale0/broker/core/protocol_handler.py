@@ -45,7 +45,7 @@ class ClusterParts(NamedTuple):
     spread: ConfigReplication
     tables: CatalogReplication
     forwarding: Forwarding
-    moves: Rebalancing
+    rebalancing: Rebalancing
     pair: Standby
 
 
@@ -54,12 +54,12 @@ class Scale0Handler:
 
     __slots__ = (
         "_acts",
-        "_blame",
         "_codecs",
         "_discovery",
         "_hot",
-        "_moves",
         "_negotiation",
+        "_rate_limits",
+        "_rebalancing",
         "_requests",
         "_state",
         "_states",
@@ -76,19 +76,19 @@ class Scale0Handler:
         discovery: Discovery,
         management: AdminCommands,
         blame: RateLimits,
-        neighbours: ClusterParts,
+        cluster: ClusterParts,
     ) -> None:
         self._state = state
-        self._blame = blame
+        self._rate_limits = blame
         self._requests = requests
         self.tasks_status: Act = lambda *_: None
         self.tasks_done: Act = lambda *_: None
         """What backends say of tasks: the composition root says who listens."""
         self._negotiation = negotiation
-        self._moves = neighbours.moves
+        self._rebalancing = cluster.rebalancing
         self._discovery = discovery
         self.enrolment = Enrolment(state)
-        clients, brokers = self._client_acts(negotiation, management), self._broker_acts(neighbours, management)
+        clients, brokers = self._client_acts(negotiation, management), self._broker_acts(cluster, management)
         self._acts = {
             door: {
                 rule.command: (brokers if door in PEER_SOCKETS else clients)[rule.command]
@@ -129,8 +129,8 @@ class Scale0Handler:
             "ENROL": no_token,
         }
 
-    def _broker_acts(self, neighbours: ClusterParts, management: AdminCommands) -> Mapping[str, Act]:
-        peers, spread, tables, forwarding, _, _ = neighbours
+    def _broker_acts(self, cluster: ClusterParts, management: AdminCommands) -> Mapping[str, Act]:
+        peers, spread, tables, forwarding, _, _ = cluster
         return {
             "HELLO": self._within_reason(peers.hello),
             "HEARTBEAT": self._within_reason(peers.heartbeat),
@@ -149,40 +149,40 @@ class Scale0Handler:
             "ENROL": no_token,
         }
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """One message, or one BATCH of them."""
         state, states, acts = self._state, self._states[connection.door], self._acts[connection.door]
         codec = self._codecs[connection.door]
         if state.state == ACTIVE and not connection.stale:
             typed = codec.decode_hot(frames)
             if typed is not None:
-                self._receive_hot(connection, typed, self._hot[connection.door], now, step)
+                self._receive_hot(connection, typed, self._hot[connection.door], now, effects)
                 return
         account = connection.account
         for decoded in codec.decode(frames):
             if account.banned_until is not None:
                 return
             if isinstance(decoded, Refusal):
-                self._refuse(connection, decoded, now, step)
+                self._refuse(connection, decoded, now, effects)
                 continue
             command, said, bodies = decoded
             if state.state not in states[command]:
-                self._not_serving(connection, command, said, step)
+                self._not_serving(connection, command, said, effects)
                 continue
             if connection.stale:
-                self._renegotiate(connection, command, step)
+                self._renegotiate(connection, command, effects)
             try:
-                acts[command](connection, said, bodies, now, step)
+                acts[command](connection, said, bodies, now, effects)
             except Refusal as refusal:
-                self._refuse(connection, refusal, now, step)
+                self._refuse(connection, refusal, now, effects)
 
-    def receive_guest(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive_guest(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """The key of a token says ENROL, and nothing else (PROTOCOL 11)."""
         account = connection.account
         if frames[0] != wire.MAGIC:
-            self._blame.blame(connection, codes.NOT_ALLOWED, "a token is for ENROL only", now, step)
+            self._rate_limits.blame(connection, codes.NOT_ALLOWED, "a token is for ENROL only", now, effects)
             return
-        connection.speaker = self
+        connection.handler = self
         for decoded in self._codecs[connection.door].decode(frames):
             if account.banned_until is not None:
                 return
@@ -194,12 +194,12 @@ class Scale0Handler:
                     raise Refusal(codes.NOT_ALLOWED, "the key of a token may say ENROL, and nothing else")
                 if self._state.state == DISABLED:
                     return
-                self.enrolment.enrol(connection, said, step)
+                self.enrolment.enrol(connection, said, effects)
             except Refusal as refusal:
-                self._refuse(connection, refusal, now, step)
+                self._refuse(connection, refusal, now, effects)
 
     def _receive_hot(
-        self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, step: Effects
+        self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, effects: Effects
     ) -> None:
         """The hot commands of one BATCH. None of them changes the broker's state, so it need not be asked again."""
         account = connection.account
@@ -208,9 +208,9 @@ class Scale0Handler:
                 return
             body = message.body
             try:
-                acts[type(message)](connection, message.options, () if body is None else (body,), now, step)
+                acts[type(message)](connection, message.options, () if body is None else (body,), now, effects)
             except Refusal as refusal:
-                self._refuse(connection, refusal, now, step)
+                self._refuse(connection, refusal, now, effects)
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
         """As a BATCH for those who take it, else one by one."""
@@ -231,70 +231,70 @@ class Scale0Handler:
     def _after_hello(self, act: Act) -> Act:
         """The same, from a broker that said who it is. Another may only not know that we lost it: no blame for that."""
 
-        def known(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
+        def known(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
             if connection.peer is not None:
-                act(connection, said, bodies, now, step)
+                act(connection, said, bodies, now, effects)
                 return
             if isinstance(said, options.Forward):
                 error = {"id": said.id, "code": codes.NOT_SERVING, "message": "say HELLO first", "unrun": True}
-                step.send(connection, ("ERROR", error))
-            step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="say HELLO first")))
+                effects.send(connection, ("ERROR", error))
+            effects.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="say HELLO first")))
 
         return known
 
     def _within_reason(self, act: Act) -> Act:
         """The same, unless it comes as a flood."""
-        affords = self._blame.affords
+        affords = self._rate_limits.affords
 
-        def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
-            if affords(connection, now, step):
-                act(connection, said, bodies, now, step)
+        def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
+            if affords(connection, now, effects):
+                act(connection, said, bodies, now, effects)
 
         return bounded
 
-    def refuse_big(self, connection: Connection, head: list[bytes], now: Now, step: Effects) -> None:
+    def refuse_big(self, connection: Connection, head: list[bytes], now: Now, effects: Effects) -> None:
         """413, to the request's id where there is one."""
         message = f"a message is at most {self._state.limits.max_message_bytes} bytes"
         for decoded in self._codecs[connection.door].decode(head):
             if not isinstance(decoded, Refusal) and decoded[0] == "REQUEST" and self._state.state == ACTIVE:
                 said = decoded[1]
-                step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_BIG, "message": message}))
+                effects.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_BIG, "message": message}))
             elif isinstance(decoded, tuple) and decoded[0] in ("PARTIAL", "REPLY") and self._state.state == ACTIVE:
-                self._requests.error(connection, decoded[1].id, codes.TOO_BIG, message, now, step)
+                self._requests.error(connection, decoded[1].id, codes.TOO_BIG, message, now, effects)
             else:
-                self._refuse(connection, Refusal(codes.TOO_BIG, message), now, step)
+                self._refuse(connection, Refusal(codes.TOO_BIG, message), now, effects)
 
-    def _refuse(self, connection: Connection, refusal: Refusal, now: Now, step: Effects) -> None:
+    def _refuse(self, connection: Connection, refusal: Refusal, now: Now, effects: Effects) -> None:
         """They are wrong: say so, count it, and they are disconnected."""
         if self._state.state == DISABLED:
             return
         said = options.DisconnectError(code=refusal.code, message=refusal.message[:500])
-        step.send(connection, ("DISCONNECTERROR", said))
-        self._negotiation.refused(connection, refusal, now, step)
+        effects.send(connection, ("DISCONNECTERROR", said))
+        self._negotiation.refused(connection, refusal, now, effects)
 
-    def _not_serving(self, connection: Connection, command: str, said: Any, step: Effects) -> None:
+    def _not_serving(self, connection: Connection, command: str, said: Any, effects: Effects) -> None:
         if self._state.state == DISABLED:
             return
         message = f"this broker is {self._state.state}"
         if command in ("REQUEST", "FORWARD"):
             error = {"id": said.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
-            step.send(connection, ("ERROR", error))
+            effects.send(connection, ("ERROR", error))
         else:
-            step.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
+            effects.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
 
-    def _renegotiate(self, connection: Connection, command: str, step: Effects) -> None:
+    def _renegotiate(self, connection: Connection, command: str, effects: Effects) -> None:
         connection.stale = False
         if command not in ("CHECKCONFIG", "MANAGEMENTREQ", "READY", "HEARTBEAT") and connection.takes_pushes:
-            step.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="this broker was disabled")))
+            effects.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="this broker was disabled")))
 
     def _request(
-        self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         service, state = said.service, self._state
-        if not self._blame.may_ask(connection.account, now):
+        if not self._rate_limits.may_ask(connection.account, now):
             if said.id not in connection.outstanding:  # sent again: the first one is answered, and once
                 message = f"more than {state.limits.max_requests_per_second} requests in a second: try again later"
-                step.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
+                effects.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
             return
         timeout, retry = said.timeout, said.retry
         if state.policies and service in state.policies:
@@ -305,20 +305,20 @@ class Scale0Handler:
             timeout = state.limits.request_timeout
         known = self._requests.is_known(service)
         if not known and is_reserved(service):
-            self._discovery.answer(connection, said, bodies, now, step)
+            self._discovery.answer(connection, said, bodies, now, effects)
             return
         refusal = None
         if not known or state.draining or not 0 < timeout <= state.limits.max_request_timeout:
             refusal = self._why_not(service, timeout)
         if refusal is None:
-            self._requests.submit(connection, said.id, service, bodies, timeout, retry, now, step)
+            self._requests.submit(connection, said.id, service, bodies, timeout, retry, now, effects)
         else:
             if state.draining:
-                self._moves.send_now(connection, step)
+                self._rebalancing.send_now(connection, effects)
             error = {"id": said.id, "code": refusal.code, "message": refusal.message}
             if refusal.code == codes.NOT_SERVING:
                 error["unrun"] = True
-            step.send(connection, ("ERROR", error))
+            effects.send(connection, ("ERROR", error))
 
     def _why_not(self, service: str, timeout: float) -> Refusal | None:
         """What is wrong with a request, if anything."""
@@ -332,20 +332,26 @@ class Scale0Handler:
         return None
 
     def _partial(
-        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        self._requests.partial(connection, said.id, bodies, now, step)
+        self._requests.partial(connection, said.id, bodies, now, effects)
 
     def _reply(
-        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        self._requests.reply(connection, said.id, bodies, now, step)
+        self._requests.reply(connection, said.id, bodies, now, effects)
 
-    def _task_status(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
-        self.tasks_status(connection, said, bodies, now, step)
+    def _task_status(
+        self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
+        self.tasks_status(connection, said, bodies, now, effects)
 
-    def _tasks_done(self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
-        self.tasks_done(connection, said, bodies, now, step)
+    def _tasks_done(
+        self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
+        self.tasks_done(connection, said, bodies, now, effects)
 
-    def _error(self, connection: Connection, said: options.Error, _: Sequence[bytes], now: Now, step: Effects) -> None:
-        self._requests.error(connection, said.id, said.code, said.message[:2_000], now, step, said.unrun)
+    def _error(
+        self, connection: Connection, said: options.Error, _: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
+        self._requests.error(connection, said.id, said.code, said.message[:2_000], now, effects, said.unrun)

@@ -32,19 +32,19 @@ class RateLimits:
         self._connections = connections
         self._members = members
 
-    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Effects) -> None:
+    def blame(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
         """Count one bad message; at the limit its sender is ignored for a while, and leaves."""
         if connection.account.banned_until is not None or not self._connections.blame(connection, now):
             return
         self._state.count("error_clients")
-        step.record(ClientRefused(identity=connection.name, code=code, data={"reason": message[:200]}))
+        effects.record(ClientRefused(identity=connection.name, code=code, data={"reason": message[:200]}))
         # With CURVE it is the key that is not heard any more, on whatever connection.
         ignored = self._connections.of_users((connection.user_id,)) if connection.user_id else (connection,)
         for one in ignored:
             if one.member is not None:
-                self._members.leave(one.member, now, step)
+                self._members.leave(one.member, now, effects)
 
-    def affords(self, connection: Connection, now: Now, step: Effects) -> bool:
+    def affords(self, connection: Connection, now: Now, effects: Effects) -> bool:
         """True for one more word of negotiation or heartbeat in this second; more is a flood, and bad input."""
         if now.mono - connection.spent_since > FLOOD_WINDOW_SECONDS:
             connection.spent, connection.spent_since = 0, now.mono
@@ -52,7 +52,7 @@ class RateLimits:
         if connection.spent <= self._state.limits.max_control_per_second:
             return not connection.user_id or self._key_affords(connection.account, now)
         self._state.count("messages_flooded")
-        self.blame(connection, codes.TOO_MANY, "a flood of control messages", now, step)
+        self.blame(connection, codes.TOO_MANY, "a flood of control messages", now, effects)
         return False
 
     def may_ask(self, account: SenderAccount, now: Now) -> bool:

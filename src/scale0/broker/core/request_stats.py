@@ -100,7 +100,7 @@ class RequestStats:
         entry.histogram[bucket] = entry.histogram.get(bucket, 0) + 1
         self.total_answered += 1
 
-    def failed(self, request: RoutedRequest, backend: str, known: bool, code: int, now: Now, step: Effects) -> None:
+    def failed(self, request: RoutedRequest, backend: str, known: bool, code: int, now: Now, effects: Effects) -> None:
         """One request failed: an event, or a count when there are too many.
 
         Those of services that nobody offers are counted together: their names are whatever clients make up.
@@ -115,7 +115,7 @@ class RequestStats:
             entry = self._sums.setdefault((request.service if known else "", backend), BackendStats())
             entry.failed[str(code)] = entry.failed.get(str(code), 0) + 1
             return
-        step.record(
+        effects.record(
             RequestFailed(
                 service=request.service,
                 request_id=request.id,
@@ -127,11 +127,11 @@ class RequestStats:
             )
         )
 
-    def flush(self, step: Effects) -> None:
+    def flush(self, effects: Effects) -> None:
         """Record the sums and start anew."""
         for (service, backend), entry in self._sums.items():
             self._total(service).add(entry)
-            step.record(
+            effects.record(
                 RequestSummed(
                     service=service,
                     backend=backend,

@@ -33,21 +33,21 @@ class Requests:
     __slots__ = (
         "_next",
         "_prefix",
-        "_roster",
+        "_scheduler",
         "_state",
         "_timers",
         "_waiting",
         "elsewhere",
         "not_there",
-        "tally",
+        "stats",
         "tasks",
         "under_way",
     )
 
-    def __init__(self, state: BrokerState, roster: Scheduler, tally: RequestStats) -> None:
+    def __init__(self, state: BrokerState, scheduler: Scheduler, stats: RequestStats) -> None:
         self._state = state
-        self._roster = roster
-        self.tally = tally
+        self._scheduler = scheduler
+        self.stats = stats
         self._waiting = RequestQueues()
         self.under_way: dict[str, RoutedRequest] = {}
         self._timers: LazyTimerWheel[RoutedRequest] = LazyTimerWheel()
@@ -70,7 +70,7 @@ class Requests:
         timeout: float,
         retry: bool,
         now: Now,
-        step: Effects,
+        effects: Effects,
         hops: int = 0,
         then: Then | None = None,
     ) -> None:
@@ -89,44 +89,48 @@ class Requests:
         self._timers.add(request, mono)
         backend = self._take(request)
         if backend is not None:
-            self._hand(request, backend, now, step)
+            self._hand(request, backend, now, effects)
         elif len(outstanding) > self._state.limits.max_outstanding:
-            self._fail(request, codes.TOO_MANY, "too many requests of this client are outstanding", now, step)
-        elif hops and not self._roster.offered(service):
-            self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, step, unrun=True)
+            self._fail(request, codes.TOO_MANY, "too many requests of this client are outstanding", now, effects)
+        elif hops and not self._scheduler.offered(service):
+            self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, effects, unrun=True)
         else:
-            self._wait(request, now, step)
+            self._wait(request, now, effects)
 
     def _take(self, request: RoutedRequest) -> Backend | None:
         """A backend of ours with a free slot; if none of ours offers it, another broker."""
-        backend = self._roster.take(request.service)
-        if backend is None and not self._roster.offered(request.service):
+        backend = self._scheduler.take(request.service)
+        if backend is None and not self._scheduler.offered(request.service):
             return self.elsewhere(request)
         return backend
 
-    def serve_elsewhere(self, services: Iterable[str], now: Now, step: Effects) -> None:
+    def serve_elsewhere(self, services: Iterable[str], now: Now, effects: Effects) -> None:
         """Another broker's backends offer these: what waits here in vain may go there."""
         for service in services:
-            if self._roster.offered(service):
+            if self._scheduler.offered(service):
                 continue  # it waits for one of ours
             for request in self._waiting.of(service):
                 backend = self.elsewhere(request)
                 if backend is not None:
                     self._unwait(request)
-                    self._hand(request, backend, now, step)
+                    self._hand(request, backend, now, effects)
 
-    def give_back(self, services: Iterable[str], now: Now, step: Effects) -> None:
+    def give_back(self, services: Iterable[str], now: Now, effects: Effects) -> None:
         """What other brokers handed us and nobody here offers any more: they may know somebody else."""
         for service in services:
-            if not self._roster.offered(service):
+            if not self._scheduler.offered(service):
                 for request in [one for one in self._waiting.of(service) if one.hops]:
-                    self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, step, unrun=True)
+                    self._fail(
+                        request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, effects, unrun=True
+                    )
 
     def is_known(self, service: str) -> bool:
         """True if somebody offered this service lately: then its name is a good one."""
-        return service in self._roster.services
+        return service in self._scheduler.services
 
-    def partial(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
+    def partial(
+        self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
         """A part of an answer: pass it on, or keep it for those who can take only one message."""
         request = self._of(connection, id_)
         if request is None or request.ended:
@@ -134,11 +138,13 @@ class Requests:
         request.spoke = True
         origin = request.origin
         if origin.takes_pushes and request.then is None:
-            step.send(origin, ("PARTIAL", {"id": request.origin_id}, *bodies))
+            effects.send(origin, ("PARTIAL", {"id": request.origin_id}, *bodies))
         elif not origin.keep_part(request.origin_id, bodies, self._state.limits):
-            self._fail(request, codes.TOO_BIG, "the parts of the answer are too big for one message", now, step)
+            self._fail(request, codes.TOO_BIG, "the parts of the answer are too big for one message", now, effects)
 
-    def reply(self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
+    def reply(
+        self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
         """The last of an answer."""
         request = self._of(connection, id_)
         if request is None:
@@ -149,14 +155,14 @@ class Requests:
             if origin.parts:
                 bodies = [*origin.parts.pop(request.origin_id, ()), *bodies]
             if request.then is None:
-                step.send(origin, ("REPLY", {"id": request.origin_id, "service": request.service}, *bodies))
+                effects.send(origin, ("REPLY", {"id": request.origin_id, "service": request.service}, *bodies))
             if not backend.remote:  # an answer counts where its backend is
                 size = request.size + (len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies)))
-                self.tally.answered(request.service, backend.identity, now.mono - request.accepted, size)
+                self.stats.answered(request.service, backend.identity, now.mono - request.accepted, size)
             self._end(request)
             if request.then is not None:
-                request.then(origin, codes.OK, "done", bodies, now, step)
-        self.feed(backend, now, step)
+                request.then(origin, codes.OK, "done", bodies, now, effects)
+        self.feed(backend, now, effects)
 
     def error(
         self,
@@ -165,7 +171,7 @@ class Requests:
         code: int,
         message: str,
         now: Now,
-        step: Effects,
+        effects: Effects,
         unrun: bool = False,
     ) -> None:
         """A backend's own error; `unrun`: another broker gives it back."""
@@ -175,50 +181,50 @@ class Requests:
         backend = self._release(request)
         if unrun and backend.remote and not request.ended and not request.spoke:
             self.not_there(backend, request.service)
-            self.again(request, now, step)
+            self.again(request, now, effects)
         elif not request.ended:
-            self._fail(request, code, message, now, step, backend)
-        self.feed(backend, now, step)
+            self._fail(request, code, message, now, effects, backend)
+        self.feed(backend, now, effects)
 
-    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
+    def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
         """A backend has room: requests that wait come first, then tasks."""
         if backend.remote:
             return
-        self.serve(backend, now, step)
-        self.tasks.feed(backend, now, step)
+        self.serve(backend, now, effects)
+        self.tasks.feed(backend, now, effects)
 
-    def serve(self, backend: Backend, now: Now, step: Effects) -> None:
+    def serve(self, backend: Backend, now: Now, effects: Effects) -> None:
         """Give it what is next among its services: clients in turn, and of each what has waited longest."""
         while self._waiting and backend.busy < backend.slots:
             request = self._waiting.next(backend.services)
-            if request is None or not self._roster.take_from(backend):
+            if request is None or not self._scheduler.take_from(backend):
                 return
             self._waiting.served(request)
             request.origin.waiting_bytes -= request.size
-            self._hand(request, backend, now, step)
+            self._hand(request, backend, now, effects)
 
-    def lose(self, backend: Backend, keep: Container[str], now: Now, step: Effects) -> None:
+    def lose(self, backend: Backend, keep: Container[str], now: Now, effects: Effects) -> None:
         """A backend no longer has what it held, except `keep`: try elsewhere, or say so."""
         for held in [work for work in backend.held.values() if isinstance(work, RoutedRequest) and work.id not in keep]:
             self._release(held)
             if held.ended:
                 continue
             if held.retry and not held.spoke and held.deadline > now.mono:
-                self.again(held, now, step)
+                self.again(held, now, effects)
             else:
-                self._fail(held, codes.BACKEND_DIED, f"the backend {backend.identity} died", now, step, backend)
+                self._fail(held, codes.BACKEND_DIED, f"the backend {backend.identity} died", now, effects, backend)
 
-    def refuse_all(self, code: int, message: str, now: Now, step: Effects) -> None:
+    def refuse_all(self, code: int, message: str, now: Now, effects: Effects) -> None:
         """Answer everybody who waits; the backends may keep what they have."""
         waiting = [request for queue in self._waiting.queues.values() for request in queue]
         for request in [*waiting, *self.under_way.values()]:
             if not request.ended:
-                self._fail(request, code, message, now, step)
+                self._fail(request, code, message, now, effects)
 
-    def redirect(self, id_: str, now: Now, step: Effects) -> None:
+    def redirect(self, id_: str, now: Now, effects: Effects) -> None:
         """It never left for its backend: hand it to another, whatever it says about retries."""
         for request in self.take_back([id_]):
-            self.again(request, now, step)
+            self.again(request, now, effects)
 
     def take_back(self, ids: Iterable[str]) -> list[RoutedRequest]:
         """These never left for their backends, which have them no more; those that somebody still waits for."""
@@ -232,7 +238,7 @@ class Requests:
         for request in list(connection.outstanding.values()):
             self._abandon(request, now)
 
-    def move(self, old: Connection, new: Connection, now: Now, step: Effects) -> None:
+    def move(self, old: Connection, new: Connection, now: Now, effects: Effects) -> None:
         """A client came back on a new connection: its answers go there; an id used again is the new request's.
 
         An answer that has begun ends here: nobody knows which of its parts were lost with the old connection.
@@ -251,25 +257,25 @@ class Requests:
         if old.takes_pushes:
             for request in [request for request in new.outstanding.values() if request.spoke]:
                 message = "the connection broke in the middle of the answer"
-                self._fail(request, codes.BACKEND_DIED, message, now, step, request.backend)
+                self._fail(request, codes.BACKEND_DIED, message, now, effects, request.backend)
                 self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Answer those whose time is over."""
         for request in self._timers.expire(now.mono):
             if request.ended:
                 if request.backend is not None:
                     self._state.count("slots_abandoned")
                     backend = self._release(request)
-                    self.feed(backend, now, step)
+                    self.feed(backend, now, effects)
             elif request.backend is not None:
                 message = f"{request.backend.identity} did not answer in time"
-                self._fail(request, codes.NO_ANSWER, message, now, step, request.backend)
+                self._fail(request, codes.NO_ANSWER, message, now, effects, request.backend)
                 self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
-            elif self._roster.offered_since(request.service, request.accepted):
-                self._fail(request, codes.NO_ANSWER, f"every backend of {request.service} was busy", now, step)
+            elif self._scheduler.offered_since(request.service, request.accepted):
+                self._fail(request, codes.NO_ANSWER, f"every backend of {request.service} was busy", now, effects)
             else:
-                self._fail(request, codes.NO_SUCH_SERVICE, f"nobody offers {request.service}", now, step)
+                self._fail(request, codes.NO_SUCH_SERVICE, f"nobody offers {request.service}", now, effects)
 
     def deadline(self) -> float | None:
         """When the next request's time is over."""
@@ -287,7 +293,7 @@ class Requests:
             return None
         return request
 
-    def _hand(self, request: RoutedRequest, backend: Backend, now: Now, step: Effects) -> None:
+    def _hand(self, request: RoutedRequest, backend: Backend, now: Now, effects: Effects) -> None:
         request.backend = backend
         backend.held[request.id] = request
         self.under_way[request.id] = request
@@ -298,9 +304,9 @@ class Requests:
         }
         if backend.remote:
             options["hops"] = request.hops + 1
-            step.send(backend.peer, ("FORWARD", options, *request.bodies))
+            effects.send(backend.peer, ("FORWARD", options, *request.bodies))
         else:
-            step.send(backend.peer, ("REQUEST", options, *request.bodies))
+            effects.send(backend.peer, ("REQUEST", options, *request.bodies))
 
     def _release(self, request: RoutedRequest) -> Backend:
         """Give the slot back; the request is with no backend then."""
@@ -312,10 +318,10 @@ class Requests:
         request.backend = None
         if request.ended:
             self._timers.remove(request)
-        self._roster.give_back(backend)
+        self._scheduler.give_back(backend)
         return backend
 
-    def again(self, request: RoutedRequest, now: Now, step: Effects) -> None:
+    def again(self, request: RoutedRequest, now: Now, effects: Effects) -> None:
         """It is with nobody: hand it to whoever can do it, before all that wait."""
         self._state.count("requests_retried")
         # A new id: what the old backend may still say about the old one must match nothing.
@@ -323,16 +329,16 @@ class Requests:
         request.id = f"{self._prefix}{self._next:x}"
         backend = self._take(request)
         if backend is not None:
-            self._hand(request, backend, now, step)
+            self._hand(request, backend, now, effects)
         else:
             self._waiting.add(request, first=True)
             request.origin.waiting_bytes += request.size
 
-    def _wait(self, request: RoutedRequest, now: Now, step: Effects) -> None:
+    def _wait(self, request: RoutedRequest, now: Now, effects: Effects) -> None:
         """Let it wait, if there is room; where it is full, whoever has the most there gives way."""
         origin = request.origin
         if origin.waiting_bytes + request.size > self._state.limits.max_client_bytes:
-            self._fail(request, codes.TOO_MANY, "too many bytes of this client are waiting", now, step)
+            self._fail(request, codes.TOO_MANY, "too many bytes of this client are waiting", now, effects)
             return
         policy = self._state.policies.get(request.service)
         limit = self._state.limits.request_queue_limit
@@ -340,7 +346,7 @@ class Requests:
             limit = policy.request_queue_limit
         loser = self._waiting.room(request, limit)
         if loser is not None:
-            self._fail(loser, codes.TOO_MANY, f"the queue of {request.service} is full", now, step)
+            self._fail(loser, codes.TOO_MANY, f"the queue of {request.service} is full", now, effects)
         if loser is not request:
             self._waiting.add(request)
             origin.waiting_bytes += request.size
@@ -355,19 +361,19 @@ class Requests:
         code: int,
         message: str,
         now: Now,
-        step: Effects,
+        effects: Effects,
         backend: Backend | None = None,
         unrun: bool = False,
     ) -> None:
         if request.then is None:
             error: dict[str, Any] = {"id": request.origin_id, "code": code, "message": message}
-            step.send(request.origin, ("ERROR", {**error, "unrun": True} if unrun else error))
+            effects.send(request.origin, ("ERROR", {**error, "unrun": True} if unrun else error))
         if request.origin.peer is None:  # a failure counts where its frontend is
             name = backend.identity if backend else ""
-            self.tally.failed(request, name, self.is_known(request.service), code, now, step)
+            self.stats.failed(request, name, self.is_known(request.service), code, now, effects)
         self._end(request)
         if request.then is not None:
-            request.then(request.origin, code, message, (), now, step)
+            request.then(request.origin, code, message, (), now, effects)
 
     def _abandon(self, request: RoutedRequest, now: Now) -> None:
         self._end(request)

@@ -23,7 +23,6 @@ class BrokerState:
 
     __slots__ = (
         "boot",
-        "chance",
         "config",
         "counters",
         "draining",
@@ -37,6 +36,7 @@ class BrokerState:
         "liveness",
         "owner",
         "policies",
+        "rng",
         "standby",
         "started",
         "state",
@@ -44,14 +44,14 @@ class BrokerState:
         "told_to_drain",
     )
 
-    def __init__(self, identity: str, config: BrokerConfig, boot: int, chance: random.Random, state: str) -> None:
+    def __init__(self, identity: str, config: BrokerConfig, boot: int, rng: random.Random, state: str) -> None:
         self.identity = identity
         self.config = config
         self.limits: Limits = config.limits()
         self.owner = identity
         """To whom a result may be told: this broker, or the group whose brokers share its store."""
         self.boot = boot
-        self.chance = chance
+        self.rng = rng
         self.state = state
         self.told_to_drain = False
         """By an administrator."""

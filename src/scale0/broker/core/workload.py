@@ -17,23 +17,23 @@ from scale0.kernel.effects import Effects
 class Workload(Protocol):
     """Tasks, as backends and connections concern them."""
 
-    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
+    def offer(self, backend: Backend, now: Now, effects: Effects) -> None:
         """It offers its services from now on."""
         ...
 
-    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
+    def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
         """It has room, perhaps."""
         ...
 
-    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Effects) -> None:
+    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, effects: Effects) -> None:
         """It says which attempts it has in hand."""
         ...
 
-    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Effects) -> None:
+    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, effects: Effects) -> None:
         """It no longer has what it held, except `keep`."""
         ...
 
-    def unsent(self, backend: Backend, body: bytes, now: Now, step: Effects) -> None:
+    def unsent(self, backend: Backend, body: bytes, now: Now, effects: Effects) -> None:
         """A TASKS message never left for it."""
         ...
 
@@ -45,7 +45,7 @@ class Workload(Protocol):
         """A connection is gone."""
         ...
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Do what its time has come for."""
         ...
 
@@ -53,6 +53,6 @@ class Workload(Protocol):
         """When `tick` has something to do."""
         ...
 
-    def settle(self, now: Now, step: Effects) -> None:
+    def settle(self, now: Now, effects: Effects) -> None:
         """The turn ends."""
         ...

@@ -210,7 +210,7 @@ class Curve:
                 for publisher in self._publishers:
                     publisher.bind_anew()
             if lost:
-                self._take(lambda now, step: self._lose(lost, now, step))
+                self._take(lambda now, effects: self._lose(lost, now, effects))
         self._looked()
 
     def close(self) -> None:

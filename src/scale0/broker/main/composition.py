@@ -59,17 +59,17 @@ def compose_broker(
     endpoints: Endpoints,
     opened: OpenedStore,
     boot: int,
-    chance: random.Random,
+    rng: random.Random,
     local_digest: str | None,
     keys: Keys | None = None,
 ) -> Broker:
     """A broker's machines, joined. `start_broker` gives it its first turn."""
     document = document_of(config, endpoints, opened)
-    state = new_state(config, endpoints, opened, boot, chance, keys)
+    state = new_state(config, endpoints, opened, boot, rng, keys)
     connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
-    roster = Scheduler()
-    requests = Requests(state, roster, RequestStats())
-    members = Members(state, connections, roster, requests)
+    scheduler = Scheduler()
+    requests = Requests(state, scheduler, RequestStats())
+    members = Members(state, connections, scheduler, requests)
     documents = ConfigDocument(state, document)
     peers = Peers(state, connections, documents, members)
     spread = ConfigReplication(state, documents, members, peers)
@@ -77,31 +77,33 @@ def compose_broker(
     skew = ClockSkew(state, members)
     blame = RateLimits(state, connections, members)
     failover = Failover(state, documents, members, peers)
-    moves = Rebalancing(state, members, peers, requests, failover)
-    negotiation = Negotiation(state, connections, members, documents, skew, blame, failover, moves)
+    rebalancing = Rebalancing(state, members, peers, requests, failover)
+    negotiation = Negotiation(state, connections, members, documents, skew, blame, failover, rebalancing)
     directory = Catalog(state, peers)
-    views = Views(state, connections, members, peers, roster, requests, documents, directory)
+    views = Views(state, connections, members, peers, scheduler, requests, documents, directory)
     access = Access(state, opened.tokens, local_digest)
-    management = AdminCommands(state, connections, members, peers, requests, views, access, blame, moves, __version__)
+    management = AdminCommands(
+        state, connections, members, peers, requests, views, access, blame, rebalancing, __version__
+    )
     TokenCommands(management, access)
     ConfigCommands(management, state, documents, members)
     CheckCommands(management, state, requests)
     discovery = Discovery(views)
     tables = CatalogReplication(state, documents, members, peers, directory)
     forwarding = Forwarding(state, documents, peers, requests, directory)
-    pair = Standby(state, members, peers, requests, moves)
-    neighbours = ClusterParts(peers, spread, tables, forwarding, moves, pair)
-    scale0 = Scale0Handler(state, requests, negotiation, discovery, management, blame, neighbours)
-    peers.speaker, documents.on_taken = scale0, peers.tell_version
+    pair = Standby(state, members, peers, requests, rebalancing)
+    cluster = ClusterParts(peers, spread, tables, forwarding, rebalancing, pair)
+    scale0 = Scale0Handler(state, requests, negotiation, discovery, management, blame, cluster)
+    peers.handler, documents.on_taken = scale0, peers.tell_version
     tables.on_told = forwarding.look
-    peers.on_heard = (spread.heard, listing.heard, moves.heard, pair.heard)
+    peers.on_heard = (spread.heard, listing.heard, rebalancing.heard, pair.heard)
     peers.on_lost = pair.lost
     peers.on_gone, requests.elsewhere, requests.not_there = forwarding.gone, forwarding.elsewhere, forwarding.not_there
-    parts = (members, neighbours, roster, requests, documents, management, scale0, blame, skew)
+    parts = (members, cluster, scheduler, requests, documents, management, scale0, blame, skew)
     broker = Broker(state, connections, *parts, __version__)
     broker.key_share = tables.keys = KeyReplication(state) if keys is not None and config.share_keys else None
     join_tasks(broker, views, opened)
-    broker.speakers.update(Majordomo(MajordomoAdapter(broker, discovery), join_titanic(broker, broker.tasks)).speakers)
+    broker.handlers.update(Majordomo(MajordomoAdapter(broker, discovery), join_titanic(broker, broker.tasks)).handlers)
     return broker
 
 
@@ -112,10 +114,10 @@ def document_of(config: BrokerConfig, endpoints: Endpoints, opened: OpenedStore)
 
 
 def new_state(
-    config: BrokerConfig, endpoints: Endpoints, opened: OpenedStore, boot: int, chance: random.Random, keys: Keys | None
+    config: BrokerConfig, endpoints: Endpoints, opened: OpenedStore, boot: int, rng: random.Random, keys: Keys | None
 ) -> BrokerState:
     """What all parts of a broker see."""
-    state = BrokerState(config.identity, config, boot, chance, first_state(config, opened))
+    state = BrokerState(config.identity, config, boot, rng, first_state(config, opened))
     state.keys = keys
     if opened.shared is not None:
         state.owner = config.group
@@ -125,23 +127,23 @@ def new_state(
 
 def join_tasks(broker: Broker, views: Views, opened: OpenedStore) -> None:
     """The queue, and the broker that it lives in."""
-    tasks = BrokerTasks(broker.state, BrokerAdapter(broker), broker.roster, opened.next_task_seq, opened.shared)
+    tasks = BrokerTasks(broker.state, BrokerAdapter(broker), broker.scheduler, opened.next_task_seq, opened.shared)
     broker.requests.tasks = tasks
     broker.rpc = tasks.rpc
-    broker.subscribe = tasks.announcer.subscribe
+    broker.subscribe = tasks.publisher.subscribe
     broker.scale0.tasks_status = tasks.native.status
     broker.scale0.tasks_done = tasks.native.done
     broker.tasks = tasks
-    views.tasks, views.tasks_waiting = tasks.counts, tasks.queue.lanes.backlog
+    views.tasks, views.tasks_waiting = tasks.counts, tasks.queue.method_queues.backlog
     TaskCommands(broker.management, tasks)
 
 
-def start_broker(broker: Broker, opened: OpenedStore, now: Now, step: Effects) -> None:
+def start_broker(broker: Broker, opened: OpenedStore, now: Now, effects: Effects) -> None:
     """The first turn: what a new store must hold, and that the broker started."""
     if opened.document is None and broker.state.state != JOINING:
-        step.write(broker.documents.row(broker.state.identity, now))
-    broker.start(opened.boots, now, step)
-    broker.tasks.start(opened.leased, opened.open_tasks, now, step)
+        effects.write(broker.documents.row(broker.state.identity, now))
+    broker.start(opened.boots, now, effects)
+    broker.tasks.start(opened.leased, opened.open_tasks, now, effects)
 
 
 def first_state(config: BrokerConfig, opened: OpenedStore) -> str:

@@ -146,9 +146,9 @@ async def serve(
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
         most, cut = config.limits().max_client_bytes, batch_splitter(config.limits(), broker.ignores)
         runner = Runner(broker, doors, publishers, commits, journal.append, read_now, answers.find, most, cut)
-        step = Effects()
-        start_broker(broker, opened, now, step)
-        runner.start(step, now)
+        effects = Effects()
+        start_broker(broker, opened, now, effects)
+        runner.start(effects, now)
         start_curve(curve, broker, doors, publishers, runner)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, 0)

@@ -52,12 +52,12 @@ class MajordomoAdapter:
         return self._broker.may_ask(connection, now)
 
     def submit(
-        self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """As a REQUEST with `retry`: Majordomo's workers are idempotent by its standard, and its clients send again."""
         state = self._broker.state
         if is_reserved(service):
-            self._discovery.answer(connection, messages.Request(service=service, id=id_), bodies, now, step)
+            self._discovery.answer(connection, messages.Request(service=service, id=id_), bodies, now, effects)
             return
         if state.draining:
             return
@@ -65,13 +65,13 @@ class MajordomoAdapter:
         policy = state.policies.get(service)
         if policy is not None and policy.timeout is not None:
             timeout = policy.timeout
-        self._broker.requests.submit(connection, id_, service, bodies, timeout, True, now, step)
+        self._broker.requests.submit(connection, id_, service, bodies, timeout, True, now, effects)
 
     def offered(self, service: str) -> bool:
         """True if a backend offers it, whatever it speaks."""
-        return self._broker.roster.offered(service)
+        return self._broker.scheduler.offered(service)
 
-    def enlist(self, connection: Connection, identity: str, service: str, now: Now, step: Effects) -> None:
+    def enlist(self, connection: Connection, identity: str, service: str, now: Now, effects: Effects) -> None:
         """A backend with one slot and one service."""
         own = self._broker.state.config.services
         if own != "all" and service not in own:
@@ -79,23 +79,23 @@ class MajordomoAdapter:
         if connection.member is not None and not connection.member.foreign:
             raise Refusal(codes.IN_USE, f"this connection is {connection.member.identity}, which speaks SCALE0/1")
         members = self._broker.members
-        member = members.name(connection, made_for(connection.user_id, identity), now, step)
+        member = members.name(connection, made_for(connection.user_id, identity), now, effects)
         member.protocol = MAJORDOMO
         if member.suspended:
             # Majordomo has no word for what a worker still holds.
-            members.reconcile(member, (), now, step)
-        members.join(member, [service], 1, now, step)
+            members.reconcile(member, (), now, effects)
+        members.join(member, [service], 1, now, effects)
 
     def enlisted(self, connection: Connection) -> bool:
         """True while it is a worker that can be reached."""
         member = worker_of(connection)
         return member is not None and not member.suspended
 
-    def strike(self, connection: Connection, now: Now, step: Effects) -> None:
+    def strike(self, connection: Connection, now: Now, effects: Effects) -> None:
         """It leaves; its work goes back at once."""
         member = worker_of(connection)
         if member is not None:
-            self._broker.members.leave(member, now, step)
+            self._broker.members.leave(member, now, effects)
 
     def judge(self, connection: Connection, interval: float, patience: float, now: Now) -> None:
         """Silence kills it from now on."""
@@ -114,17 +114,17 @@ class MajordomoAdapter:
         member = worker_of(connection)
         return member is not None and member.backend is not None and id_ in member.backend.held
 
-    def partial(self, connection: Connection, id_: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
+    def partial(self, connection: Connection, id_: str, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
         """A part of an answer."""
-        self._broker.requests.partial(connection, id_, bodies, now, step)
+        self._broker.requests.partial(connection, id_, bodies, now, effects)
 
-    def reply(self, connection: Connection, id_: str, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
+    def reply(self, connection: Connection, id_: str, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
         """The last of an answer."""
-        self._broker.requests.reply(connection, id_, bodies, now, step)
+        self._broker.requests.reply(connection, id_, bodies, now, effects)
 
-    def blame(self, connection: Connection, code: int, message: str, now: Now, step: Effects) -> None:
+    def blame(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
         """Count bad input."""
-        self._broker.blame(connection, code, message, now, step)
+        self._broker.blame(connection, code, message, now, effects)
 
 
 def worker_of(connection: Connection) -> Member | None:

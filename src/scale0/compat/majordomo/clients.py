@@ -32,36 +32,36 @@ NOT_IMPLEMENTED: Final = b"501"
 class MajordomoClients:
     """All clients of one form."""
 
-    __slots__ = ("_desk", "_form", "_next", "_titanic")
+    __slots__ = ("_adapter", "_form", "_next", "_titanic")
 
-    def __init__(self, form: ClientForm, desk: MajordomoAdapter, titanic: Titanic) -> None:
+    def __init__(self, form: ClientForm, adapter: MajordomoAdapter, titanic: Titanic) -> None:
         self._form = form
-        self._desk = desk
+        self._adapter = adapter
         self._titanic = titanic
         self._next = 0
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """One message, its routing id and delimiter taken off."""
-        desk = self._desk
-        if not desk.serving:
+        adapter = self._adapter
+        if not adapter.serving:
             return
         try:
             if connection.door != FRONTEND:
                 raise Refusal(codes.NOT_ALLOWED, "clients are served on the frontend socket")
-            service, bodies = read_request(self._form, frames, desk.limits.max_service_bytes)
+            service, bodies = read_request(self._form, frames, adapter.limits.max_service_bytes)
         except Refusal as refusal:
-            desk.blame(connection, refusal.code, refusal.message, now, step)
+            adapter.blame(connection, refusal.code, refusal.message, now, effects)
             return
-        if not desk.may_ask(connection, now):
+        if not adapter.may_ask(connection, now):
             return  # an error, so silence: it sends again later
         self._next += 1
         id_ = f"{self._form.header.decode()}.{self._next:x} {service}"
         if service.startswith(MMI_PREFIX):
-            step.send(connection, ("REPLY", {"id": id_, "service": service}, self._manage(service, bodies)))
+            effects.send(connection, ("REPLY", {"id": id_, "service": service}, self._manage(service, bodies)))
         elif service in TITANIC_SERVICES:
-            self._titanic.receive(connection, id_, service, bodies, now, step)
+            self._titanic.receive(connection, id_, service, bodies, now, effects)
         else:
-            desk.submit(connection, id_, service, bodies, now, step)
+            adapter.submit(connection, id_, service, bodies, now, effects)
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
         """Answers as this form has them; of everything else these clients know nothing."""
@@ -89,7 +89,7 @@ class MajordomoClients:
             return NOT_IMPLEMENTED
         # A name that is no text is the name of nothing.
         name = bodies[0].decode("utf-8", "replace")
-        return FOUND if name in TITANIC_SERVICES or self._desk.offered(name) else NOT_FOUND
+        return FOUND if name in TITANIC_SERVICES or self._adapter.offered(name) else NOT_FOUND
 
     def _keep(self, connection: Connection, id_: str | int, bodies: Sequence[bytes]) -> None:
         """A part for a client that takes one message per request, and is no REQ socket (those the broker joins for).
@@ -99,7 +99,7 @@ class MajordomoClients:
         if connection.parts is None:
             connection.parts = {}
         kept = connection.parts.setdefault(id_, [])
-        limits = self._desk.limits
+        limits = self._adapter.limits
         # Their number first: adding up endless crumbs, again with each one, would take all of a broker's time.
         if len(kept) <= limits.max_parts and size(kept) <= limits.max_message_bytes:
             kept.extend(bodies)
@@ -108,7 +108,7 @@ class MajordomoClients:
         """The whole answer; None if it is too big to be sent as one."""
         if connection.parts:
             bodies = [*connection.parts.pop(id_, ()), *bodies]
-        limits = self._desk.limits
+        limits = self._adapter.limits
         fits = len(bodies) <= limits.max_parts and size(bodies) <= limits.max_message_bytes
         return bodies if fits else None
 
@@ -118,20 +118,20 @@ class MajordomoClients02:
 
     __slots__ = ("_dialect", "_plain")
 
-    def __init__(self, desk: MajordomoAdapter, titanic: Titanic) -> None:
-        self._plain = MajordomoClients(CLIENT_02, desk, titanic)
-        self._dialect = MajordomoClients(CLIENT_DIALECT, desk, titanic)
+    def __init__(self, adapter: MajordomoAdapter, titanic: Titanic) -> None:
+        self._plain = MajordomoClients(CLIENT_02, adapter, titanic)
+        self._dialect = MajordomoClients(CLIENT_DIALECT, adapter, titanic)
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """Tell the form from the request, and leave the connection to its speaker."""
         if is_dialect(frames, connection.delimiter):
             # Its socket is a DEALER: PARTIALs may be pushed, though its messages look like those of a REQ socket.
             connection.delimiter = False
-            connection.speaker = self._dialect
-            self._dialect.receive(connection, frames, now, step)
+            connection.handler = self._dialect
+            self._dialect.receive(connection, frames, now, effects)
         else:
-            connection.speaker = self._plain
-            self._plain.receive(connection, frames, now, step)
+            connection.handler = self._plain
+            self._plain.receive(connection, frames, now, effects)
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
         """Only for a connection whose last message was refused unread."""

@@ -16,14 +16,14 @@ from scale0.compat.titanic.stored_requests import TaskRequestStore
 class Majordomo:
     """RFC 7, 8 and 18 at one desk, and RFC 9 with one safe."""
 
-    __slots__ = ("speakers",)
+    __slots__ = ("handlers",)
 
-    def __init__(self, desk: MajordomoAdapter, safe: TaskRequestStore) -> None:
-        titanic = Titanic(desk, safe)
-        self.speakers: dict[bytes, MajordomoClients | MajordomoClients02 | MajordomoWorkers] = {
-            CLIENT_01.header: MajordomoClients(CLIENT_01, desk, titanic),
-            CLIENT_02.header: MajordomoClients02(desk, titanic),
-            WORKER_01.header: MajordomoWorkers(WORKER_01, desk),
-            WORKER_02.header: MajordomoWorkers(WORKER_02, desk),
+    def __init__(self, adapter: MajordomoAdapter, safe: TaskRequestStore) -> None:
+        titanic = Titanic(adapter, safe)
+        self.handlers: dict[bytes, MajordomoClients | MajordomoClients02 | MajordomoWorkers] = {
+            CLIENT_01.header: MajordomoClients(CLIENT_01, adapter, titanic),
+            CLIENT_02.header: MajordomoClients02(adapter, titanic),
+            WORKER_01.header: MajordomoWorkers(WORKER_01, adapter),
+            WORKER_02.header: MajordomoWorkers(WORKER_02, adapter),
         }
         """By the first frame of a message."""

@@ -33,25 +33,25 @@ MEANS_START_AGAIN: Final = frozenset({"DISCONNECTERROR", "FORCENEGOTIATE"})
 class MajordomoWorkers:
     """All workers of one version."""
 
-    __slots__ = ("_beats", "_desk", "_form", "_hushed")
+    __slots__ = ("_adapter", "_beats", "_form", "_hushed")
 
-    def __init__(self, form: WorkerForm, desk: MajordomoAdapter) -> None:
+    def __init__(self, form: WorkerForm, adapter: MajordomoAdapter) -> None:
         self._form = form
-        self._desk = desk
+        self._adapter = adapter
         self._beats: dict[Connection, int] = {}
         """The bucket of each worker's next heartbeat."""
         self._hushed: set[Connection] = set()
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """One message, its routing id and delimiter taken off."""
-        if not self._desk.serving:
+        if not self._adapter.serving:
             return
         try:
             if connection.door != BACKEND:
                 raise Refusal(codes.NOT_ALLOWED, "workers are served on the backend socket")
-            self._act(connection, frames, now, step)
+            self._act(connection, frames, now, effects)
         except Refusal as refusal:
-            self._dismiss(connection, refusal, now, step)
+            self._dismiss(connection, refusal, now, effects)
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
         """Requests, and DISCONNECT for what means it; of everything else these workers know nothing."""
@@ -65,102 +65,102 @@ class MajordomoWorkers:
                 out.append([self._form.header, self._form.disconnect])
         return out
 
-    def _act(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def _act(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         form = self._form
         command = frames[1] if len(frames) > 1 else b""
         if command == form.ready:
             check_length(frames, 3)
-            self._ready(connection, frames[2], now, step)
+            self._ready(connection, frames[2], now, effects)
         elif command == form.heartbeat:
             check_length(frames, 2)
             self._heartbeat(connection, now)
         elif command == form.disconnect:
             check_length(frames, 2)
-            self._strike(connection, now, step)
+            self._strike(connection, now, effects)
         elif command and command in (form.partial, form.final):
             # RFC 18 has no empty frame at the start: whoever sends one speaks the dialect.
             bodiless = connection.delimiter and bool(form.partial)
             id_, bodies = read_answer(frames, bodiless)
-            self._answer(connection, command == form.final, id_, bodies, now, step)
+            self._answer(connection, command == form.final, id_, bodies, now, effects)
         elif command == form.request:
             raise Refusal(codes.MALFORMED, "REQUEST is not a worker's to say")
         else:
             raise Refusal(codes.UNKNOWN_COMMAND, "no such command")
 
-    def _ready(self, connection: Connection, service: bytes, now: Now, step: Effects) -> None:
-        desk = self._desk
+    def _ready(self, connection: Connection, service: bytes, now: Now, effects: Effects) -> None:
+        adapter = self._adapter
         self._hushed.discard(connection)
-        name = read_service(service, desk.limits.max_service_bytes)
+        name = read_service(service, adapter.limits.max_service_bytes)
         if is_reserved(name):
             raise Refusal(codes.NOT_ALLOWED, f"{name} is a reserved name")
-        if desk.enlisted(connection):
+        if adapter.enlisted(connection):
             raise Refusal(codes.MALFORMED, "READY is said once")
         self._cancel(connection)
-        desk.enlist(connection, identity_of(connection.routing_id), name, now, step)
+        adapter.enlist(connection, identity_of(connection.routing_id), name, now, effects)
         self._judge(connection, now)
         self._arm(connection, now)
 
     def _heartbeat(self, connection: Connection, now: Now) -> None:
         if self._knows(connection):
-            self._desk.heartbeat(connection, now)
+            self._adapter.heartbeat(connection, now)
             self._judge(connection, now)
 
     def _answer(
-        self, connection: Connection, final: bool, id_: str, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, final: bool, id_: str, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         if not self._knows(connection):
             return
-        if not self._desk.holds(connection, id_):
+        if not self._adapter.holds(connection, id_):
             raise Refusal(codes.MALFORMED, "a reply to nothing that was asked")
         if final:
-            self._desk.reply(connection, id_, bodies, now, step)
+            self._adapter.reply(connection, id_, bodies, now, effects)
         else:
-            self._desk.partial(connection, id_, bodies, now, step)
+            self._adapter.partial(connection, id_, bodies, now, effects)
 
     def _knows(self, connection: Connection) -> bool:
         """True for a worker on the list; False for one that left and whose last words are still under way."""
-        if connection in self._beats and self._desk.enlisted(connection):
+        if connection in self._beats and self._adapter.enlisted(connection):
             return True
         if connection in self._hushed:
             return False
         raise Refusal(codes.MALFORMED, "READY comes first")
 
-    def _dismiss(self, connection: Connection, refusal: Refusal, now: Now, step: Effects) -> None:
+    def _dismiss(self, connection: Connection, refusal: Refusal, now: Now, effects: Effects) -> None:
         """They are wrong: count it, take back what they hold, and say DISCONNECT once."""
-        self._desk.blame(connection, refusal.code, refusal.message, now, step)
+        self._adapter.blame(connection, refusal.code, refusal.message, now, effects)
         if connection not in self._hushed:
-            step.send(connection, [self._form.header, self._form.disconnect])
-        self._strike(connection, now, step)
+            effects.send(connection, [self._form.header, self._form.disconnect])
+        self._strike(connection, now, effects)
 
-    def _strike(self, connection: Connection, now: Now, step: Effects) -> None:
+    def _strike(self, connection: Connection, now: Now, effects: Effects) -> None:
         self._cancel(connection)
-        self._desk.strike(connection, now, step)
+        self._adapter.strike(connection, now, effects)
         if connection not in self._hushed:
             self._hushed.add(connection)
-            self._desk.timers.add((self._unhush, connection), now.mono + HUSH_SECONDS)
+            self._adapter.timers.add((self._unhush, connection), now.mono + HUSH_SECONDS)
 
     def _unhush(self, connection: Connection, _now: Now, _step: Effects) -> None:
         self._hushed.discard(connection)
 
     def _judge(self, connection: Connection, now: Now) -> None:
-        interval = self._desk.limits.mdp_heartbeat_interval
-        self._desk.judge(connection, interval, MISSED_HEARTBEATS * interval, now)
+        interval = self._adapter.limits.mdp_heartbeat_interval
+        self._adapter.judge(connection, interval, MISSED_HEARTBEATS * interval, now)
 
     def _arm(self, connection: Connection, now: Now) -> None:
-        when = now.mono + self._desk.limits.mdp_heartbeat_interval
-        self._beats[connection] = self._desk.timers.add((self._beat, connection), when)
+        when = now.mono + self._adapter.limits.mdp_heartbeat_interval
+        self._beats[connection] = self._adapter.timers.add((self._beat, connection), when)
 
     def _cancel(self, connection: Connection) -> None:
         bucket = self._beats.pop(connection, None)
         if bucket is not None:
-            self._desk.timers.remove((self._beat, connection), bucket)
+            self._adapter.timers.remove((self._beat, connection), bucket)
 
-    def _beat(self, connection: Connection, now: Now, step: Effects) -> None:
+    def _beat(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Our own HEARTBEAT; the end of it when the worker is gone."""
-        if not self._desk.enlisted(connection):
+        if not self._adapter.enlisted(connection):
             self._beats.pop(connection, None)
             return
-        step.send(connection, [self._form.header, self._form.heartbeat])
+        effects.send(connection, [self._form.header, self._form.heartbeat])
         self._arm(connection, now)
 
 

@@ -55,7 +55,7 @@ TRIED_AGAIN: Final = frozenset(
 class NullProtocol:
     """Speaks for our own origins: they have no wire."""
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """Nothing comes from them."""
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
@@ -108,15 +108,15 @@ class RequestRuns:
         self.took = False
         """A slot was taken when last there was one: others come first next time."""
 
-    def start(self, _: None, now: Now, step: Effects) -> None:
+    def start(self, _: None, now: Now, effects: Effects) -> None:
         """The first turn: what the predecessor had under way is queued again."""
-        if self._tasks.sharing is None:
-            self._tasks.leases.claim(self.node, None, now, step)
+        if self._tasks.shared_store is None:
+            self._tasks.leases.claim(self.node, None, now, effects)
         for task in list(self.node.tasks.values()):
-            self._put_back(task, now, step)
-        if self._tasks.sharing is None:
+            self._put_back(task, now, effects)
+        if self._tasks.shared_store is None:
             # Otherwise any broker of the group may store some, at any time.
-            self._tasks.shelf.ask(ListTasks(limit=1, client=OWN_NAME), self._learn, step)
+            self._tasks.backlog.ask(ListTasks(limit=1, client=OWN_NAME), self._learn, effects)
         self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
 
     def _learn(self, page: TaskPage, _mark: int, _now: Now, _step: Effects) -> None:
@@ -125,22 +125,22 @@ class RequestRuns:
             self._unsure = False
             self._streams = {name: stream for name, stream in self._streams.items() if name in self._known}
 
-    def expect(self, service: str, now: Now, step: Effects) -> None:
+    def expect(self, service: str, now: Now, effects: Effects) -> None:
         """A request of this service is about to be stored."""
         if len(self._known) < MAX_SERVICES:
             self._known.add(service)
         elif service not in self._known:
             self._unsure = True
-        self.offered((service,), now, step)
+        self.offered((service,), now, effects)
 
-    def offered(self, services: Iterable[str], now: Now, step: Effects) -> None:
+    def offered(self, services: Iterable[str], now: Now, effects: Effects) -> None:
         """A backend has come, perhaps: the lanes of what it offers are needed."""
         for service in services:
-            if (self._unsure or service in self._known) and self._broker.roster.offered(service):
+            if (self._unsure or service in self._known) and self._broker.scheduler.offered(service):
                 stream = self._streams.get(service)
                 if stream is None:
                     self._streams[service] = stream = ServiceRuns(service, now)
-                self._tasks.queue.lanes.need(stream.method, now, step)
+                self._tasks.queue.method_queues.need(stream.method, now, effects)
                 self._awake[service] = None
 
     def feed(self, backend: Backend) -> None:
@@ -150,19 +150,19 @@ class RequestRuns:
         else:
             self._awake.update((name, None) for name in sorted(backend.services) if name in self.short)
 
-    def _look(self, _: None, now: Now, step: Effects) -> None:
+    def _look(self, _: None, now: Now, effects: Effects) -> None:
         """Keep the lanes of offered services, and forget the others."""
         for service, stream in list(self._streams.items()):
-            if self._broker.roster.offered(service):
-                self.offered((service,), now, step)
+            if self._broker.scheduler.offered(service):
+                self.offered((service,), now, effects)
             elif not stream.under_way:
                 del self._streams[service]
                 self.short.pop(service, None)
         self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
 
-    def hear(self, now: Now, step: Effects) -> None:
+    def hear(self, now: Now, effects: Effects) -> None:
         """What was said to our origins in this turn, and which lanes have something new."""
-        self._listen(now, step)
+        self._listen(now, effects)
         if self.short and now.mono - self._woken >= WAKE_SECONDS:
             self._woken = now.mono
             self._awake.update(self.short)
@@ -170,13 +170,13 @@ class RequestRuns:
             if method.startswith(METHOD_PREFIX):
                 self._awake[method[len(METHOD_PREFIX) :]] = None
 
-    def _listen(self, now: Now, step: Effects) -> None:
+    def _listen(self, now: Now, effects: Effects) -> None:
         for stream in list(self._running.values()):
-            for message in step.sends.pop(stream.origin, ()):
+            for message in effects.sends.pop(stream.origin, ()):
                 if isinstance(message, tuple):
-                    self._heed(stream, message, now, step)
+                    self._heed(stream, message, now, effects)
 
-    def run(self, now: Now, step: Effects) -> None:
+    def run(self, now: Now, effects: Effects) -> None:
         """Have done what can be."""
         if self._awake:
             self.took = False
@@ -184,26 +184,26 @@ class RequestRuns:
             awake, self._awake = self._awake, {}
             for service in awake:
                 stream = self._streams.get(service)
-                if stream is not None and self._run(stream, now, step):
+                if stream is not None and self._run(stream, now, effects):
                     self.took = True
-            self._listen(now, step)
+            self._listen(now, effects)
 
-    def _run(self, stream: ServiceRuns, now: Now, step: Effects) -> bool:
+    def _run(self, stream: ServiceRuns, now: Now, effects: Effects) -> bool:
         """As many requests of a service as have a backend; True if there was one."""
-        lanes, leases = self._tasks.queue.lanes, self._tasks.leases
+        method_queues, leases = self._tasks.queue.method_queues, self._tasks.leases
         took = False
         while self._broker.state.serving and not leases.is_closed:
-            lane = lanes.find(stream.method)
-            head = lanes.head(lane) if lane is not None else None
-            if lane is None or head is None:
+            method_queue = method_queues.find(stream.method)
+            head = method_queues.head(method_queue) if method_queue is not None else None
+            if method_queue is None or head is None:
                 self.short.pop(stream.service, None)
                 break
             if not self._has_room(stream, head):
                 self.short[stream.service] = None
                 break
-            for task in lanes.take(lane, 1, step):
-                leases.pull(task, self.node, now, step)
-                self._put(stream, task, now, step)
+            for task in method_queues.take(method_queue, 1, effects):
+                leases.pull(task, self.node, now, effects)
+                self._put(stream, task, now, effects)
             took = True
         return took
 
@@ -219,15 +219,15 @@ class RequestRuns:
         return self._is_free(method.removeprefix(METHOD_PREFIX))
 
     def _is_free(self, name: str) -> bool:
-        service = self._broker.roster.services.get(name)
+        service = self._broker.scheduler.services.get(name)
         return service is not None and any(backend.busy < backend.slots for backend in service.backends)
 
-    def _put(self, stream: ServiceRuns, task: QueuedTask, now: Now, step: Effects) -> None:
+    def _put(self, stream: ServiceRuns, task: QueuedTask, now: Now, effects: Effects) -> None:
         """One stored request to a backend."""
         bodies = read_frames(task.params) if task.client == OWN_NAME else None
         if bodies is None:
             message = f"{task.method} is the broker's own: no client can submit it"
-            self._tasks.leases.fail(task, INVALID_PARAMS, error_object(INVALID_PARAMS, message), False, now, step)
+            self._tasks.leases.fail(task, INVALID_PARAMS, error_object(INVALID_PARAMS, message), False, now, effects)
             return
         state = self._broker.state
         policy = state.policies.get(stream.service)
@@ -238,9 +238,9 @@ class RequestRuns:
         self._running[stream.service] = stream
         self._bytes += len(task.params)
         # Without `retry`: whether and when it is tried again is the queue's business.
-        self._broker.requests.submit(stream.origin, self._next, stream.service, bodies, timeout, False, now, step)
+        self._broker.requests.submit(stream.origin, self._next, stream.service, bodies, timeout, False, now, effects)
 
-    def _heed(self, stream: ServiceRuns, message: tuple[Any, ...], now: Now, step: Effects) -> None:
+    def _heed(self, stream: ServiceRuns, message: tuple[Any, ...], now: Now, effects: Effects) -> None:
         """A request has ended."""
         command, said, *bodies = message
         task, attempt = stream.under_way.pop(said["id"])
@@ -248,23 +248,23 @@ class RequestRuns:
         if not stream.under_way:
             del self._running[stream.service]
         self._awake[stream.service] = None
-        if task.ended or task.holder is not self.node or task.attempt != attempt:
+        if task.ended or task.backend is not self.node or task.attempt != attempt:
             return  # closed, or taken back, meanwhile
         limits, leases = self._broker.state.limits, self._tasks.leases
         if self._broker.state.full:
             # Nothing can be kept, not even an answer: it is done again when there is room.
-            self._put_back(task, now, step)
+            self._put_back(task, now, effects)
         elif command != "REPLY":
             code, again = said["code"], said["code"] in TRIED_AGAIN
-            leases.fail(task, code, error_object(code, said["message"]), again, now, step)
+            leases.fail(task, code, error_object(code, said["message"]), again, now, effects)
         elif len(bodies) >= limits.max_parts or sum(map(len, bodies)) > limits.max_message_bytes - STATUS_FRAME_BYTES:
             error = error_object(codes.TOO_BIG, "the answer is too big for one message")
-            leases.fail(task, codes.TOO_BIG, error, False, now, step)
+            leases.fail(task, codes.TOO_BIG, error, False, now, effects)
         else:
-            leases.finish(task, pack_frames(bodies), now, step)
+            leases.finish(task, pack_frames(bodies), now, effects)
 
-    def _put_back(self, task: QueuedTask, now: Now, step: Effects) -> None:
+    def _put_back(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Through no fault of the request or of a backend: it does not count."""
         self._tasks.leases.release(task)
         task.starts -= 1
-        self._tasks.queue.attempt_over(task, "lost", None, b"", counted=False, now=now, step=step)
+        self._tasks.queue.attempt_over(task, "lost", None, b"", counted=False, now=now, effects=effects)

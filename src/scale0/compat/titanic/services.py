@@ -47,14 +47,14 @@ Then = Callable[[bytes, Sequence[bytes], Now, Effects], None]
 class Titanic:
     """The three services."""
 
-    __slots__ = ("_desk", "_safe")
+    __slots__ = ("_adapter", "_safe")
 
-    def __init__(self, desk: MajordomoAdapter, safe: TaskRequestStore) -> None:
-        self._desk = desk
+    def __init__(self, adapter: MajordomoAdapter, safe: TaskRequestStore) -> None:
+        self._adapter = adapter
         self._safe = safe
 
     def receive(
-        self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, step: Effects
+        self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """A request for one of them."""
 
@@ -64,24 +64,24 @@ class Titanic:
 
         try:
             if service == TITANIC_REQUEST:
-                uuid = self._safe.keep(self._read_target(bodies), bodies[1:], now, step)
+                uuid = self._safe.keep(self._read_target(bodies), bodies[1:], now, effects)
                 if uuid is None:
-                    answer(FAILED, (), now, step)
+                    answer(FAILED, (), now, effects)
                 else:
-                    answer(DONE, (uuid.encode(),), now, step)
+                    answer(DONE, (uuid.encode(),), now, effects)
             elif service == TITANIC_REPLY:
-                self._safe.fetch(read_uuid(bodies), answer, now, step)
+                self._safe.fetch(read_uuid(bodies), answer, now, effects)
             else:
-                self._safe.forget(read_uuid(bodies), answer, now, step)
+                self._safe.forget(read_uuid(bodies), answer, now, effects)
         except Refusal as refusal:
-            answer(UNKNOWN, (), now, step)
-            self._desk.blame(connection, refusal.code, refusal.message, now, step)
+            answer(UNKNOWN, (), now, effects)
+            self._adapter.blame(connection, refusal.code, refusal.message, now, effects)
 
     def _read_target(self, bodies: Sequence[bytes]) -> str:
         """The service that is to do it; `Refusal` for a name that nobody can ever offer."""
         if len(bodies) < 2:
             raise Refusal(codes.MALFORMED, "titanic.request takes a service and a body")
-        name = read_service(bodies[0], self._desk.limits.max_service_bytes)
+        name = read_service(bodies[0], self._adapter.limits.max_service_bytes)
         if is_reserved(name):
             raise Refusal(codes.MALFORMED, f"{name} is a reserved name")
         return name

@@ -57,34 +57,36 @@ class TaskRequestStore:
         self._tasks = tasks
         self._runs = runs
 
-    def keep(self, service: str, bodies: Sequence[bytes], now: Now, step: Effects) -> str | None:
+    def keep(self, service: str, bodies: Sequence[bytes], now: Now, effects: Effects) -> str | None:
         """Take a task, as `client_new_task` does."""
         state, queue = self._broker.state, self._tasks.queue
         if state.full or state.draining or queue.open >= state.limits.task_queue_limit:
             return None
-        uuid = f"{state.chance.getrandbits(4 * UUID_DIGITS):032x}"
-        self._runs.expect(service, now, step)
+        uuid = f"{state.rng.getrandbits(4 * UUID_DIGITS):032x}"
+        self._runs.expect(service, now, effects)
         params = pack_frames(bodies)
-        queue.accept(task_ids(uuid)[0], OWN_NAME, METHOD_PREFIX + service, params, OPTIONS, 0, 0, now, step)
+        queue.accept(task_ids(uuid)[0], OWN_NAME, METHOD_PREFIX + service, params, OPTIONS, 0, 0, now, effects)
         return uuid
 
-    def fetch(self, uuid: str, then: Then, now: Now, step: Effects) -> None:
+    def fetch(self, uuid: str, then: Then, now: Now, effects: Effects) -> None:
         """A task in memory has not ended; the store knows about all others."""
         ids = task_ids(uuid)
-        if ids[0] in self._tasks.shelf.tasks:
-            then(PENDING, (), now, step)
+        if ids[0] in self._tasks.backlog.tasks:
+            then(PENDING, (), now, effects)
             return
-        self._tasks.shelf.find(ids, lambda rows, later, out: then(*outcome(rows[0], rows[1], later), later, out), step)
+        self._tasks.backlog.find(
+            ids, lambda rows, later, out: then(*outcome(rows[0], rows[1], later), later, out), effects
+        )
 
-    def forget(self, uuid: str, then: Then, now: Now, step: Effects) -> None:
+    def forget(self, uuid: str, then: Then, now: Now, effects: Effects) -> None:
         """An open task is cancelled; of an ended one it is stored that it was closed."""
         if self._broker.state.full:
-            then(FAILED, (), now, step)
+            then(FAILED, (), now, effects)
             return
 
         def found(rows: tuple[Row | None, ...], later: Now, out: Effects) -> None:
             row, closed = rows
-            if isinstance(row, OpenTask) and self._tasks.sharing is not None:
+            if isinstance(row, OpenTask) and self._tasks.shared_store is not None:
                 self._tasks.client_methods.cancel_row(
                     row, CLOSED, lambda known, at, more: then(DONE if known else FAILED, (), at, more), later, out
                 )
@@ -96,14 +98,14 @@ class TaskRequestStore:
                 self._cancel(from_store(row) if isinstance(row, OpenTask) else row, later, out)
             then(DONE, (), later, out)
 
-        self._tasks.shelf.find(task_ids(uuid), found, step)
+        self._tasks.backlog.find(task_ids(uuid), found, effects)
 
-    def _cancel(self, task: QueuedTask, now: Now, step: Effects) -> None:
+    def _cancel(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         task.kept = msgspec.structs.replace(task.kept, result_ttl=0.0)
         self._tasks.leases.cancel(task)
-        self._tasks.queue.end(task, CANCELLED, CLOSED, CANCELLED_ERROR, now, step)
+        self._tasks.queue.end(task, CANCELLED, CLOSED, CANCELLED_ERROR, now, effects)
 
-    def _close(self, row: EndedTask, uuid: str, now: Now, step: Effects) -> None:
+    def _close(self, row: EndedTask, uuid: str, now: Now, effects: Effects) -> None:
         """A task beside it, ended at once: the store forgets ended tasks by their time only, and this one later."""
         id_ = task_ids(uuid)[1]
 
@@ -116,12 +118,12 @@ class TaskRequestStore:
                 put(at, out)
 
         # Whoever else closes it in this turn must read again.
-        self._tasks.shelf.touch(row.seq)
-        if self._tasks.sharing is None:
-            put(now, step)
+        self._tasks.backlog.touch(row.seq)
+        if self._tasks.shared_store is None:
+            put(now, effects)
         else:
             # Another broker may be closing it, too.
-            self._tasks.shelf.ask(LookUpSubmission(OWN_NAME, (id_,), None, None, id_), reserved, step)
+            self._tasks.backlog.ask(LookUpSubmission(OWN_NAME, (id_,), None, None, id_), reserved, effects)
 
 
 class TitanicTasks:
@@ -148,27 +150,27 @@ class TitanicTasks:
         self.claim, self.lose, self.unsent = work.claim, work.lose, work.unsent
         self.forget, self.tick, self.deadline, self.waits = work.forget, work.tick, work.deadline, work.waits
 
-    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
+    def offer(self, backend: Backend, now: Now, effects: Effects) -> None:
         """It offers its services from now on."""
-        self._offer(backend, now, step)
-        self._runs.offered(sorted(backend.services), now, step)
+        self._offer(backend, now, effects)
+        self._runs.offered(sorted(backend.services), now, effects)
 
-    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
+    def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
         """It has room, perhaps."""
-        self._feed(backend, now, step)
+        self._feed(backend, now, effects)
         if self._runs.short:
             self._runs.feed(backend)
 
-    def settle(self, now: Now, step: Effects) -> None:
+    def settle(self, now: Now, effects: Effects) -> None:
         """The turn ends. Tasks and stored requests want the same slots: whoever got some comes second next time."""
         runs = self._runs
-        runs.hear(now, step)
+        runs.hear(now, effects)
         first = not runs.took
         if first:
-            runs.run(now, step)
-        self._settle(now, step)
+            runs.run(now, effects)
+        self._settle(now, effects)
         if not first:
-            runs.run(now, step)
+            runs.run(now, effects)
 
 
 def join_titanic(broker: Broker, tasks: BrokerTasks) -> TaskRequestStore:

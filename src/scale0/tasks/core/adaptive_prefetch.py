@@ -26,17 +26,17 @@ PACE_WEIGHT: Final = 0.3
 class AdaptivePrefetch:
     """The pace of all backends of one broker. What is known of each stands in its own record."""
 
-    __slots__ = ("_ahead", "_house", "_recall", "_slots", "_time", "_watching")
+    __slots__ = ("_ahead", "_recall", "_slots", "_state", "_time", "_watching")
 
     def __init__(
         self,
-        house: BrokerState,
+        state: BrokerState,
         slots: Scheduler,
         recall: Callable[[Any, Now, Effects], None],
         time: Callable[[Any, Now], None],
     ) -> None:
         """`recall` takes back what was not begun; `time` begins to count the time of what holds a slot."""
-        self._house = house
+        self._state = state
         self._slots = slots
         self._recall = recall
         self._time = time
@@ -44,43 +44,43 @@ class AdaptivePrefetch:
         """Backends that may have more in hand than slots."""
         self._watching = False
 
-    def room(self, holder: Any) -> int:
+    def room(self, backend: Any) -> int:
         """How many more it may have in advance."""
-        if not holder.prefetch or not holder.pace or not holder.pushes:
+        if not backend.prefetch or not backend.pace or not backend.pushes:
             return 0
-        quota = min(holder.prefetch, int(HORIZON_SECONDS / holder.pace * holder.slots))
-        room: int = quota - (len(holder.tasks) - holder.slotted)
+        quota = min(backend.prefetch, int(HORIZON_SECONDS / backend.pace * backend.slots))
+        room: int = quota - (len(backend.tasks) - backend.slotted)
         return room
 
-    def measured(self, holder: Any, count: int, before: int, now: Now) -> None:
+    def measured(self, backend: Any, count: int, before: int, now: Now) -> None:
         """It has ended `count` tasks of the `before` that it had in hand: how quick is it?"""
-        seconds = (now.mono - holder.paced) * min(max(holder.slots, 1), before) / count
-        holder.paced = now.mono
+        seconds = (now.mono - backend.paced) * min(max(backend.slots, 1), before) / count
+        backend.paced = now.mono
         if seconds > 0.0:
-            holder.pace = seconds if not holder.pace else holder.pace + PACE_WEIGHT * (seconds - holder.pace)
+            backend.pace = seconds if not backend.pace else backend.pace + PACE_WEIGHT * (seconds - backend.pace)
 
-    def watch(self, holder: Any, now: Now) -> None:
+    def watch(self, backend: Any, now: Now) -> None:
         """It has something in advance."""
-        self._ahead[holder] = None
+        self._ahead[backend] = None
         if not self._watching:
             self._watching = True
-            self._house.timers.add((self._look, None), now.mono + RECALL_SECONDS)
+            self._state.timers.add((self._look, None), now.mono + RECALL_SECONDS)
 
-    def _look(self, _: None, now: Now, step: Effects) -> None:
+    def _look(self, _: None, now: Now, effects: Effects) -> None:
         """Nobody hoards while others are idle."""
         self._watching = False
         ahead, self._ahead = self._ahead, {}
-        for holder in ahead:
-            self._time(holder, now)
-            if len(holder.tasks) <= holder.slotted:
+        for backend in ahead:
+            self._time(backend, now)
+            if len(backend.tasks) <= backend.slotted:
                 continue
-            if now.mono - holder.paced >= RECALL_SECONDS and self._is_wanted(holder):
-                self._recall(holder, now, step)
+            if now.mono - backend.paced >= RECALL_SECONDS and self._is_wanted(backend):
+                self._recall(backend, now, effects)
                 # What it ended last says nothing about what it is at now.
-                holder.pace = 0.0
+                backend.pace = 0.0
             else:
-                self.watch(holder, now)
+                self.watch(backend, now)
 
-    def _is_wanted(self, holder: Any) -> bool:
-        methods = {task.method for task in holder.tasks.values() if not task.said and not task.restored}
+    def _is_wanted(self, backend: Any) -> bool:
+        methods = {task.method for task in backend.tasks.values() if not task.said and not task.restored}
         return any(self._slots.has_room(method) for method in methods)

@@ -67,13 +67,15 @@ class TaskCommands:
             client=said.client,
         )
 
-        def found(page: TaskPage, now: Now, step: Effects) -> None:
-            tasks = self._tasks.shelf.tasks
+        def found(page: TaskPage, now: Now, effects: Effects) -> None:
+            tasks = self._tasks.backlog.tasks
             items = [task_row(tasks.get(row.id) or row) for row in page.tasks]
             after = None if page.next_seq is None else str(page.next_seq)
-            self._management.finish(call._replace(now=now, step=step), AdminResult({"items": items, "next": after}))
+            self._management.finish(
+                call._replace(now=now, effects=effects), AdminResult({"items": items, "next": after})
+            )
 
-        call.step.ask(StoreQuery(ask, found, aside=True))
+        call.effects.ask(StoreQuery(ask, found, aside=True))
         return None
 
     def _show(self, call: AdminCall) -> Outcome:
@@ -86,7 +88,7 @@ class TaskCommands:
         return self._with_task(call, self._end)
 
     def _ask_nodes(self, call: AdminCall) -> Outcome:
-        self._tasks.announcer.ask_nodes(call.step)
+        self._tasks.publisher.ask_nodes(call.effects)
         return AdminResult({})
 
     def _with_task(self, call: AdminCall, act: Callable[[AdminCall, Row], Outcome]) -> Outcome:
@@ -94,8 +96,8 @@ class TaskCommands:
         if not id_:
             raise Refusal(codes.MALFORMED, "task_id is missing")
 
-        def found(rows: tuple[Row | None, ...], now: Now, step: Effects) -> None:
-            later = call._replace(now=now, step=step)
+        def found(rows: tuple[Row | None, ...], now: Now, effects: Effects) -> None:
+            later = call._replace(now=now, effects=effects)
             row = rows[0]
 
             def do(at: AdminCall) -> Outcome:
@@ -105,7 +107,7 @@ class TaskCommands:
 
             self._management.later(later, do)
 
-        self._tasks.shelf.find((id_,), found, call.step)
+        self._tasks.backlog.find((id_,), found, call.effects)
         return None
 
     def _end(self, call: AdminCall, row: Row) -> Outcome:
@@ -113,8 +115,8 @@ class TaskCommands:
         if isinstance(row, EndedTask):
             return AdminResult({"task_id": row.id, "cancelled": False}, before, before)
 
-        def ended(known: bool, now: Now, step: Effects) -> None:
-            self._management.later(call._replace(now=now, step=step), lambda _: outcome(known))
+        def ended(known: bool, now: Now, effects: Effects) -> None:
+            self._management.later(call._replace(now=now, effects=effects), lambda _: outcome(known))
 
         def outcome(known: bool) -> Outcome:
             if not known:
@@ -122,7 +124,7 @@ class TaskCommands:
             return AdminResult({"task_id": row.id, "cancelled": True}, before, "cancelled", True)
 
         error = error_object(CANCELLED_ERROR, f"cancelled by {call.admin.name}")
-        self._tasks.client_methods.cancel_row(row, error, ended, call.now, call.step)
+        self._tasks.client_methods.cancel_row(row, error, ended, call.now, call.effects)
         return None
 
     def _reopen(self, call: AdminCall, row: Row) -> Outcome:
@@ -133,9 +135,9 @@ class TaskCommands:
         if row.status == FINISHED:
             raise Refusal(codes.IN_USE, f"the task {row.id} has finished: submit a new one")
         runnable_us = of_seconds(call.now.wall)
-        call.step.write(ReopenTask(row.seq, runnable_us))
-        call.step.record(TaskReopened(row.id, row.method, row.client))
-        self._tasks.queue.reopened(from_store(reopened(row, runnable_us, followed=False)), call.now, call.step)
+        call.effects.write(ReopenTask(row.seq, runnable_us))
+        call.effects.record(TaskReopened(row.id, row.method, row.client))
+        self._tasks.queue.reopened(from_store(reopened(row, runnable_us, followed=False)), call.now, call.effects)
         return AdminResult({"task_id": row.id, "status": "queued"}, STATUS_NAMES[row.status], "queued", True)
 
 

@@ -24,13 +24,13 @@ MAX_HISTORY_ERROR_BYTES: Final = 4_096
 """A longer error is not kept with its attempt."""
 
 
-def pause_before_next(task: QueuedTask, chance: Any) -> float:
+def pause_before_next(task: QueuedTask, rng: Any) -> float:
     """Doubled each time, with jitter: between once and one and a half times that."""
     if not task.kept.backoff:
         return 0.0
     whole = min(task.kept.backoff * 2.0 ** min(max(task.starts, 1) - 1, 32), MAX_BACKOFF_SECONDS)
     # Never less than what was asked for: the jitter is on top of it.
-    jitter: float = chance.random()
+    jitter: float = rng.random()
     return whole * (1.0 + 0.5 * jitter)
 
 

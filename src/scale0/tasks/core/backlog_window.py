@@ -1,7 +1,7 @@
 """The supply of a broker's own store: which part of the queue is in memory.
 
-Lives here: the window over each method and priority, and reading more of it. Never here: the order of what is in
-memory (`lanes`). Invariant: every queued task of a lane whose seq is at most `position` is in memory, and all others
+Lives here: the window over each method and priority, and reading more of it. Never here: the order of what is in memory
+(`method_queues`). Invariant: every queued task of a lane whose seq is at most `position` is in memory, and all others
 are on the store's shelf.
 """
 
@@ -19,25 +19,25 @@ from scale0.tasks.core.task import QueuedTask
 class OwnBacklogWindow:
     """The way from the shelf to the lanes."""
 
-    __slots__ = ("_ready", "_shelf")
+    __slots__ = ("_backlog", "_ready")
 
-    def __init__(self, shelf: StoredBacklog, ready: dict[str, MethodQueue]) -> None:
-        self._shelf = shelf
+    def __init__(self, backlog: StoredBacklog, ready: dict[str, MethodQueue]) -> None:
+        self._backlog = backlog
         self._ready = ready
 
-    def begin(self, lane: MethodQueue, step: Effects) -> None:
+    def begin(self, method_queue: MethodQueue, effects: Effects) -> None:
         """A lane is new: learn what the shelf holds."""
-        ask = ReadPriorities(lane.method)
-        self._shelf.ask(ask, lambda found, _mark, _now, out: self._learn(lane, found, out), step)
+        ask = ReadPriorities(method_queue.method)
+        self._backlog.ask(ask, lambda found, _mark, _now, out: self._learn(method_queue, found, out), effects)
 
-    def place(self, lane: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
+    def place(self, method_queue: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
         """Where a task waits."""
         if task.seq <= level.position or (level.loading and task.seq <= level.newest):
             # It is older than what is here, or than what is just being read: the shelf would not give it any more.
             if len(level.back) >= method_queues.WINDOW_TASKS:
                 return "later"
             level.push(task)
-        elif not lane.known or level.newest > level.position or not level.has_room:
+        elif not method_queue.known or level.newest > level.position or not level.has_room:
             level.newest = max(level.newest, task.seq)
             return "shelf"
         else:
@@ -45,7 +45,7 @@ class OwnBacklogWindow:
             level.append(task)
         return "here"
 
-    def refill(self, lane: MethodQueue, priority: int, level: PriorityQueue, step: Effects) -> None:
+    def refill(self, method_queue: MethodQueue, priority: int, level: PriorityQueue, effects: Effects) -> None:
         """Have the window filled again, if it is half empty and there is more."""
         most_tasks, most_bytes = method_queues.WINDOW_TASKS, method_queues.WINDOW_BYTES
         if level.loading or not level.more or 2 * len(level.fresh) > most_tasks or 2 * level.bytes > most_bytes:
@@ -53,51 +53,53 @@ class OwnBacklogWindow:
         level.loading = True
         newest = level.newest
         ask = ReadQueue(
-            method=lane.method,
+            method=method_queue.method,
             priority=priority,
             after_seq=level.position,
             limit=most_tasks - len(level.fresh),
             max_bytes=max(1, most_bytes - level.bytes),
         )
-        self._shelf.ask(
-            ask, lambda rows, mark, _now, out: self._load(lane, priority, level, newest, rows, mark, out), step
+        self._backlog.ask(
+            ask,
+            lambda rows, mark, _now, out: self._load(method_queue, priority, level, newest, rows, mark, out),
+            effects,
         )
 
-    def hunger(self, services: frozenset[str], step: Effects) -> None:
+    def hunger(self, services: frozenset[str], effects: Effects) -> None:
         """Whatever is on the shelf is read before it is needed."""
 
-    def _learn(self, lane: MethodQueue, found: tuple[tuple[int, int], ...], step: Effects) -> None:
+    def _learn(self, method_queue: MethodQueue, found: tuple[tuple[int, int], ...], effects: Effects) -> None:
         """What the shelf holds of a method."""
-        lane.known = True
+        method_queue.known = True
         for priority, newest in found:
-            level = lane.level(priority)
+            level = method_queue.level(priority)
             level.newest = max(level.newest, newest)
-        for priority, level in list(lane.levels.items()):
-            self.refill(lane, priority, level, step)
+        for priority, level in list(method_queue.levels.items()):
+            self.refill(method_queue, priority, level, effects)
 
     def _load(
         self,
-        lane: MethodQueue,
+        method_queue: MethodQueue,
         priority: int,
         level: PriorityQueue,
         newest: int,
         rows: tuple[OpenTask, ...],
         mark: int,
-        step: Effects,
+        effects: Effects,
     ) -> None:
         """What came from the shelf goes behind what is there."""
         level.loading = False
         for row in rows:
-            if self._shelf.is_stale(row.seq, mark):
+            if self._backlog.is_stale(row.seq, mark):
                 # Something happened to it while it was being read: read it again.
                 break
-            task = self._shelf.load(row)
+            task = self._backlog.load(row)
             if task is not None:
                 level.append(task)
-                self._ready[lane.method] = lane
+                self._ready[method_queue.method] = method_queue
             level.position = max(level.position, row.seq)
         else:
             if not rows:
                 level.position = max(level.position, newest)
-        self._shelf.loaded(lane.method)
-        self.refill(lane, priority, level, step)
+        self._backlog.loaded(method_queue.method)
+        self.refill(method_queue, priority, level, effects)

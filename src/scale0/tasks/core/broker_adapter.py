@@ -31,24 +31,24 @@ class BrokerAdapter:
     def _members(self) -> Members:
         return self._broker.members
 
-    def blame(self, line: Connection, code: int, message: str, now: Now, step: Effects) -> None:
+    def blame(self, line: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
         """Count bad input."""
-        self._broker.blame(line, code, message, now, step)
+        self._broker.blame(line, code, message, now, effects)
 
-    def force(self, line: Connection, now: Now, step: Effects) -> None:
+    def force(self, line: Connection, now: Now, effects: Effects) -> None:
         """It must negotiate before it goes on. It may have many results to tell, so this is not held against it."""
         self._broker.state.count("results_unknown")
         if line.takes_pushes:
             said = messages.ForceNegotiate(reason="I do not know your state: start again with CHECKCONFIG")
-            step.send(line, ("FORCENEGOTIATE", said))
+            effects.send(line, ("FORCENEGOTIATE", said))
 
-    def renegotiate(self, line: Connection, now: Now, step: Effects) -> None:
+    def renegotiate(self, line: Connection, now: Now, effects: Effects) -> None:
         """It must negotiate anew, for no fault of its own."""
         if line.member is not None:
             said = messages.ForceNegotiate(reason="there is room on the disk again: say READY and your results")
-            step.send(line, ("FORCENEGOTIATE", said))
+            effects.send(line, ("FORCENEGOTIATE", said))
 
-    def holder_of(self, line: Connection) -> Backend | None:
+    def backend_of(self, line: Connection) -> Backend | None:
         """The backend or node of this connection."""
         return line.member.backend if line.member is not None else None
 
@@ -59,7 +59,7 @@ class BrokerAdapter:
             return None
         return member.backend, member.connection
 
-    def enlist(self, line: Connection, node_id: str, methods: Sequence[str], now: Now, step: Effects) -> Backend:
+    def enlist(self, line: Connection, node_id: str, methods: Sequence[str], now: Now, effects: Effects) -> Backend:
         """A node joins: a backend without slots, because it asks for its work itself."""
         own = self._broker.state.config.services
         if own != "all" and not set(methods) <= set(own):
@@ -70,38 +70,38 @@ class BrokerAdapter:
             if known.identity != node_id:
                 raise Refusal(codes.IN_USE, f"this connection is {known.identity}")
             return known.backend
-        member = self._members.name(line, node_id, now, step)
+        member = self._members.name(line, node_id, now, effects)
         member.protocol = ZEROTASK
         if member.suspended:
-            self._members.reconcile(member, (), now, step)
+            self._members.reconcile(member, (), now, effects)
         if member.backend is not None:
             member.backend.pushes = False
-        backend = self._members.join(member, list(methods), 0, now, step)
+        backend = self._members.join(member, list(methods), 0, now, effects)
         interval = self._broker.state.interval
         self._members.judge(member, interval, interval * self._broker.state.liveness, now)
         return backend
 
-    def rebind(self, line: Connection, node_id: str, now: Now, step: Effects) -> None:
+    def rebind(self, line: Connection, node_id: str, now: Now, effects: Effects) -> None:
         """A known node speaks from a new connection: its work and its methods stay."""
         member = self._members.by_name[BACKEND, node_id]
         services, slots = member.services, member.slots
-        self._members.name(line, node_id, now, step)
+        self._members.name(line, node_id, now, effects)
         member.suspended, member.protocol = False, ZEROTASK
-        self._members.join(member, list(services), slots, now, step)
+        self._members.join(member, list(services), slots, now, effects)
 
-    def strike(self, line: Connection, now: Now, step: Effects) -> None:
+    def strike(self, line: Connection, now: Now, effects: Effects) -> None:
         """It leaves in order."""
         if line.member is not None:
-            self._members.leave(line.member, now, step)
+            self._members.leave(line.member, now, effects)
 
     def heard(self, line: Connection) -> float:
         """When it last spoke; a connection that is forgotten is heard no more."""
         known = self._broker.connections.find(line.door, line.routing_id)
         return line.heard if known is line else float("-inf")
 
-    def serve(self, holder: Backend, now: Now, step: Effects) -> None:
+    def serve(self, backend: Backend, now: Now, effects: Effects) -> None:
         """Requests that wait come before tasks."""
-        self._broker.requests.serve(holder, now, step)
+        self._broker.requests.serve(backend, now, effects)
 
     def heartbeat(self, line: Connection, now: Now) -> None:
         """Count one, for the minute's summary."""

@@ -51,13 +51,13 @@ class CompletionWait:
 class CompletionWaits:
     """All that is waited for at one broker."""
 
-    __slots__ = ("_announcer", "_away", "_house", "_lines", "_next_line", "_notes", "_per_line", "_waits", "waiting")
+    __slots__ = ("_away", "_lines", "_next_line", "_notes", "_per_line", "_publisher", "_state", "_waits", "waiting")
 
-    def __init__(self, house: BrokerState, announcer: TaskPublisher) -> None:
-        self._house = house
-        self._announcer = announcer
+    def __init__(self, state: BrokerState, publisher: TaskPublisher) -> None:
+        self._state = state
+        self._publisher = publisher
         self._lines: dict[int, Any] = {}
-        self._next_line: int = house.chance.getrandbits(LINE_BITS)
+        self._next_line: int = state.rng.getrandbits(LINE_BITS)
         self._notes: dict[Any, list[bytes]] = {}
         self._waits: dict[str, dict[CompletionWait, None]] = {}
         self._per_line: dict[Any, int] = {}
@@ -80,11 +80,11 @@ class CompletionWaits:
         self._notes.pop(line, None)
         line.number = 0
 
-    def ended(self, task: QueuedTask, status: int, body: bytes, now: Now, step: Effects) -> None:
+    def ended(self, task: QueuedTask, status: int, body: bytes, now: Now, effects: Effects) -> None:
         """A task has ended: tell whoever wants to know, once it is stored."""
         if self._away:
             self._away.pop(task.id, None)
-        self._tell(task, task.kept.notify, status, body, now, step)
+        self._tell(task, task.kept.notify, status, body, now, effects)
 
     def leaves(self, task: QueuedTask) -> None:
         """A task of a shared store leaves memory: another broker may end it."""
@@ -98,12 +98,12 @@ class CompletionWaits:
             del self._away[id_]
         return (*self._waits, *self._away)
 
-    def told(self, row: EndedTask, now: Now, step: Effects) -> None:
+    def told(self, row: EndedTask, now: Now, effects: Effects) -> None:
         """A task has ended at another broker that shares the store."""
-        self._tell(row, self._away.pop(row.id, 0), row.status, row.result, now, step)
+        self._tell(row, self._away.pop(row.id, 0), row.status, row.result, now, effects)
 
     def _tell(
-        self, task: QueuedTask | EndedTask, number: int, status: int, body: bytes, now: Now, step: Effects
+        self, task: QueuedTask | EndedTask, number: int, status: int, body: bytes, now: Now, effects: Effects
     ) -> None:
         if number:
             line = self._lines.get(number)
@@ -117,16 +117,16 @@ class CompletionWaits:
                         self._notes[line] = [note]
                     else:
                         notes.append(note)
-        if self._announcer.topics:
-            self._announcer.ended(task.client, task.id, STATUS_NAMES[status], step)
+        if self._publisher.topics:
+            self._publisher.ended(task.client, task.id, STATUS_NAMES[status], effects)
         if task.id in self._waits:
             told = entry(task.id, status, body)
             for wait in self._waits.pop(task.id):
                 wait.complete[task.id] = told
                 if wait.ready:
-                    self._resolve(wait, now, step)
+                    self._resolve(wait, now, effects)
 
-    def settle(self, step: Effects) -> None:
+    def settle(self, effects: Effects) -> None:
         """The turn ends: what one connection is told travels together, if it may."""
         if not self._notes:
             return
@@ -134,7 +134,7 @@ class CompletionWaits:
         for line, told in notes.items():
             if not line.arrays or len(told) == 1:
                 for note in told:
-                    step.promise(line, [note])
+                    effects.promise(line, [note])
                 continue
             part: list[bytes] = []
             size = 0
@@ -142,10 +142,10 @@ class CompletionWaits:
                 part.append(note)
                 size += len(note)
                 if size > MAX_ARRAY_BYTES:
-                    step.promise(line, [b"[%b]" % b",".join(part)])
+                    effects.promise(line, [b"[%b]" % b",".join(part)])
                     part, size = [], 0
             if part:
-                step.promise(line, [b"[%b]" % b",".join(part)])
+                effects.promise(line, [b"[%b]" % b",".join(part)])
 
     def wait(self, line: Any, ids: tuple[str, ...], resolve: Resolve) -> CompletionWait:
         """Begin to wait; `ready` says when all are known to be open."""
@@ -159,13 +159,13 @@ class CompletionWaits:
         self.waiting += 1
         return wait
 
-    def begin(self, wait: CompletionWait, timeout: float, now: Now, step: Effects) -> None:
+    def begin(self, wait: CompletionWait, timeout: float, now: Now, effects: Effects) -> None:
         """All its tasks exist: answer if one is complete, else by the end of its time."""
         wait.ready = True
         if wait.complete or timeout <= 0.0:
-            self._resolve(wait, now, step)
+            self._resolve(wait, now, effects)
         else:
-            wait.bucket = self._house.timers.add((self._over, wait), now.mono + timeout)
+            wait.bucket = self._state.timers.add((self._over, wait), now.mono + timeout)
 
     def drop(self, wait: CompletionWait) -> None:
         """It is waited for no longer."""
@@ -178,7 +178,7 @@ class CompletionWaits:
         if not self._per_line[wait.line]:
             del self._per_line[wait.line]
         if wait.bucket:
-            self._house.timers.remove((self._over, wait), wait.bucket)
+            self._state.timers.remove((self._over, wait), wait.bucket)
         for id_ in wait.ids:
             waits = self._waits.get(id_)
             if waits is not None:
@@ -186,18 +186,18 @@ class CompletionWaits:
                 if not waits:
                     del self._waits[id_]
 
-    def _over(self, wait: CompletionWait, now: Now, step: Effects) -> None:
+    def _over(self, wait: CompletionWait, now: Now, effects: Effects) -> None:
         wait.bucket = 0
-        self._resolve(wait, now, step)
+        self._resolve(wait, now, effects)
 
-    def _resolve(self, wait: CompletionWait, now: Now, step: Effects) -> None:
+    def _resolve(self, wait: CompletionWait, now: Now, effects: Effects) -> None:
         if wait.ended:
             return
         self.drop(wait)
-        if not self._house.serving:
+        if not self._state.serving:
             return
         told = [wait.complete[id_] for id_ in wait.ids if id_ in wait.complete]
-        wait.resolve(b"[%b]" % b",".join(told), now, step)
+        wait.resolve(b"[%b]" % b",".join(told), now, effects)
 
 
 def entry(id_: str, status: int, body: bytes) -> bytes:

@@ -37,15 +37,15 @@ class DelayedTasks:
     """All scheduled tasks of one broker."""
 
     __slots__ = (
-        *("_armed", "_beyond", "_crowded", "_heap", "_horizon", "_house", "_loading", "_release", "_shelf"),
+        *("_armed", "_beyond", "_crowded", "_heap", "_horizon", "_state", "_loading", "_release", "_backlog"),
         "_shortened",
     )
 
     def __init__(
-        self, house: BrokerState, shelf: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
+        self, state: BrokerState, backlog: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
     ) -> None:
-        self._house = house
-        self._shelf = shelf
+        self._state = state
+        self._backlog = backlog
         self._release = release
         """Makes a task runnable; False: there is no room for it now."""
         self._heap: list[tuple[int, int, QueuedTask]] = []
@@ -59,16 +59,16 @@ class DelayedTasks:
         """Tasks behind this place were dropped from memory while the store was being read."""
         self._armed = math.inf
 
-    def start(self, now: Now, step: Effects) -> None:
+    def start(self, now: Now, effects: Effects) -> None:
         """Learn what comes first."""
-        self._load(step)
+        self._load(effects)
         self._arm(now)
 
     def add(self, task: QueuedTask, now: Now) -> None:
         """It becomes runnable at its `runnable_us`."""
         place = (task.runnable_us, task.seq)
         if self._beyond and place > self._horizon and not self._loading:
-            self._shelf.tasks.pop(task.id, None)
+            self._backlog.tasks.pop(task.id, None)
             self._arm(now)
             return
         # Also while the store is read: how far that will reach is not known yet, and it might pass over this one.
@@ -76,7 +76,7 @@ class DelayedTasks:
         self._arm(now)
 
     def _push(self, task: QueuedTask) -> None:
-        self._shelf.tasks[task.id] = task
+        self._backlog.tasks[task.id] = task
         heapq.heappush(self._heap, (task.runnable_us, task.seq, task))
         if len(self._heap) > 2 * SCHEDULE_TASKS:
             self._shorten()
@@ -87,26 +87,26 @@ class DelayedTasks:
         self._heap, dropped = kept[:SCHEDULE_TASKS], kept[SCHEDULE_TASKS:]
         if dropped:
             for _, _, task in dropped:
-                self._shelf.tasks.pop(task.id, None)
+                self._backlog.tasks.pop(task.id, None)
             last = self._heap[-1][:2]
             self._horizon, self._beyond = min(self._horizon, last), True
             if self._loading:
                 self._shortened = last
 
-    def _load(self, step: Effects) -> None:
+    def _load(self, effects: Effects) -> None:
         if self._loading or not self._beyond or 2 * len(self._heap) > SCHEDULE_TASKS:
             return
         self._loading, self._shortened = True, None
-        self._shelf.ask(ReadSchedule(*self._horizon, SCHEDULE_TASKS), self._loaded, step)
+        self._backlog.ask(ReadSchedule(*self._horizon, SCHEDULE_TASKS), self._loaded, effects)
 
-    def _loaded(self, rows: tuple[OpenTask, ...], mark: int, now: Now, step: Effects) -> None:
-        again = [row.id for row in rows if row.id not in self._shelf.tasks and self._shelf.is_stale(row.seq, mark)]
+    def _loaded(self, rows: tuple[OpenTask, ...], mark: int, now: Now, effects: Effects) -> None:
+        again = [row.id for row in rows if row.id not in self._backlog.tasks and self._backlog.is_stale(row.seq, mark)]
         if again:
             # They changed while they were being read: whether they still belong here must be read anew.
-            self._shelf.find(tuple(again), self._look_again, step)
+            self._backlog.find(tuple(again), self._look_again, effects)
         stale = set(again)
         for row in rows:
-            if row.id not in stale and row.id not in self._shelf.tasks:
+            if row.id not in stale and row.id not in self._backlog.tasks:
                 self._push(from_store(row))
         reached = (rows[-1].runnable_us, rows[-1].seq) if len(rows) == SCHEDULE_TASKS else END
         if self._shortened is not None:
@@ -116,7 +116,7 @@ class DelayedTasks:
         self._loading = False
         self._arm(now)
 
-    def _look_again(self, rows: tuple[Any, ...], now: Now, step: Effects) -> None:
+    def _look_again(self, rows: tuple[Any, ...], now: Now, effects: Effects) -> None:
         for row in rows:
             if isinstance(row, OpenTask) and row.status == SCHEDULED and not row.waits:
                 self._push(from_store(row))
@@ -132,9 +132,9 @@ class DelayedTasks:
         when = now.mono + rest
         if when < self._armed:
             self._armed = when
-            self._house.timers.add((self._ring, when), when)
+            self._state.timers.add((self._ring, when), when)
 
-    def _ring(self, when: float, now: Now, step: Effects) -> None:
+    def _ring(self, when: float, now: Now, effects: Effects) -> None:
         if when != self._armed:
             return
         self._armed = math.inf
@@ -147,6 +147,6 @@ class DelayedTasks:
             task = heapq.heappop(self._heap)[2]
             if not task.ended:
                 due.append(task)
-        self._crowded = [task for task in due if not self._release(task, now, step)]
-        self._load(step)
+        self._crowded = [task for task in due if not self._release(task, now, effects)]
+        self._load(effects)
         self._arm(now)

@@ -52,23 +52,23 @@ class Dependencies:
         self._touched: dict[str, QueuedTask] = {}
         """Followers that this round has in memory."""
 
-    def start(self, step: Effects) -> None:
+    def start(self, effects: Effects) -> None:
         """Finish what a predecessor left, or another broker that shares the store."""
         if self._open or self._ended:
             return
-        self._queue.shelf.ask(ReadEndedDependencies(PAGE_TASKS), self._settled, step)
+        self._queue.backlog.ask(ReadEndedDependencies(PAGE_TASKS), self._settled, effects)
 
-    def _settled(self, rows: tuple[EndedTask, ...], _mark: int, _now: Now, step: Effects) -> None:
+    def _settled(self, rows: tuple[EndedTask, ...], _mark: int, _now: Now, effects: Effects) -> None:
         self._ended.extend(EndedDependency(row.seq, row.id, row.status) for row in rows)
         if len(rows) == PAGE_TASKS:
             self._ended.append(None)
-        self.settle(step)
+        self.settle(effects)
 
     def ended(self, task: QueuedTask, status: int) -> None:
         """A task that others wait for has ended."""
         self._ended.append(EndedDependency(task.seq, task.id, status))
 
-    def settle(self, step: Effects) -> None:
+    def settle(self, effects: Effects) -> None:
         """The turn ends: begin a round, if none is under way."""
         if self._touched and self._queue.shared is not None:
             self._let_go()  # others may take them once this turn is stored
@@ -77,56 +77,58 @@ class Dependencies:
         round_, self._ended = self._ended[:ROUND_TASKS], self._ended[ROUND_TASKS:]
         for telling in round_:
             if telling is None:
-                self._queue.shelf.ask(ReadEndedDependencies(PAGE_TASKS), self._settled, step)
+                self._queue.backlog.ask(ReadEndedDependencies(PAGE_TASKS), self._settled, effects)
                 continue
             self._open += 1
-            self._ask(telling, 0, step)
+            self._ask(telling, 0, effects)
 
-    def _ask(self, telling: EndedDependency, after: int, step: Effects) -> None:
-        self._queue.shelf.ask(
+    def _ask(self, telling: EndedDependency, after: int, effects: Effects) -> None:
+        self._queue.backlog.ask(
             ReadDependents(telling.seq, after, PAGE_TASKS),
             lambda rows, mark, now, out: self._tell(telling, rows, mark, now, out),
-            step,
+            effects,
         )
 
-    def _tell(self, telling: EndedDependency, rows: tuple[OpenTask, ...], mark: int, now: Now, step: Effects) -> None:
-        shelf = self._queue.shelf
+    def _tell(
+        self, telling: EndedDependency, rows: tuple[OpenTask, ...], mark: int, now: Now, effects: Effects
+    ) -> None:
+        backlog = self._queue.backlog
         again: list[str] = []
         told: list[int] = []
         for row in rows:
-            if row.id not in shelf.tasks and shelf.is_stale(row.seq, mark):
+            if row.id not in backlog.tasks and backlog.is_stale(row.seq, mark):
                 again.append(row.id)
             else:
-                self._step_on(telling, row, now, step)
+                self._step_on(telling, row, now, effects)
                 told.append(row.seq)
         if told:
-            step.write(DropDependency(telling.seq, tuple(told)))
+            effects.write(DropDependency(telling.seq, tuple(told)))
         if again and self._queue.shared is not None:
             # The rows that say who waits are still there: they are read anew.
-            self._ask(telling, 0, step)
+            self._ask(telling, 0, effects)
             return
         if again:
             telling.open += 1
-            shelf.find(tuple(again), lambda found, at, out: self._tell_again(telling, found, at, out), step)
+            backlog.find(tuple(again), lambda found, at, out: self._tell_again(telling, found, at, out), effects)
         if len(rows) == PAGE_TASKS:
-            self._ask(telling, rows[-1].seq, step)
+            self._ask(telling, rows[-1].seq, effects)
         else:
-            self._done(telling, step)
+            self._done(telling, effects)
 
-    def _tell_again(self, telling: EndedDependency, found: tuple[Any, ...], now: Now, step: Effects) -> None:
+    def _tell_again(self, telling: EndedDependency, found: tuple[Any, ...], now: Now, effects: Effects) -> None:
         """Those that changed while they were being read."""
         for row in found:
             if isinstance(row, QueuedTask | OpenTask):
-                self._step_on(telling, row, now, step)
-                step.write(DropDependency(telling.seq, (row.seq,)))
-        self._done(telling, step)
+                self._step_on(telling, row, now, effects)
+                effects.write(DropDependency(telling.seq, (row.seq,)))
+        self._done(telling, effects)
 
-    def _done(self, telling: EndedDependency, step: Effects) -> None:
+    def _done(self, telling: EndedDependency, effects: Effects) -> None:
         telling.open -= 1
         if telling.open:
             return
         if self._queue.shared is None:
-            step.write(DropDependency(telling.seq))
+            effects.write(DropDependency(telling.seq))
         self._open -= 1
         if not self._open:
             self._let_go()
@@ -135,24 +137,24 @@ class Dependencies:
         touched, self._touched = self._touched, {}
         for task in touched.values():
             if task.status == SCHEDULED and task.waits > 0:
-                self._queue.shelf.let_go(task)
+                self._queue.backlog.let_go(task)
 
-    def _step_on(self, telling: EndedDependency, row: QueuedTask | OpenTask, now: Now, step: Effects) -> None:
-        shelf = self._queue.shelf
-        now_in_memory = shelf.tasks.get(row.id)
+    def _step_on(self, telling: EndedDependency, row: QueuedTask | OpenTask, now: Now, effects: Effects) -> None:
+        backlog = self._queue.backlog
+        now_in_memory = backlog.tasks.get(row.id)
         if (now_in_memory or row).waits <= 0:
             # It waits for nobody: an administrator had it tried again.
             return
-        task = now_in_memory or (shelf.load(row) if isinstance(row, OpenTask) else row)
+        task = now_in_memory or (backlog.load(row) if isinstance(row, OpenTask) else row)
         if task is None or task.ended:
             return
         self._touched[task.id] = task
         if telling.status != FINISHED:
             message = f"the task {telling.id}, which this one waits for, is {STATUS_NAMES[telling.status]}"
-            self._queue.end(task, FAILED, error_object(AFTER_FAILED, message), AFTER_FAILED, now, step)
+            self._queue.end(task, FAILED, error_object(AFTER_FAILED, message), AFTER_FAILED, now, effects)
             return
         task.waits -= 1
         if task.waits > 0:
-            self._queue.changed(task, step)
+            self._queue.changed(task, effects)
         else:
-            self._queue.runnable(task, now, step)
+            self._queue.runnable(task, now, effects)

@@ -24,54 +24,54 @@ if TYPE_CHECKING:
 class LeaseRecovery:
     """The leases of this broker's predecessor."""
 
-    __slots__ = ("_house", "_leases", "_queue", "awaited")
+    __slots__ = ("_leases", "_queue", "_state", "awaited")
 
-    def __init__(self, house: BrokerState, leases: Leases, queue: TaskQueue) -> None:
-        self._house = house
+    def __init__(self, state: BrokerState, leases: Leases, queue: TaskQueue) -> None:
+        self._state = state
         self._leases = leases
         self._queue = queue
         self.awaited: dict[str, dict[str, QueuedTask]] = {}
         """By node: what it had when this broker's predecessor ended."""
 
-    def start(self, rows: tuple[OpenTask, ...], now: Now, step: Effects) -> None:
+    def start(self, rows: tuple[OpenTask, ...], now: Now, effects: Effects) -> None:
         """A broker starts, and the store has these leases."""
         for row in rows:
-            self._queue.lanes.need(row.method, now, step).leased += 1
+            self._queue.method_queues.need(row.method, now, effects).leased += 1
             task = from_store(row)
             task.said = row.status == RUNNING
             # Whoever pulled a task was counted as its starter at once.
             task.native = task.said or not row.started_us
-            self._queue.shelf.tasks[task.id] = task
+            self._queue.backlog.tasks[task.id] = task
             self.awaited.setdefault(task.node, {})[task.id] = task
         if rows:
-            patience = 2 * self._house.liveness * self._house.interval
-            self._house.timers.add((self._give_up, None), now.mono + patience)
+            patience = 2 * self._state.liveness * self._state.interval
+            self._state.timers.add((self._give_up, None), now.mono + patience)
 
-    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Effects) -> None:
+    def claim(self, backend: Any, holds: Mapping[str, int] | None, now: Now, effects: Effects) -> None:
         """A node is back, and says what it has in hand (None: it cannot say)."""
-        for id_, task in self.awaited.pop(holder.identity, {}).items():
-            self._await_no_more(task, now, step)
+        for id_, task in self.awaited.pop(backend.identity, {}).items():
+            self._await_no_more(task, now, effects)
             if holds is None or holds.get(id_) == task.attempt:
-                self._leases.take_up(task, holder, now, step)
+                self._leases.take_up(task, backend, now, effects)
             else:
-                self._leases.lost(task, now, step)
+                self._leases.lost(task, now, effects)
 
     def cancel(self, task: QueuedTask) -> None:
         """Nobody wants it any more, whoever comes back with it."""
         awaited = self.awaited.get(task.node)
-        lane = self._queue.lanes.find(task.method)
-        if awaited is not None and awaited.pop(task.id, None) is not None and lane is not None:
-            lane.leased -= 1
+        method_queue = self._queue.method_queues.find(task.method)
+        if awaited is not None and awaited.pop(task.id, None) is not None and method_queue is not None:
+            method_queue.leased -= 1
             self._queue.dirty[task.method] = None
 
-    def _give_up(self, _: None, now: Now, step: Effects) -> None:
+    def _give_up(self, _: None, now: Now, effects: Effects) -> None:
         """Whoever has not come back by now is lost."""
         awaited, self.awaited = self.awaited, {}
         for tasks in awaited.values():
             for task in tasks.values():
-                self._await_no_more(task, now, step)
-                self._leases.lost(task, now, step)
+                self._await_no_more(task, now, effects)
+                self._leases.lost(task, now, effects)
 
-    def _await_no_more(self, task: QueuedTask, now: Now, step: Effects) -> None:
-        self._queue.lanes.need(task.method, now, step).leased -= 1
+    def _await_no_more(self, task: QueuedTask, now: Now, effects: Effects) -> None:
+        self._queue.method_queues.need(task.method, now, effects).leased -= 1
         self._queue.dirty[task.method] = None

@@ -1,10 +1,10 @@
 """Leases: who has which attempt of which task, from the hand-out to its end.
 
 Lives here: handing out (pushed or pulled), how much a backend gets at once, what it says of its work, and what becomes
-of work whose holder is lost. Never here: the order of the queue (`lanes`), leases from before this broker's start
-(`returning`), or JSON-RPC. Invariants: a lease is (task,
-attempt, node) and there is at most one per task; it is stored before its holder hears of it; a backend never has more
-than slots + prefetch in hand; a slot taken for a task is given back exactly once.
+of work whose holder is lost. Never here: the order of the queue (`method_queues`), leases from before this broker's
+start (`lease_recovery`), or JSON-RPC. Invariants: a lease is (task, attempt, node) and there is at most one per task;
+it is stored before its holder hears of it; a backend never has more than slots + prefetch in hand; a slot taken for a
+task is given back exactly once.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Leases:
     """All leases of one broker."""
 
     __slots__ = (
-        *("_cancels", "_desk", "_house", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
-        *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others", "recalls", "returning"),
+        *("_cancels", "_adapter", "_state", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
+        *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others", "reclaim", "lease_recovery"),
     )
 
-    def __init__(self, house: BrokerState, desk: BrokerAdapter, slots: Scheduler, queue: TaskQueue) -> None:
-        self._house = house
-        self._desk = desk
+    def __init__(self, state: BrokerState, adapter: BrokerAdapter, slots: Scheduler, queue: TaskQueue) -> None:
+        self._state = state
+        self._adapter = adapter
         self._slots = slots
         self._queue = queue
-        self._owner = quoted(house.owner)
+        self._owner = quoted(state.owner)
         self.others: SharedStore | None = None
         """The other brokers of a shared store."""
         self.on_taken_up: Callable[[QueuedTask, Now, Effects], None] = lambda *_: None
@@ -56,9 +56,9 @@ class Leases:
         self._out: dict[Any, list[QueuedTask]] = {}
         self._cancels: dict[Any, list[bytes]] = {}
         self._hungry: dict[Any, MethodQueue | None] = {}
-        self.recalls = Reclaim(self, queue)
-        self.returning = LeaseRecovery(house, self, queue)
-        self._pacing = AdaptivePrefetch(house, slots, self.recalls.ask, self._time_slotted)
+        self.reclaim = Reclaim(self, queue)
+        self.lease_recovery = LeaseRecovery(state, self, queue)
+        self._pacing = AdaptivePrefetch(state, slots, self.reclaim.ask, self._time_slotted)
         self.measured = self._pacing.measured
         self._unsaved: dict[QueuedTask, None] = {}
         """Tasks that run, which the store does not know yet."""
@@ -66,168 +66,170 @@ class Leases:
 
     # What backends do.
 
-    def feed(self, holder: Any, now: Now, step: Effects) -> None:
+    def feed(self, backend: Any, now: Now, effects: Effects) -> None:
         """It has room, perhaps: it is given work at the end of this turn."""
-        if holder.pushes:
-            self._hungry.setdefault(holder, None)
+        if backend.pushes:
+            self._hungry.setdefault(backend, None)
 
-    def offer(self, holder: Any, now: Now, step: Effects) -> None:
+    def offer(self, backend: Any, now: Now, effects: Effects) -> None:
         """It offers these services from now on."""
-        for method in sorted(holder.services):
-            self._queue.lanes.need(method, now, step)
-        if not holder.services and holder.tasks:
+        for method in sorted(backend.services):
+            self._queue.method_queues.need(method, now, effects)
+        if not backend.services and backend.tasks:
             # It drains: what it has not begun is done elsewhere.
-            self.recalls.ask(holder, now, step)
-        self.feed(holder, now, step)
+            self.reclaim.ask(backend, now, effects)
+        self.feed(backend, now, effects)
 
-    def claim(self, holder: Any, holds: Mapping[str, int] | None, now: Now, step: Effects) -> None:
+    def claim(self, backend: Any, holds: Mapping[str, int] | None, now: Now, effects: Effects) -> None:
         """It says what it has in hand (None: it cannot say), on a new connection or to a new broker."""
         if self.others is not None:
-            self.others.claim(holder, holds, now, step)
+            self.others.claim(backend, holds, now, effects)
             return
-        self.returning.claim(holder, holds, now, step)
+        self.lease_recovery.claim(backend, holds, now, effects)
         # They hold slots from now on: nobody may be given these before the turn ends.
-        self._absorb(holder)
-        if holds and holder.pushes:
+        self._absorb(backend)
+        if holds and backend.pushes:
             for id_, attempt in holds.items():
-                held = holder.tasks.get(id_)
+                held = backend.tasks.get(id_)
                 if held is None or held.attempt != attempt:
-                    self.refuse(holder, id_, attempt)
-        self.feed(holder, now, step)
+                    self.refuse(backend, id_, attempt)
+        self.feed(backend, now, effects)
 
-    def fetch(self, row: Any, holder: Any, attempt: int | None, now: Now, step: Effects) -> bool:
+    def fetch(self, row: Any, backend: Any, attempt: int | None, now: Now, effects: Effects) -> bool:
         """True if a node's lease is nobody's, or another broker's of a shared store: then it is on its way to us."""
         if self.others is None or not isinstance(row, OpenTask) or row.status not in (ASSIGNED, RUNNING):
             return False
-        if row.node != holder.identity or attempt not in (None, row.attempt):
+        if row.node != backend.identity or attempt not in (None, row.attempt):
             return False
-        self.others.fetch(holder, row.id, row.attempt, now, step)
+        self.others.fetch(backend, row.id, row.attempt, now, effects)
         return True
 
-    def lose(self, holder: Any, keep: Mapping[str, int], now: Now, step: Effects) -> None:
+    def lose(self, backend: Any, keep: Mapping[str, int], now: Now, effects: Effects) -> None:
         """It no longer has what it held, except `keep`."""
         if self.others is not None:
-            self.others.restate(holder.identity, keep)
-        for task in [task for task in holder.tasks.values() if keep.get(task.id) != task.attempt]:
+            self.others.restate(backend.identity, keep)
+        for task in [task for task in backend.tasks.values() if keep.get(task.id) != task.attempt]:
             self.release(task)
-            self.lost(task, now, step)
+            self.lost(task, now, effects)
 
-    def unsent(self, holder: Any, leases: Mapping[str, int], now: Now, step: Effects) -> None:
+    def unsent(self, backend: Any, leases: Mapping[str, int], now: Now, effects: Effects) -> None:
         """These never left for it: they are done elsewhere."""
         for id_, attempt in leases.items():
-            task = holder.tasks.get(id_)
+            task = backend.tasks.get(id_)
             if task is not None and task.attempt == attempt:
                 self.release(task)
-                self._queue.attempt_over(task, "lost", None, b"", counted=False, now=now, step=step)
+                self._queue.attempt_over(task, "lost", None, b"", counted=False, now=now, effects=effects)
 
-    def lost(self, task: QueuedTask, now: Now, step: Effects) -> None:
+    def lost(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Whoever had it is lost. The lease is given back already."""
         counted = task.status == RUNNING or not task.native
-        self._queue.attempt_over(task, "lost", None, b"", counted=counted, now=now, step=step)
+        self._queue.attempt_over(task, "lost", None, b"", counted=counted, now=now, effects=effects)
 
-    def take_up(self, task: QueuedTask, holder: Any, now: Now, step: Effects) -> None:
+    def take_up(self, task: QueuedTask, backend: Any, now: Now, effects: Effects) -> None:
         """A lease from before this broker's start, or of another broker, goes on."""
-        self._bind(task, holder, now, step)
+        self._bind(task, backend, now, effects)
         task.restored = True
         if task.status == RUNNING or not task.native:
             self._time(task, now)
-        self.on_taken_up(task, now, step)
+        self.on_taken_up(task, now, effects)
 
     @property
     def is_closed(self) -> bool:
         """True while nothing is handed out: the broker drains, or could not store it."""
-        return self._house.draining or self._house.full
+        return self._state.draining or self._state.full
 
     # Hand-outs.
 
-    def settle(self, now: Now, step: Effects) -> None:
+    def settle(self, now: Now, effects: Effects) -> None:
         """The turn ends: hand out what can be, and say it."""
         queue = self._queue
         while queue.dirty or self._hungry:
             # Those who have room first: requests that wait for them come before any task.
-            holders, self._hungry = self._hungry, {}
-            for holder, lane in holders.items():
-                self._feed(holder, lane, now, step)
+            backends, self._hungry = self._hungry, {}
+            for backend, method_queue in backends.items():
+                self._feed(backend, method_queue, now, effects)
             methods, queue.dirty = queue.dirty, {}
-            for method in queue.lanes.in_order(methods) if len(methods) > 1 else methods:
-                self._dispatch(method, now, step)
+            for method in queue.method_queues.in_order(methods) if len(methods) > 1 else methods:
+                self._dispatch(method, now, effects)
         if self._out:
-            self._push(step)
+            self._push(effects)
         if self._cancels:
             cancels, self._cancels = self._cancels, {}
             for peer, entries in cancels.items():
-                step.promise(peer, ("TASKSCANCEL", {}, b"[%b]" % b",".join(entries)))
-        self.recalls.settle(step)
+                effects.promise(peer, ("TASKSCANCEL", {}, b"[%b]" % b",".join(entries)))
+        self.reclaim.settle(effects)
 
-    def _dispatch(self, method: str, now: Now, step: Effects) -> None:
+    def _dispatch(self, method: str, now: Now, effects: Effects) -> None:
         """Tasks of a method to whoever has a free slot, then to the one that has room in advance."""
-        lanes = self._queue.lanes
-        lane = lanes.find(method)
-        if lane is None or self.is_closed:
+        method_queues = self._queue.method_queues
+        method_queue = method_queues.find(method)
+        if method_queue is None or self.is_closed:
             return
-        while lanes.head(lane) is not None:
-            holder = self._slots.take_pushing(method)
-            if holder is None:
+        while method_queues.head(method_queue) is not None:
+            backend = self._slots.take_pushing(method)
+            if backend is None:
                 break
-            holder.slotted += 1
-            self._hand(lanes.take(lane, 1, step), lane, holder, now, step)
-        holder = lane.hungry
-        if holder is not None:
-            room = self._pacing.room(holder) if method in holder.services else 0
+            backend.slotted += 1
+            self._hand(method_queues.take(method_queue, 1, effects), method_queue, backend, now, effects)
+        backend = method_queue.hungry
+        if backend is not None:
+            room = self._pacing.room(backend) if method in backend.services else 0
             if room > 0:
-                self._hand(lanes.take(lane, room, step), lane, holder, now, step)
+                self._hand(method_queues.take(method_queue, room, effects), method_queue, backend, now, effects)
             else:
-                lane.hungry = None
+                method_queue.hungry = None
 
-    def _absorb(self, holder: Any) -> None:
+    def _absorb(self, backend: Any) -> None:
         """What it has in hand takes the slots that are free."""
-        while holder.slotted < len(holder.tasks) and self._slots.take_from(holder):
-            holder.slotted += 1
+        while backend.slotted < len(backend.tasks) and self._slots.take_from(backend):
+            backend.slotted += 1
 
-    def _feed(self, holder: Any, lane: MethodQueue | None, now: Now, step: Effects) -> None:
+    def _feed(self, backend: Any, method_queue: MethodQueue | None, now: Now, effects: Effects) -> None:
         """One backend gets what it has room for: its free slots, and some more if it is quick.
 
-        `lane`: of the task that it ended last; when nothing waits, the next one there comes to it at once.
+        `method_queue`: of the task that it ended last; when nothing waits, the next one there comes to it at once.
         """
-        slots, lanes = self._slots, self._queue.lanes
-        self._absorb(holder)
-        self._desk.serve(holder, now, step)
-        if self.is_closed or not holder.alive:
+        slots, method_queues = self._slots, self._queue.method_queues
+        self._absorb(backend)
+        self._adapter.serve(backend, now, effects)
+        if self.is_closed or not backend.alive:
             return
-        while (found := lanes.best(holder.services)) is not None:
-            lane = found
-            if slots.take_from(holder):
-                holder.slotted += 1
-                self._hand(lanes.take(lane, 1, step), lane, holder, now, step)
+        while (found := method_queues.best(backend.services)) is not None:
+            method_queue = found
+            if slots.take_from(backend):
+                backend.slotted += 1
+                self._hand(method_queues.take(method_queue, 1, effects), method_queue, backend, now, effects)
                 continue
-            room = self._pacing.room(holder)
+            room = self._pacing.room(backend)
             if room <= 0:
                 return
-            others = slots.backends_of(lane.method)
+            others = slots.backends_of(method_queue.method)
             if others > 1:
                 # Not more than a share: the others are about to ask, too.
-                room = min(room, lanes.visible(lane) // (2 * others) + 1)
-            self._hand(lanes.take(lane, room, step), lane, holder, now, step)
+                room = min(room, method_queues.visible(method_queue) // (2 * others) + 1)
+            self._hand(method_queues.take(method_queue, room, effects), method_queue, backend, now, effects)
             if others > 1:
                 return
-        room = self._pacing.room(holder)
-        if lane is not None and room > 0:
-            lane.hungry = holder
-        if room > 0 or holder.busy < holder.slots:
-            lanes.supply.hunger(holder.services, step)
+        room = self._pacing.room(backend)
+        if method_queue is not None and room > 0:
+            method_queue.hungry = backend
+        if room > 0 or backend.busy < backend.slots:
+            method_queues.window.hunger(backend.services, effects)
 
-    def _hand(self, tasks: list[QueuedTask], lane: MethodQueue, holder: Any, now: Now, step: Effects) -> None:
+    def _hand(
+        self, tasks: list[QueuedTask], method_queue: MethodQueue, backend: Any, now: Now, effects: Effects
+    ) -> None:
         """Push some tasks of one lane."""
-        node, mono, wall = holder.identity, now.mono, now.wall
-        held, writes, touch = holder.tasks, step.writes, self._queue.shelf.touch
+        node, mono, wall = backend.identity, now.mono, now.wall
+        held, writes, touch = backend.tasks, effects.writes, self._queue.backlog.touch
         if not held:
-            holder.paced = mono
+            backend.paced = mono
         for task in tasks:
             task.attempt += 1
             task.status = ASSIGNED
             task.node = node
             task.native, task.restored = True, False
-            task.holder = holder
+            task.backend = backend
             task.handed = mono
             waited = wall - task.runnable_us / MICRO
             task.waited = waited if waited > 0.0 else 0.0
@@ -238,70 +240,70 @@ class Leases:
                 task.shelved = False
                 writes.append(task.lease_write())
                 touch(task.seq)
-        lane.leased += len(tasks)
+        method_queue.leased += len(tasks)
         self.leased += len(tasks)
-        self._out.setdefault(holder, []).extend(tasks)
-        if holder.slotted < len(held):
-            self._pacing.watch(holder, now)
+        self._out.setdefault(backend, []).extend(tasks)
+        if backend.slotted < len(held):
+            self._pacing.watch(backend, now)
         else:
             for task in tasks:
                 self._time(task, now)
 
-    def pull(self, task: QueuedTask, holder: Backend, now: Now, step: Effects) -> None:
+    def pull(self, task: QueuedTask, backend: Backend, now: Now, effects: Effects) -> None:
         """A node asked for a task by JSON-RPC: that counts as its start. The task is out of its lane."""
         task.attempt += 1
         task.starts += 1
         task.status = ASSIGNED
-        task.node = holder.identity
+        task.node = backend.identity
         task.started_us = of_seconds(now.wall)
         task.native, task.said, task.shelved = False, False, False
         task.waited = max(0.0, now.wall - task.runnable_us / MICRO)
-        self._queue.shelf.tasks[task.id] = task
-        self._bind(task, holder, now, step)
-        self._queue.changed(task, step)
+        self._queue.backlog.tasks[task.id] = task
+        self._bind(task, backend, now, effects)
+        self._queue.changed(task, effects)
         task.started = now.mono
         self._time(task, now)
 
-    def _bind(self, task: QueuedTask, holder: Any, now: Now, step: Effects) -> None:
-        if not holder.tasks:
-            holder.paced = now.mono
-        holder.tasks[task.id] = task
-        task.holder = holder
+    def _bind(self, task: QueuedTask, backend: Any, now: Now, effects: Effects) -> None:
+        if not backend.tasks:
+            backend.paced = now.mono
+        backend.tasks[task.id] = task
+        task.backend = backend
         task.handed = now.mono
         task.started = 0.0
-        self._queue.lanes.need(task.method, now, step).leased += 1
+        self._queue.method_queues.need(task.method, now, effects).leased += 1
         self.leased += 1
 
     def release(self, task: QueuedTask) -> None:
         """The lease ends; its slot is free for the next one in hand, or for whatever waits."""
-        holder = task.holder
-        if holder is None:
+        backend = task.backend
+        if backend is None:
             return
-        del holder.tasks[task.id]
-        task.holder = None
+        del backend.tasks[task.id]
+        task.backend = None
         self.leased -= 1
-        if holder.slotted > len(holder.tasks):
-            holder.slotted -= 1
-            self._slots.give_back(holder)
-        lane = self._queue.lanes.find(task.method)
-        if holder.pushes:
-            self._hungry[holder] = lane
+        if backend.slotted > len(backend.tasks):
+            backend.slotted -= 1
+            self._slots.give_back(backend)
+        method_queue = self._queue.method_queues.find(task.method)
+        if backend.pushes:
+            self._hungry[backend] = method_queue
         if task.bucket:
             self._queue.timers.remove(task)
         self._unsaved.pop(task, None)
-        if lane is not None and lane.leased > 0:
-            lane.leased -= 1
+        if method_queue is not None and method_queue.leased > 0:
+            method_queue.leased -= 1
             if self._queue.is_limited(task.method):
                 self._queue.dirty[task.method] = None
 
-    def _push(self, step: Effects) -> None:
+    def _push(self, effects: Effects) -> None:
         out, self._out = self._out, {}
-        for holder, tasks in out.items():
-            still = [task for task in tasks if task.holder is holder]
-            for body in bodies_of(still, self._queue.lanes.quoted, self._owner):
-                step.promise(holder.peer, ("TASKS", {}, body))
+        for backend, tasks in out.items():
+            still = [task for task in tasks if task.backend is backend]
+            for body in bodies_of(still, self._queue.method_queues.quoted, self._owner):
+                effects.promise(backend.peer, ("TASKS", {}, body))
 
-    def begun(self, task: QueuedTask, info: bytes, now: Now, step: Effects) -> None:
+    def begun(self, task: QueuedTask, info: bytes, now: Now, effects: Effects) -> None:
         """Its holder says that it runs."""
         if info:
             task.info = info
@@ -314,43 +316,43 @@ class Leases:
                 task.started = now.mono
                 self._time(task, now)
         if not self._unsaved:
-            self._house.timers.add((self._save, None), now.mono + SAVE_SECONDS)
+            self._state.timers.add((self._save, None), now.mono + SAVE_SECONDS)
         self._unsaved[task] = None
 
-    def save(self, task: QueuedTask, step: Effects) -> None:
+    def save(self, task: QueuedTask, effects: Effects) -> None:
         """Somebody is told of its status: it must survive."""
         if task in self._unsaved:
             del self._unsaved[task]
-            self._queue.changed(task, step)
+            self._queue.changed(task, effects)
 
-    def _save(self, _: None, now: Now, step: Effects) -> None:
+    def _save(self, _: None, now: Now, effects: Effects) -> None:
         late: dict[QueuedTask, None] = {}
         for task in self._unsaved:
             if now.mono - task.started < SAVE_SECONDS / 2:
                 late[task] = None
             else:
-                self._queue.changed(task, step)
+                self._queue.changed(task, effects)
         self._unsaved = late
         if late:
-            self._house.timers.add((self._save, None), now.mono + SAVE_SECONDS)
+            self._state.timers.add((self._save, None), now.mono + SAVE_SECONDS)
 
-    def finish(self, task: QueuedTask, result: bytes, now: Now, step: Effects) -> None:
+    def finish(self, task: QueuedTask, result: bytes, now: Now, effects: Effects) -> None:
         """Its result came."""
         if not task.said and task.native:
             task.starts += 1
         self.release(task)
-        self._queue.end(task, FINISHED, result, None, now, step)
+        self._queue.end(task, FINISHED, result, None, now, effects)
 
     def fail(
-        self, task: QueuedTask, code: int, error: bytes, retry: bool, now: Now, step: Effects, after: float = 0.0
+        self, task: QueuedTask, code: int, error: bytes, retry: bool, now: Now, effects: Effects, after: float = 0.0
     ) -> None:
         """Its holder says that it failed."""
         self._count_start(task)
         self.release(task)
         if retry:
-            self._queue.attempt_over(task, "failed", code, error, counted=True, now=now, step=step, after=after)
+            self._queue.attempt_over(task, "failed", code, error, counted=True, now=now, effects=effects, after=after)
         else:
-            self._queue.fail(task, code, error, now, step)
+            self._queue.fail(task, code, error, now, effects)
 
     def _count_start(self, task: QueuedTask) -> None:
         """An attempt that ended has started, said or not."""
@@ -359,19 +361,19 @@ class Leases:
 
     def cancel(self, task: QueuedTask) -> None:
         """Whoever has it must stop."""
-        holder = task.holder
-        if holder is not None:
+        backend = task.backend
+        if backend is not None:
             if task.native:
-                self.refuse(holder, task.id, task.attempt)
+                self.refuse(backend, task.id, task.attempt)
             self.release(task)
         else:
-            self.returning.cancel(task)
+            self.lease_recovery.cancel(task)
 
-    def refuse(self, holder: Any, id_: str, attempt: int) -> None:
+    def refuse(self, backend: Any, id_: str, attempt: int) -> None:
         """Whatever it does of this attempt is done for nothing."""
         self.on_refused(id_, attempt)
-        if holder.pushes:
-            self._cancels.setdefault(holder.peer, []).append(b"[%b,%d]" % (quoted(id_), attempt))
+        if backend.pushes:
+            self._cancels.setdefault(backend.peer, []).append(b"[%b,%d]" % (quoted(id_), attempt))
 
     def _time(self, task: QueuedTask, now: Now) -> None:
         if task.bucket:
@@ -380,25 +382,25 @@ class Leases:
         task.deadline = now.mono + task.kept.timeout
         self._queue.timers.add(task, now.mono)
 
-    def _time_slotted(self, holder: Any, now: Now) -> None:
+    def _time_slotted(self, backend: Any, now: Now) -> None:
         """What came to hold a slot has begun, said or not: its time counts."""
-        for task in itertools.islice(holder.tasks.values(), holder.slotted):
+        for task in itertools.islice(backend.tasks.values(), backend.slotted):
             if task.timed != task.attempt:
                 self._time(task, now)
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Attempts that have lasted too long."""
         for task in self._queue.timers.expire(now.mono):
             task.bucket = 0
-            if task.ended or task.holder is None or task.timed != task.attempt:
+            if task.ended or task.backend is None or task.timed != task.attempt:
                 continue
             if now.mono < task.deadline:
                 self._queue.timers.keep(task, task.deadline)
                 continue
-            holder = task.holder
+            backend = task.backend
             if task.native:
-                self.refuse(holder, task.id, task.attempt)
+                self.refuse(backend, task.id, task.attempt)
             self._count_start(task)
             self.release(task)
-            self._queue.attempt_over(task, "timeout", None, b"", counted=True, now=now, step=step)
-            self.recalls.ask(holder, now, step)
+            self._queue.attempt_over(task, "timeout", None, b"", counted=True, now=now, effects=effects)
+            self.reclaim.ask(backend, now, effects)

@@ -132,21 +132,21 @@ class MethodQueue:
 
 
 class BacklogWindow(Protocol):
-    """Where the tasks of a lane come from: a shelf of this broker's own (`supply`), or a shared one (`sharing`)."""
+    """The part of a method queue that is in memory: of this broker's own backlog, or of one that brokers share."""
 
-    def begin(self, lane: MethodQueue, step: Effects) -> None:
+    def begin(self, method_queue: MethodQueue, effects: Effects) -> None:
         """A lane is new: learn what the shelf holds."""
         ...
 
-    def place(self, lane: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
-        """Where a task waits: `here` (and it is put there), `shelf` or `later`."""
+    def place(self, method_queue: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
+        """Where a task waits: `here` (and it is put there), `backlog` or `later`."""
         ...
 
-    def refill(self, lane: MethodQueue, priority: int, level: PriorityQueue, step: Effects) -> None:
+    def refill(self, method_queue: MethodQueue, priority: int, level: PriorityQueue, effects: Effects) -> None:
         """Have the window filled again, if it is half empty and there is more."""
         ...
 
-    def hunger(self, services: frozenset[str], step: Effects) -> None:
+    def hunger(self, services: frozenset[str], effects: Effects) -> None:
         """Somebody who offers these has room, and there is nothing in memory for it."""
         ...
 
@@ -154,90 +154,92 @@ class BacklogWindow(Protocol):
 class MethodQueues:
     """All lanes of one broker."""
 
-    __slots__ = ("_lanes", "_limit", "ready", "supply")
+    __slots__ = ("_limit", "_method_queues", "ready", "window")
 
     def __init__(self, limit: Callable[[str], int]) -> None:
-        self._lanes: dict[str, MethodQueue] = {}
+        self._method_queues: dict[str, MethodQueue] = {}
         self._limit = limit
         """How many tasks of a method may be handed out at once."""
         self.ready: dict[str, MethodQueue] = {}
         """Lanes with tasks in memory, perhaps."""
-        self.supply: BacklogWindow
+        self.window: BacklogWindow
 
     def quoted(self, method: str) -> bytes:
         """Its name as JSON."""
-        lane = self.find(method)
-        return lane.quoted if lane is not None else quoted(method)
+        method_queue = self.find(method)
+        return method_queue.quoted if method_queue is not None else quoted(method)
 
     def find(self, method: str) -> MethodQueue | None:
         """The lane of a method, if it has one."""
-        return self._lanes.get(method)
+        return self._method_queues.get(method)
 
-    def need(self, method: str, now: Now, step: Effects) -> MethodQueue:
+    def need(self, method: str, now: Now, effects: Effects) -> MethodQueue:
         """The lane of a method that somebody offers or asks for; a new one learns what the shelf holds."""
-        lane = self._lanes.get(method)
-        if lane is None:
-            self._lanes[method] = lane = MethodQueue(method, now.mono)
-            self.supply.begin(lane, step)
-        lane.needed = now.mono
-        return lane
+        method_queue = self._method_queues.get(method)
+        if method_queue is None:
+            self._method_queues[method] = method_queue = MethodQueue(method, now.mono)
+            self.window.begin(method_queue, effects)
+        method_queue.needed = now.mono
+        return method_queue
 
     def add(self, task: QueuedTask) -> str:
-        """A task waits from now on: `here` in memory, on the `shelf`, or it must come `later`."""
-        lane = self._lanes.get(task.method)
-        if lane is None:
+        """A task waits from now on: `here` in memory, on the `backlog`, or it must come `later`."""
+        method_queue = self._method_queues.get(task.method)
+        if method_queue is None:
             return "shelf"
-        where = self.supply.place(lane, lane.levels.get(task.priority) or lane.level(task.priority), task)
+        where = self.window.place(
+            method_queue, method_queue.levels.get(task.priority) or method_queue.level(task.priority), task
+        )
         if where == "here":
-            self.ready[task.method] = lane
+            self.ready[task.method] = method_queue
         return where
 
-    def put_back(self, task: QueuedTask, now: Now, step: Effects) -> None:
+    def put_back(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """A task that was handed out waits again, where it was."""
-        lane = self.need(task.method, now, step)
-        lane.level(task.priority).push(task)
-        self.ready[task.method] = lane
+        method_queue = self.need(task.method, now, effects)
+        method_queue.level(task.priority).push(task)
+        self.ready[task.method] = method_queue
 
-    def top_up(self, lane: MethodQueue, step: Effects) -> None:
+    def top_up(self, method_queue: MethodQueue, effects: Effects) -> None:
         """Have the shelf read where a window ran empty by other ways than being handed out."""
-        for priority, level in list(lane.levels.items()):
+        for priority, level in list(method_queue.levels.items()):
             if level.newest > level.position and level.head() is None:
-                self.supply.refill(lane, priority, level, step)
+                self.window.refill(method_queue, priority, level, effects)
 
-    def top_up_all(self, step: Effects) -> None:
+    def top_up_all(self, effects: Effects) -> None:
         """The same for every lane: a safeguard."""
-        for lane in self.all():
-            self.top_up(lane, step)
+        for method_queue in self.all():
+            self.top_up(method_queue, effects)
 
     def best(self, services: Any) -> MethodQueue | None:
         """The lane with the next task for somebody who offers these."""
         ready = self.ready
         if len(ready) <= len(services):
-            lanes = [lane for name, lane in ready.items() if name in services]
+            method_queues = [method_queue for name, method_queue in ready.items() if name in services]
         else:
-            lanes = [ready[name] for name in services if name in ready]
+            method_queues = [ready[name] for name in services if name in ready]
         best: MethodQueue | None = None
         first = (0, 0)
-        for lane in lanes:
-            task = self.head(lane)
+        for method_queue in method_queues:
+            task = self.head(method_queue)
             if task is not None and (best is None or (-task.priority, task.seq) < first):
-                best, first = lane, (-task.priority, task.seq)
+                best, first = method_queue, (-task.priority, task.seq)
         return best
 
-    def head(self, lane: MethodQueue) -> QueuedTask | None:
+    def head(self, method_queue: MethodQueue) -> QueuedTask | None:
         """The next task of a lane that may be handed out now."""
-        if lane.leased >= self._limit(lane.method):
+        if method_queue.leased >= self._limit(method_queue.method):
             return None
-        task = lane.head()
+        task = method_queue.head()
         if task is None:
-            self.ready.pop(lane.method, None)
+            self.ready.pop(method_queue.method, None)
         return task
 
-    def take(self, lane: MethodQueue, most: int, step: Effects) -> list[QueuedTask]:
+    def take(self, method_queue: MethodQueue, most: int, effects: Effects) -> list[QueuedTask]:
         """The next tasks of a lane, taken out, as far as they may be handed out now."""
         taken: list[QueuedTask] = []
-        most = min(most, self._limit(lane.method) - lane.leased)
-        for priority, level in lane.levels.items():
+        most = min(most, self._limit(method_queue.method) - method_queue.leased)
+        for priority, level in method_queue.levels.items():
             fresh, back = level.fresh, level.back
             while len(taken) < most and (fresh or back):
                 if back:
@@ -253,18 +255,18 @@ class MethodQueues:
                 taken.append(task)
             more = level.newest > level.position
             if more:
-                self.supply.refill(lane, priority, level, step)
-            if len(taken) >= most or (more and lane.window):
+                self.window.refill(method_queue, priority, level, effects)
+            if len(taken) >= most or (more and method_queue.window):
                 break
-        lane.flow += len(taken)
+        method_queue.flow += len(taken)
         return taken
 
     def withdraw(self, task: QueuedTask) -> None:
         """A task in the middle is taken by name: rare, so it may cost a walk."""
-        lane = self._lanes.get(task.method)
-        if lane is None:
+        method_queue = self._method_queues.get(task.method)
+        if method_queue is None:
             return
-        level = lane.level(task.priority)
+        level = method_queue.level(task.priority)
         if task in level.fresh:
             level.fresh.remove(task)
             level.bytes -= len(task.params)
@@ -275,50 +277,61 @@ class MethodQueues:
     def drop_unneeded(self, offered: Callable[[str], bool], now: Now) -> Iterable[QueuedTask]:
         """Forget lanes that nobody has needed for a while; their tasks must go on the shelf."""
         dropped: list[QueuedTask] = []
-        for lane in list(self._lanes.values()):
-            if offered(lane.method):
-                lane.needed = now.mono
-            busy = lane.leased or not lane.known or any(level.loading for level in lane.levels.values())
-            if busy or now.mono - lane.needed <= UNOFFERED_SECONDS:
+        for method_queue in list(self._method_queues.values()):
+            if offered(method_queue.method):
+                method_queue.needed = now.mono
+            busy = (
+                method_queue.leased
+                or not method_queue.known
+                or any(level.loading for level in method_queue.levels.values())
+            )
+            if busy or now.mono - method_queue.needed <= UNOFFERED_SECONDS:
                 continue
-            del self._lanes[lane.method]
-            self.ready.pop(lane.method, None)
-            for level in lane.levels.values():
+            del self._method_queues[method_queue.method]
+            self.ready.pop(method_queue.method, None)
+            for level in method_queue.levels.values():
                 waiting = [*level.fresh, *(entry[2] for entry in level.back)]
                 dropped.extend(task for task in waiting if not task.ended)
         return dropped
 
     def in_order(self, methods: Iterable[str]) -> list[str]:
         """These methods, the one with the next task first."""
-        heads = [(lane.head(), method) for method in methods if (lane := self._lanes.get(method)) is not None]
+        heads = [
+            (method_queue.head(), method)
+            for method in methods
+            if (method_queue := self._method_queues.get(method)) is not None
+        ]
         waiting = [(-task.priority, task.seq, method) for task, method in heads if task is not None]
         return [method for _, _, method in sorted(waiting)]
 
     def all(self) -> list[MethodQueue]:
         """Every lane."""
-        return list(self._lanes.values())
+        return list(self._method_queues.values())
 
     def methods(self) -> list[str]:
         """The methods that have a lane."""
-        return list(self._lanes)
+        return list(self._method_queues)
 
-    def visible(self, lane: MethodQueue) -> int:
+    def visible(self, method_queue: MethodQueue) -> int:
         """How many tasks of a lane are in memory; more than that if the shelf has some."""
-        return sum(len(level) + (WINDOW_TASKS if level.more else 0) for level in lane.levels.values())
+        return sum(len(level) + (WINDOW_TASKS if level.more else 0) for level in method_queue.levels.values())
 
     def backlog(self) -> dict[str, tuple[int, bool]]:
         """Of each method: how many tasks wait in memory, and whether the shelf has more."""
         return {
-            method: (sum(map(len, lane.levels.values())), any(level.more for level in lane.levels.values()))
-            for method, lane in self._lanes.items()
-            if any(len(level) or level.more for level in lane.levels.values())
+            method: (
+                sum(map(len, method_queue.levels.values())),
+                any(level.more for level in method_queue.levels.values()),
+            )
+            for method, method_queue in self._method_queues.items()
+            if any(len(level) or level.more for level in method_queue.levels.values())
         }
 
     def waiting(self, method: str, most: int) -> list[QueuedTask]:
         """The first tasks in memory that wait."""
-        lane = self._lanes.get(method)
+        method_queue = self._method_queues.get(method)
         found: list[QueuedTask] = []
-        for level in lane.levels.values() if lane is not None else ():
+        for level in method_queue.levels.values() if method_queue is not None else ():
             for task in (*(entry[2] for entry in sorted(level.back)[:most]), *itertools.islice(level.fresh, most)):
                 if len(found) >= most:
                     return found

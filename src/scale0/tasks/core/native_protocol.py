@@ -62,11 +62,11 @@ _wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
 class NativeProtocol:
     """What backends that speak TASKS say."""
 
-    __slots__ = ("_desk", "_early", "_early_bytes", "_house", "_leases", "_oks", "_queue", "_unheard")
+    __slots__ = ("_adapter", "_early", "_early_bytes", "_leases", "_oks", "_queue", "_state", "_unheard")
 
-    def __init__(self, house: BrokerState, desk: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
-        self._house = house
-        self._desk = desk
+    def __init__(self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
+        self._state = state
+        self._adapter = adapter
         self._queue = queue
         self._leases = leases
         self._oks: dict[Any, list[bytes]] = {}
@@ -77,92 +77,92 @@ class NativeProtocol:
         self._unheard: dict[Any, None] = {}
         """Those whose results could not be stored: they are asked for them again."""
 
-    def status(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
+    def status(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
         """TASKSTATUS: what is going on."""
         body = one_body(bodies)
         entries: list[Any] = read(_statuses, body)
-        holder = self._desk.holder_of(line)
-        if holder is None:
+        backend = self._adapter.backend_of(line)
+        if backend is None:
             return
         bare = body.count(KEY_END) == BARE_KEYS * len(entries)
         wholes: list[dict[str, Any]] | None = None if bare else read(_wholes, body)
-        tasks, begun = holder.tasks, self._leases.begun
+        tasks, begun = backend.tasks, self._leases.begun
         for place, entry in enumerate(entries):
             task = tasks.get(entry.id)
             if task is None or task.attempt != entry.attempt or entry.status in FINAL:
                 continue
             if entry.status == RETURNED:
-                self._leases.recalls.returned(task, now, step)
+                self._leases.reclaim.returned(task, now, effects)
                 continue
             info = b"" if wholes is None else info_of(wholes[place])
-            if not self._desk.is_shallow(info):
+            if not self._adapter.is_shallow(info):
                 info = b""
             if entry.status != "running" and not info:
                 info = msgspec.json.encode({"status": entry.status})
-            begun(task, info, now, step)
+            begun(task, info, now, effects)
 
-    def done(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, step: Effects) -> None:
+    def done(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
         """TASKSDONE: results and errors."""
         body = one_body(bodies)
         entries: list[Any] = read(_dones, body)
-        most = self._house.limits.max_batch_messages
+        most = self._state.limits.max_batch_messages
         if len(entries) > most:
             raise Refusal(codes.TOO_BIG, f"TASKSDONE holds at most {most} entries")
-        if self._house.full:
+        if self._state.full:
             # Nothing can be stored: it is not answered, so the backend keeps it, and is asked again.
             self._unheard[line] = None
             return
-        holder = self._desk.holder_of(line)
-        if holder is None:
+        backend = self._adapter.backend_of(line)
+        if backend is None:
             # It may hold a lease from before our start: it must say so first, then its results are taken.
-            self._desk.force(line, now, step)
+            self._adapter.force(line, now, effects)
             return
-        tasks = holder.tasks
+        tasks = backend.tasks
         before, ended = len(tasks), 0
         oks = self._oks.setdefault(line, [])
         strangers: list[DoneEntry] = []
         for entry in entries:
             task = tasks.get(entry.id)
             if task is not None and task.attempt == entry.attempt:
-                self._end(task, entry, now, step)
+                self._end(task, entry, now, effects)
                 ended += 1
                 oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
             else:
                 strangers.append(entry)
         if strangers:
-            self._late(line, holder, strangers, step)
+            self._late(line, backend, strangers, effects)
         if ended:
-            self._leases.measured(holder, ended, before, now)
+            self._leases.measured(backend, ended, before, now)
 
-    def _end(self, task: Any, entry: DoneEntry, now: Now, step: Effects) -> None:
+    def _end(self, task: Any, entry: DoneEntry, now: Now, effects: Effects) -> None:
         if entry.error is not msgspec.UNSET and bytes(entry.error) != b"null":
             try:
-                said = read_error(bytes(entry.error), self._desk)
+                said = read_error(bytes(entry.error), self._adapter)
             except RpcError as fault:
                 said = NodeReport(fault.code, error_object(fault.code, fault.message), False, 0.0)
-            self._leases.fail(task, said.code, said.error, said.retry, now, step, said.after)
+            self._leases.fail(task, said.code, said.error, said.retry, now, effects, said.after)
             return
         result = b"null" if entry.result is msgspec.UNSET else bytes(entry.result)
-        depth = self._house.limits.max_json_depth
-        if result.count(b"[") + result.count(b"{") > depth and not self._desk.is_shallow(result):
-            self._leases.fail(task, INVALID_PARAMS, RESULT_ERROR, False, now, step)
+        depth = self._state.limits.max_json_depth
+        if result.count(b"[") + result.count(b"{") > depth and not self._adapter.is_shallow(result):
+            self._leases.fail(task, INVALID_PARAMS, RESULT_ERROR, False, now, effects)
         else:
-            self._leases.finish(task, result, now, step)
+            self._leases.finish(task, result, now, effects)
 
-    def _late(self, line: Any, holder: Any, entries: list[DoneEntry], step: Effects) -> None:
+    def _late(self, line: Any, backend: Any, entries: list[DoneEntry], effects: Effects) -> None:
         """No lease waits for these: they were stored before, or come too late, or nobody knows them."""
-        name = holder.identity
+        name = backend.identity
 
         def found(rows: tuple[Any, ...], now: Now, out: Effects) -> None:
             oks = self._oks.setdefault(line, [])
             for entry, row in zip(entries, rows, strict=True):
-                held = holder.tasks.get(entry.id)
+                held = backend.tasks.get(entry.id)
                 if held is not None and held.attempt == entry.attempt:
                     # Its lease came to us meanwhile, from another broker that shares the store.
                     self._end(held, entry, now, out)
                     oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
                     continue
-                if self._leases.fetch(row, holder, entry.attempt, now, out):
+                if self._leases.fetch(row, backend, entry.attempt, now, out):
                     self._keep(line, entry)  # its lease is on the way
                     continue
                 code = late(row, name, entry.attempt)
@@ -171,7 +171,7 @@ class NativeProtocol:
                     out.record(TaskRefused(entry.id[:128], name, clip_int(entry.attempt), code))
                 oks.append(b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, answer))
 
-        self._queue.shelf.find(tuple(entry.id for entry in entries), found, step)
+        self._queue.backlog.find(tuple(entry.id for entry in entries), found, effects)
 
     def _keep(self, line: Any, entry: DoneEntry) -> None:
         """If there are too many, the backend says them again, later."""
@@ -182,12 +182,12 @@ class NativeProtocol:
             raw = {name: value.copy() for name in RAW if isinstance(value := getattr(entry, name), msgspec.Raw)}
             self._early[entry.id, entry.attempt] = (line, msgspec.structs.replace(entry, **raw))
 
-    def _arrived(self, task: QueuedTask, now: Now, step: Effects) -> None:
+    def _arrived(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """A lease has come to us: perhaps its result was here before it."""
         early = self._let_go((task.id, task.attempt))
         if early is not None:
             line, entry = early
-            self._end(task, entry, now, step)
+            self._end(task, entry, now, effects)
             self._oks.setdefault(line, []).append(b'["%b",%d,200]' % (task.id.encode(), task.attempt))
 
     def _turned_away(self, id_: str, attempt: int) -> None:
@@ -204,19 +204,19 @@ class NativeProtocol:
         for key in [key for key, (whose, _) in self._early.items() if whose is line]:
             self._let_go(key)
 
-    def ask_again(self, now: Now, step: Effects) -> None:
+    def ask_again(self, now: Now, effects: Effects) -> None:
         """There is room again: results that were turned away are said again after a new READY."""
         unheard, self._unheard = self._unheard, {}
         for line in unheard:
-            self._desk.renegotiate(line, now, step)
+            self._adapter.renegotiate(line, now, effects)
 
-    def settle(self, step: Effects) -> None:
+    def settle(self, effects: Effects) -> None:
         """The turn ends: say what was stored, once it is."""
         if self._oks:
             oks, self._oks = self._oks, {}
             for line, entries in oks.items():
                 if entries:
-                    step.promise(line, ("TASKSOK", {}, b"[%b]" % b",".join(entries)))
+                    effects.promise(line, ("TASKSOK", {}, b"[%b]" % b",".join(entries)))
 
 
 def one_body(bodies: Sequence[bytes]) -> bytes:

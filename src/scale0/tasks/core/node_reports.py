@@ -46,9 +46,9 @@ class NodeReport(NamedTuple):
     after: float
 
 
-def read_error(data: bytes, desk: BrokerAdapter) -> NodeReport:
+def read_error(data: bytes, adapter: BrokerAdapter) -> NodeReport:
     """A reported error."""
-    if not desk.is_shallow(data):
+    if not adapter.is_shallow(data):
         raise RpcError(INVALID_PARAMS, "the error nests too deep")
     try:
         error = _error.decode(data)

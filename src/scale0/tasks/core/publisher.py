@@ -32,10 +32,10 @@ MAX_TOPICS: Final = 100_000
 class TaskPublisher:
     """All subscriptions of one broker."""
 
-    __slots__ = ("_everything", "_house", "_lengths", "look", "on_method", "on_prefix", "topics", "waiting")
+    __slots__ = ("_everything", "_lengths", "_state", "look", "on_method", "on_prefix", "topics", "waiting")
 
-    def __init__(self, house: BrokerState) -> None:
-        self._house = house
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
         self.topics: set[bytes] = set()
         self._lengths: dict[int, int] = {}
         self._everything = False
@@ -50,11 +50,11 @@ class TaskPublisher:
 
     def start(self, now: Now) -> None:
         """Begin to repeat."""
-        timers = self._house.timers
+        timers = self._state.timers
         timers.add((self._ask_nodes, None), now.mono + NODE_STATUS_SECONDS)
-        timers.add((self._repeat, None), now.mono + self._house.interval)
+        timers.add((self._repeat, None), now.mono + self._state.interval)
 
-    def subscribe(self, frame: bytes, now: Now, step: Effects) -> None:
+    def subscribe(self, frame: bytes, now: Now, effects: Effects) -> None:
         """What an XPUB socket says: 1 or 0, and a topic."""
         topic = frame[1:]
         if frame[:1] == b"\x01":
@@ -64,21 +64,21 @@ class TaskPublisher:
             if topic not in self.topics:
                 self.topics.add(topic)
                 self._lengths[len(topic)] = self._lengths.get(len(topic), 0) + 1
-            self._meet(topic, now, step)
+            self._meet(topic, now, effects)
         elif frame[:1] == b"\x00" and topic in self.topics:
             self.topics.discard(topic)
             self._lengths[len(topic)] -= 1
             if not self._lengths[len(topic)]:
                 del self._lengths[len(topic)]
 
-    def _meet(self, topic: bytes, now: Now, step: Effects) -> None:
+    def _meet(self, topic: bytes, now: Now, effects: Effects) -> None:
         """A newcomer hears what waits, in the next repetition; a method's queue must be in memory for that."""
         if topic.startswith(TASK_PREFIX):
             method = topic[len(TASK_PREFIX) :].decode("utf-8", "replace")
             if method:
-                self.on_method(method, now, step)
+                self.on_method(method, now, effects)
         if TASK_PREFIX.startswith(topic) or topic.startswith(TASK_PREFIX):
-            self.on_prefix(topic, now, step)
+            self.on_prefix(topic, now, effects)
 
     def is_wanted(self, topic: bytes) -> bool:
         """True if somebody subscribed to it, or to a part of it from its beginning."""
@@ -87,43 +87,43 @@ class TaskPublisher:
         topics = self.topics
         return any(length <= len(topic) and topic[:length] in topics for length in self._lengths)
 
-    def taken(self, tasks: Iterable[QueuedTask], step: Effects) -> None:
+    def taken(self, tasks: Iterable[QueuedTask], effects: Effects) -> None:
         """New tasks that nobody has yet."""
         for task in tasks:
-            self._announce(task.method, task.id, step)
+            self._announce(task.method, task.id, effects)
 
-    def ended(self, client: str, id_: str, status: str, step: Effects) -> None:
+    def ended(self, client: str, id_: str, status: str, effects: Effects) -> None:
         """A task has ended."""
         topic = RESULT_PREFIX + client.encode()
         if self.is_wanted(topic):
             params = b'{"task_id":"%b","status":"%b"}' % (id_.encode(), status.encode())
-            step.publish(TASK_PUB, [topic, notification(b"zerotask.client.task_complete", params)])
+            effects.publish(TASK_PUB, [topic, notification(b"zerotask.client.task_complete", params)])
 
-    def ask_nodes(self, step: Effects) -> None:
+    def ask_nodes(self, effects: Effects) -> None:
         """Have every node that listens say how it is."""
         if self.is_wanted(NODE_TOPIC):
-            params = b'{"heartbeat_interval":%a}' % self._house.interval
-            step.publish(TASK_PUB, [NODE_TOPIC, notification(b"zerotask.node.broker_node_status", params)])
+            params = b'{"heartbeat_interval":%a}' % self._state.interval
+            effects.publish(TASK_PUB, [NODE_TOPIC, notification(b"zerotask.node.broker_node_status", params)])
 
-    def repeat(self, method: str, ids: Iterable[str], step: Effects) -> None:
+    def repeat(self, method: str, ids: Iterable[str], effects: Effects) -> None:
         """These wait, wherever they are."""
         for id_ in ids:
-            self._announce(method, id_, step)
+            self._announce(method, id_, effects)
 
-    def _announce(self, method: str, id_: str, step: Effects) -> None:
+    def _announce(self, method: str, id_: str, effects: Effects) -> None:
         topic = TASK_PREFIX + method.encode("utf-8", "surrogatepass")
         if self.is_wanted(topic) and not is_reserved(method):
             params = b'{"method":%b,"task_id":"%b"}' % (quoted(method), id_.encode())
-            step.publish(TASK_PUB, [topic, notification(b"zerotask.node.broker_new_task", params)])
+            effects.publish(TASK_PUB, [topic, notification(b"zerotask.node.broker_new_task", params)])
 
-    def _ask_nodes(self, _: None, now: Now, step: Effects) -> None:
-        if self._house.serving:
-            self.ask_nodes(step)
-        self._house.timers.add((self._ask_nodes, None), now.mono + NODE_STATUS_SECONDS)
+    def _ask_nodes(self, _: None, now: Now, effects: Effects) -> None:
+        if self._state.serving:
+            self.ask_nodes(effects)
+        self._state.timers.add((self._ask_nodes, None), now.mono + NODE_STATUS_SECONDS)
 
-    def _repeat(self, _: None, now: Now, step: Effects) -> None:
-        if (self.topics or self._everything) and self._house.serving and not self._house.draining:
+    def _repeat(self, _: None, now: Now, effects: Effects) -> None:
+        if (self.topics or self._everything) and self._state.serving and not self._state.draining:
             for task in self.waiting(REPEATED_TASKS):
-                self._announce(task.method, task.id, step)
-            self.look(step)
-        self._house.timers.add((self._repeat, None), now.mono + self._house.interval)
+                self._announce(task.method, task.id, effects)
+            self.look(effects)
+        self._state.timers.add((self._repeat, None), now.mono + self._state.interval)

@@ -58,27 +58,41 @@ class TaskQueue:
     """All open tasks of one broker."""
 
     __slots__ = (
-        *("_changed", "_house", "_next", "_usual", "dirty", "fresh", "lanes", "on_end", "open", "schedule", "shared"),
-        *("shelf", "supply", "timers", "total_failed", "total_finished", "total_submitted"),
+        *(
+            "_changed",
+            "_state",
+            "_next",
+            "_usual",
+            "dirty",
+            "fresh",
+            "method_queues",
+            "on_end",
+            "open",
+            "schedule",
+            "shared",
+        ),
+        *("backlog", "window", "timers", "total_failed", "total_finished", "total_submitted"),
     )
 
     def __init__(
         self,
-        house: BrokerState,
-        shelf: StoredBacklog,
+        state: BrokerState,
+        backlog: StoredBacklog,
         next_seq: int,
         shared: SharedStoreInfo | None,
         has_room: Callable[[str], bool],
     ) -> None:
-        self._house = house
-        self.shelf = shelf
+        self._state = state
+        self.backlog = backlog
         self._next = next_seq
         self.shared = shared
-        self.lanes = MethodQueues(self._limit)
-        self.supply = SharedBacklogWindow(shelf, self.lanes.ready, has_room, self._is_closed) if shared else None
+        self.method_queues = MethodQueues(self._limit)
+        self.window = (
+            SharedBacklogWindow(backlog, self.method_queues.ready, has_room, self._is_closed) if shared else None
+        )
         """Of a store that brokers share."""
-        self.lanes.supply = self.supply or OwnBacklogWindow(shelf, self.lanes.ready)
-        self.schedule = (SharedDelayedTasks if shared else DelayedTasks)(house, shelf, self._release)
+        self.method_queues.window = self.window or OwnBacklogWindow(backlog, self.method_queues.ready)
+        self.schedule = (SharedDelayedTasks if shared else DelayedTasks)(state, backlog, self._release)
         self._changed: dict[QueuedTask, None] = {}
         """In a shared store: what this turn changed. It is written once, as it is when the turn ends."""
         self.timers: LazyTimerWheel[QueuedTask] = LazyTimerWheel()
@@ -92,10 +106,10 @@ class TaskQueue:
         """How many have not ended."""
         self.total_submitted = self.total_finished = self.total_failed = 0
         self._usual: dict[int, tuple[StoredOptions, bytes]] = {}
-        shelf.on_loaded = self._dirty
+        backlog.on_loaded = self._dirty
 
     def _limit(self, method: str) -> int:
-        policies = self._house.policies
+        policies = self._state.policies
         if not policies or method not in policies:
             return UNLIMITED
         limit = policies[method].concurrency
@@ -103,7 +117,7 @@ class TaskQueue:
 
     def _is_closed(self, method: str) -> bool:
         """True while nothing of it is handed out, whoever has room."""
-        return self._house.draining or self._house.full or self.at_limit(method)
+        return self._state.draining or self._state.full or self.at_limit(method)
 
     def is_limited(self, method: str) -> bool:
         """True if only so many tasks of it may be handed out at once."""
@@ -111,8 +125,8 @@ class TaskQueue:
 
     def at_limit(self, method: str) -> bool:
         """True if no more tasks of it may be handed out now."""
-        lane = self.lanes.find(method)
-        return lane is not None and lane.leased >= self._limit(method)
+        method_queue = self.method_queues.find(method)
+        return method_queue is not None and method_queue.leased >= self._limit(method)
 
     def _dirty(self, method: str) -> None:
         self.dirty[method] = None
@@ -141,14 +155,14 @@ class TaskQueue:
         notify: int,
         waits: int,
         now: Now,
-        step: Effects,
+        effects: Effects,
     ) -> QueuedTask:
         """Take a task."""
         wall_us = int(now.wall * MICRO)
         runnable_us = wall_us if options.delay is None and options.at is None else due(options, wall_us)
         status = QUEUED if not waits and runnable_us <= wall_us else SCHEDULED
         usual = options.timeout is None and options.max_attempts is None and not options.backoff
-        if usual and options.result_ttl == DEFAULT_RESULT_SECONDS and not self._house.policies:
+        if usual and options.result_ttl == DEFAULT_RESULT_SECONDS and not self._state.policies:
             kept, packed = self._usual.get(notify) or self._keep_usual(notify)
         else:
             kept = self._kept(method, options, notify)
@@ -161,20 +175,20 @@ class TaskQueue:
         )
         # fmt: on
         self.fresh.append(task)
-        step.events.append(TaskSubmitted(id_, method, client, options.priority, self._house.group))
+        effects.events.append(TaskSubmitted(id_, method, client, options.priority, self._state.group))
         self.open += 1
         self.total_submitted += 1
         if status == QUEUED:
-            self._wait(task, now, step)
+            self._wait(task, now, effects)
         elif not waits:
             self.schedule.add(task, now)
         else:
-            self.shelf.let_go(task)
+            self.backlog.let_go(task)
         return task
 
     def _kept(self, method: str, options: NewTaskOptions, notify: int) -> StoredOptions:
         timeout, attempts = options.timeout, options.max_attempts
-        policies = self._house.policies
+        policies = self._state.policies
         if policies and method in policies:
             policy = policies[method]
             timeout = policy.timeout if timeout is None else timeout
@@ -195,103 +209,103 @@ class TaskQueue:
         self._usual[notify] = usual = (kept, pack_kept(kept))
         return usual
 
-    def _wait(self, task: QueuedTask, now: Now, step: Effects) -> bool:
+    def _wait(self, task: QueuedTask, now: Now, effects: Effects) -> bool:
         """A queued task takes its place; False: there is none in memory, and none on the shelf."""
-        where = self.lanes.add(task)
+        where = self.method_queues.add(task)
         if where == "here":
             task.shelved = False
-            self.shelf.tasks[task.id] = task
+            self.backlog.tasks[task.id] = task
             self.dirty[task.method] = None
         elif where == "shelf":
             task.shelved = True
-            self.shelf.let_go(task)
+            self.backlog.let_go(task)
         else:
             return False
         return True
 
-    def _release(self, task: QueuedTask, now: Now, step: Effects) -> bool:
+    def _release(self, task: QueuedTask, now: Now, effects: Effects) -> bool:
         """Its time has come."""
         task.status = QUEUED
-        if not self._wait(task, now, step):
+        if not self._wait(task, now, effects):
             task.status = SCHEDULED
             return False
-        self.changed(task, step)
+        self.changed(task, effects)
         return True
 
-    def changed(self, task: QueuedTask, step: Effects) -> None:
+    def changed(self, task: QueuedTask, effects: Effects) -> None:
         """Store what has changed."""
-        self.shelf.touch(task.seq)
+        self.backlog.touch(task.seq)
         if self.shared is not None:
             self._changed[task] = None
         elif not task.fresh:
-            step.write(task.change_write())
+            effects.write(task.change_write())
 
-    def put_away(self, tasks: Iterable[QueuedTask], step: Effects) -> None:
+    def put_away(self, tasks: Iterable[QueuedTask], effects: Effects) -> None:
         """These go back to the shelf: nobody here takes them."""
         for task in tasks:
             task.shelved = True
-            self.changed(task, step)
-            self.shelf.let_go(task)
+            self.changed(task, effects)
+            self.backlog.let_go(task)
 
-    def hand_over(self, task: QueuedTask, step: Effects) -> None:
+    def hand_over(self, task: QueuedTask, effects: Effects) -> None:
         """A lease is nobody's from now on: its node is with another broker."""
-        self.shelf.let_go(task)
-        self.shelf.touch(task.seq)
+        self.backlog.let_go(task)
+        self.backlog.touch(task.seq)
         self._changed.pop(task, None)
-        step.write(task.change_write())
-        step.write(ReleaseTask(task.seq))
+        effects.write(task.change_write())
+        effects.write(ReleaseTask(task.seq))
 
-    def put_down(self, row: OpenTask, now: Now, step: Effects) -> None:
+    def put_down(self, row: OpenTask, now: Now, effects: Effects) -> None:
         """A task that was taken from a shared store by its name goes on as it was."""
         if row.status in (ASSIGNED, RUNNING):
-            self.shelf.touch(row.seq)  # another claim that is on its way does not know that it is nobody's again
-            step.write(ReleaseTask(row.seq))
+            self.backlog.touch(row.seq)  # another claim that is on its way does not know that it is nobody's again
+            effects.write(ReleaseTask(row.seq))
             return
         task = from_store(row)
         if row.status == QUEUED:
-            self._wait(task, now, step)
-        self.changed(task, step)
+            self._wait(task, now, effects)
+        self.changed(task, effects)
 
-    def flush(self, step: Effects) -> None:
+    def flush(self, effects: Effects) -> None:
         """The turn ends: what changed in a shared store is written, each task once: then others may take it."""
         changed, self._changed = self._changed, {}
         for task in changed:
             if not task.fresh and not task.ended:
-                step.write(task.change_write())
+                effects.write(task.change_write())
 
-    def runnable(self, task: QueuedTask, now: Now, step: Effects) -> None:
+    def runnable(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """All that it waited for has finished."""
         wall_us = of_seconds(now.wall)
         task.runnable_us = max(task.runnable_us, wall_us)
         if task.runnable_us <= wall_us:
             task.status = QUEUED
-            if self._wait(task, now, step):
-                self.changed(task, step)
+            if self._wait(task, now, effects):
+                self.changed(task, effects)
                 return
             task.status = SCHEDULED
-        self.changed(task, step)
+        self.changed(task, effects)
         self.schedule.add(task, now)
 
-    def reopened(self, task: QueuedTask, now: Now, step: Effects) -> None:
+    def reopened(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """An ended task waits again; the store has it on the shelf."""
         self.open += 1
-        self.shelf.touch(task.seq)
-        lane = self.lanes.find(task.method)
-        if lane is not None and self.supply is not None:
-            self.supply.there_is(lane, task.priority, False, step)
-        elif lane is not None:
-            self.shelf.tasks[task.id] = task
-            self.lanes.put_back(task, now, step)
+        self.backlog.touch(task.seq)
+        method_queue = self.method_queues.find(task.method)
+        if method_queue is not None and self.window is not None:
+            self.window.there_is(method_queue, task.priority, False, effects)
+        elif method_queue is not None:
+            self.backlog.tasks[task.id] = task
+            self.method_queues.put_back(task, now, effects)
             self.dirty[task.method] = None
 
-    def settle(self, step: Effects) -> None:
+    def settle(self, effects: Effects) -> None:
         """The turn ends: what was taken is written as it is now, whatever happened to it meanwhile."""
         fresh, self.fresh = self.fresh, []
         for task in fresh:
             task.fresh = False
             self._changed.pop(task, None)
         # In front: what ends or changes one of them in this very turn must come behind.
-        step.writes[:0] = [task.put_write() for task in fresh]
+        effects.writes[:0] = [task.put_write() for task in fresh]
 
     def attempt_over(
         self,
@@ -301,7 +315,7 @@ class TaskQueue:
         error: bytes,
         counted: bool,
         now: Now,
-        step: Effects,
+        effects: Effects,
         after: float = 0.0,
     ) -> None:
         """An attempt ended without completing its task: try again, `after` seconds at the least, or give up.
@@ -311,34 +325,34 @@ class TaskQueue:
         task.history = remembered(task, state, error, of_seconds(now.wall))
         last = counted and task.starts >= task.kept.max_attempts
         if last and state == "failed":
-            self.end(task, FAILED, error, code, now, step)
+            self.end(task, FAILED, error, code, now, effects)
             return
-        step.record(attempt_ended(task, state, code, now))
+        effects.record(attempt_ended(task, state, code, now))
         if last:
             data = b'{"attempts":%b}' % task.history
             message = f"all {task.starts} attempts ended without a result (the last one: {state})"
-            self.end(task, FAILED, error_object(ATTEMPTS_LOST, message, data), ATTEMPTS_LOST, now, step)
+            self.end(task, FAILED, error_object(ATTEMPTS_LOST, message, data), ATTEMPTS_LOST, now, effects)
             return
         task.node, task.started_us = "", 0
         wall_us = of_seconds(now.wall)
-        pause = max(pause_before_next(task, self._house.chance), after) if counted else 0.0
+        pause = max(pause_before_next(task, self._state.rng), after) if counted else 0.0
         task.runnable_us = wall_us + of_seconds(pause)
         if pause:
             task.status = SCHEDULED
-            self.changed(task, step)
+            self.changed(task, effects)
             self.schedule.add(task, now)
         else:
             task.status, task.shelved = QUEUED, False
-            self.lanes.put_back(task, now, step)
+            self.method_queues.put_back(task, now, effects)
             self.dirty[task.method] = None
-            self.changed(task, step)
+            self.changed(task, effects)
 
-    def fail(self, task: QueuedTask, code: int, error: bytes, now: Now, step: Effects) -> None:
+    def fail(self, task: QueuedTask, code: int, error: bytes, now: Now, effects: Effects) -> None:
         """A failure that is final."""
         task.history = remembered(task, "failed", error, of_seconds(now.wall))
-        self.end(task, FAILED, error, code, now, step)
+        self.end(task, FAILED, error, code, now, effects)
 
-    def end(self, task: QueuedTask, status: int, body: bytes, code: int | None, now: Now, step: Effects) -> None:
+    def end(self, task: QueuedTask, status: int, body: bytes, code: int | None, now: Now, effects: Effects) -> None:
         """For good. The lease is given back already."""
         task.ended = True
         if task.fresh:
@@ -346,12 +360,12 @@ class TaskQueue:
             task.status, task.shelved = QUEUED, False
         if task.bucket:
             self.timers.remove(task)
-        self.shelf.tasks.pop(task.id, None)
-        self.shelf.touch(task.seq)
+        self.backlog.tasks.pop(task.id, None)
+        self.backlog.touch(task.seq)
         wall_us = int(now.wall * MICRO)
         begun = task.started or task.handed
         seconds = now.mono - begun if begun else 0.0
-        step.writes.append(
+        effects.writes.append(
             EndTask(
                 status,
                 task.attempt,
@@ -366,7 +380,7 @@ class TaskQueue:
                 task.seq,
             )
         )
-        step.events.append(
+        effects.events.append(
             TaskCompleted(
                 task.id, task.method, task.attempt, task.node, STATUS_NAMES[status], task.waited, seconds, code
             )
@@ -376,7 +390,7 @@ class TaskQueue:
             self.total_finished += 1
         else:
             self.total_failed += 1
-        self.on_end(task, status, body, now, step)
+        self.on_end(task, status, body, now, effects)
 
 
 def due(options: NewTaskOptions, wall_us: int) -> int:

@@ -33,33 +33,33 @@ class Reclaim:
         self._queue = queue
         self._asks: dict[Any, list[bytes]] = {}
 
-    def ask(self, holder: Any, now: Now, step: Effects) -> None:
+    def ask(self, backend: Any, now: Now, effects: Effects) -> None:
         """What was pushed to it and it has not begun goes back to the queue."""
-        if not holder.pushes:
+        if not backend.pushes:
             return
-        spare = len(holder.tasks) - holder.slotted
-        for task in list(reversed(holder.tasks.values()))[:spare]:
+        spare = len(backend.tasks) - backend.slotted
+        for task in list(reversed(backend.tasks.values()))[:spare]:
             if task.said or task.restored:
                 continue
-            if not holder.returns:
-                self._leases.refuse(holder, task.id, task.attempt)
-                self._back(task, now, step)
+            if not backend.returns:
+                self._leases.refuse(backend, task.id, task.attempt)
+                self._back(task, now, effects)
             elif task.recalled != task.attempt:
                 task.recalled = task.attempt
-                self._asks.setdefault(holder.peer, []).append(b"[%b,%d]" % (quoted(task.id), task.attempt))
+                self._asks.setdefault(backend.peer, []).append(b"[%b,%d]" % (quoted(task.id), task.attempt))
 
-    def returned(self, task: QueuedTask, now: Now, step: Effects) -> None:
+    def returned(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Its holder gives it back; what was not asked for stays where it is."""
         if task.recalled == task.attempt and not task.said:
-            self._back(task, now, step)
+            self._back(task, now, effects)
 
-    def _back(self, task: QueuedTask, now: Now, step: Effects) -> None:
+    def _back(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         self._leases.release(task)
-        self._queue.attempt_over(task, "cancelled", None, b"", counted=False, now=now, step=step)
+        self._queue.attempt_over(task, "cancelled", None, b"", counted=False, now=now, effects=effects)
 
-    def settle(self, step: Effects) -> None:
+    def settle(self, effects: Effects) -> None:
         """The turn ends: say it."""
         if self._asks:
             asks, self._asks = self._asks, {}
             for peer, entries in asks.items():
-                step.promise(peer, ("TASKSCANCEL", RECALL, b"[%b]" % b",".join(entries)))
+                effects.promise(peer, ("TASKSCANCEL", RECALL, b"[%b]" % b",".join(entries)))

@@ -1,9 +1,9 @@
 """The supply of a store that brokers share: how much of the queue this broker holds.
 
 Lives here: taking tasks from the common shelf when somebody here has room for them, and giving back what nobody here
-takes. Never here: the order of what is in memory (`lanes`). A task in memory is held: no other broker can give it to
-its own backends. Invariants: of a method no more is held than about a second's work; what nobody took for a second goes
-back; nothing is taken for a method that nobody here has room for.
+takes. Never here: the order of what is in memory (`method_queues`). A task in memory is held: no other broker can give
+it to its own backends. Invariants: of a method no more is held than about a second's work; what nobody took for a
+second goes back; nothing is taken for a method that nobody here has room for.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ NO_MORE: Final = 0
 class SharedBacklogWindow:
     """The way from the common shelf to the lanes, and back."""
 
-    __slots__ = ("_has_room", "_is_closed", "_ready", "_shelf", "short")
+    __slots__ = ("_backlog", "_has_room", "_is_closed", "_ready", "short")
 
     def __init__(
         self,
-        shelf: StoredBacklog,
+        backlog: StoredBacklog,
         ready: dict[str, MethodQueue],
         has_room: Callable[[str], bool],
         is_closed: Callable[[str], bool],
     ) -> None:
-        self._shelf = shelf
+        self._backlog = backlog
         self._ready = ready
         self._has_room = has_room
         """True if somebody here could begin with a task of this method now."""
@@ -53,32 +53,38 @@ class SharedBacklogWindow:
         self.short: dict[str, MethodQueue] = {}
         """Lanes that could have more, once somebody has room."""
 
-    def begin(self, lane: MethodQueue, step: Effects) -> None:
+    def begin(self, method_queue: MethodQueue, effects: Effects) -> None:
         """A lane is new: learn what the shelf holds."""
-        lane.window = LEAST_WINDOW
-        self._peek((lane,), False, step)
+        method_queue.window = LEAST_WINDOW
+        self._peek((method_queue,), False, effects)
 
-    def look(self, wanted: Iterable[MethodQueue], most: int, step: Effects) -> None:
+    def look(self, wanted: Iterable[MethodQueue], most: int, effects: Effects) -> None:
         """Somebody asks for so many tasks of these lanes: see what the shelf holds, and take it."""
         found = tuple(wanted)
-        for lane in found:
-            lane.known = False
-            lane.window = max(lane.window, min(most, method_queues.WINDOW_TASKS))
-        self._peek(found, True, step)
+        for method_queue in found:
+            method_queue.known = False
+            method_queue.window = max(method_queue.window, min(most, method_queues.WINDOW_TASKS))
+        self._peek(found, True, effects)
 
-    def peek(self, every: Iterable[MethodQueue], step: Effects) -> None:
+    def peek(self, every: Iterable[MethodQueue], effects: Effects) -> None:
         """Others may have put something on the shelf that somebody here has room for."""
-        idle = [lane for lane in every if lane.known and lane.head() is None and self._is_wanted(lane)]
-        idle = [lane for lane in idle if not any(level.loading for level in lane.levels.values())]
+        idle = [
+            method_queue
+            for method_queue in every
+            if method_queue.known and method_queue.head() is None and self._is_wanted(method_queue)
+        ]
+        idle = [
+            method_queue for method_queue in idle if not any(level.loading for level in method_queue.levels.values())
+        ]
         if idle:
-            self._peek(tuple(idle[:MAX_PEEK]), False, step)
+            self._peek(tuple(idle[:MAX_PEEK]), False, effects)
 
-    def _peek(self, wanted: tuple[MethodQueue, ...], take: bool, step: Effects) -> None:
-        by_method = {lane.method: lane for lane in wanted}
+    def _peek(self, wanted: tuple[MethodQueue, ...], take: bool, effects: Effects) -> None:
+        by_method = {method_queue.method: method_queue for method_queue in wanted}
 
         def found(levels: tuple[tuple[str, int], ...], _mark: int, _now: object, out: Effects) -> None:
-            for lane in wanted:
-                lane.known = True
+            for method_queue in wanted:
+                method_queue.known = True
             for method, priority in levels[:MAX_TAKES]:
                 self.there_is(by_method[method], priority, take, out)
             for method, priority in levels[MAX_TAKES:]:
@@ -86,90 +92,92 @@ class SharedBacklogWindow:
                 by_method[method].level(priority).newest = MORE
                 self.short[method] = by_method[method]
 
-        self._shelf.ask(PeekBacklog(tuple(by_method)), found, step)
+        self._backlog.ask(PeekBacklog(tuple(by_method)), found, effects)
 
-    def there_is(self, lane: MethodQueue, priority: int, take: bool, step: Effects) -> None:
+    def there_is(self, method_queue: MethodQueue, priority: int, take: bool, effects: Effects) -> None:
         """The shelf has tasks of this method and priority."""
-        level = lane.level(priority)
+        level = method_queue.level(priority)
         level.newest = MORE
         if take:
-            self._take(lane, priority, level, step)
+            self._take(method_queue, priority, level, effects)
         else:
-            self.refill(lane, priority, level, step)
+            self.refill(method_queue, priority, level, effects)
 
-    def place(self, lane: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
+    def place(self, method_queue: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
         """Where a task waits: here only if somebody here takes tasks of it, and nothing waits before it."""
-        full = len(level) >= lane.window or level.bytes >= method_queues.WINDOW_BYTES
-        if level.more or not lane.known or full or not self._is_wanted(lane):
+        full = len(level) >= method_queue.window or level.bytes >= method_queues.WINDOW_BYTES
+        if level.more or not method_queue.known or full or not self._is_wanted(method_queue):
             level.newest = MORE
-            self.short[lane.method] = lane
+            self.short[method_queue.method] = method_queue
             return "shelf"
         put(level, task)
         return "here"
 
-    def _is_wanted(self, lane: MethodQueue) -> bool:
-        wanted = bool(lane.flow) or lane.hungry is not None or self._has_room(lane.method)
-        return wanted and not self._is_closed(lane.method)
+    def _is_wanted(self, method_queue: MethodQueue) -> bool:
+        wanted = bool(method_queue.flow) or method_queue.hungry is not None or self._has_room(method_queue.method)
+        return wanted and not self._is_closed(method_queue.method)
 
-    def refill(self, lane: MethodQueue, priority: int, level: PriorityQueue, step: Effects) -> None:
+    def refill(self, method_queue: MethodQueue, priority: int, level: PriorityQueue, effects: Effects) -> None:
         """Take more, if the window is half empty, there is more, and somebody here wants it."""
-        if level.loading or not level.more or 2 * len(level) > lane.window:
+        if level.loading or not level.more or 2 * len(level) > method_queue.window:
             return
-        if self._is_wanted(lane):
-            self._take(lane, priority, level, step)
+        if self._is_wanted(method_queue):
+            self._take(method_queue, priority, level, effects)
         else:
-            self.short[lane.method] = lane
+            self.short[method_queue.method] = method_queue
 
-    def hunger(self, services: frozenset[str], step: Effects) -> None:
+    def hunger(self, services: frozenset[str], effects: Effects) -> None:
         """Somebody who offers these has room, and there is nothing in memory for it."""
         if len(self.short) <= len(services):
-            found = [lane for name, lane in self.short.items() if name in services]
+            found = [method_queue for name, method_queue in self.short.items() if name in services]
         else:
             found = [self.short[name] for name in services if name in self.short]
-        for lane in found:
-            del self.short[lane.method]
-            for priority, level in list(lane.levels.items()):
+        for method_queue in found:
+            del self.short[method_queue.method]
+            for priority, level in list(method_queue.levels.items()):
                 if level.more and not level.loading and not len(level):
-                    self._take(lane, priority, level, step)
+                    self._take(method_queue, priority, level, effects)
 
-    def _take(self, lane: MethodQueue, priority: int, level: PriorityQueue, step: Effects) -> None:
-        if level.loading or len(level) >= lane.window:
+    def _take(self, method_queue: MethodQueue, priority: int, level: PriorityQueue, effects: Effects) -> None:
+        if level.loading or len(level) >= method_queue.window:
             return
-        if self._is_closed(lane.method):
-            self.short[lane.method] = lane  # others may give it to their backends
+        if self._is_closed(method_queue.method):
+            self.short[method_queue.method] = method_queue  # others may give it to their backends
             return
         level.loading = True
-        self.short.pop(lane.method, None)
-        limit = lane.window - len(level)
+        self.short.pop(method_queue.method, None)
+        limit = method_queue.window - len(level)
         most_bytes = max(1, method_queues.WINDOW_BYTES - level.bytes)
-        ask = ReadQueue(lane.method, priority, FROM_THE_FIRST, limit, most_bytes)
-        self._shelf.ask(ask, lambda rows, _mark, _now, _out: self._load(lane, level, limit, most_bytes, rows), step)
+        ask = ReadQueue(method_queue.method, priority, FROM_THE_FIRST, limit, most_bytes)
+        self._backlog.ask(
+            ask, lambda rows, _mark, _now, _out: self._load(method_queue, level, limit, most_bytes, rows), effects
+        )
 
     def _load(
-        self, lane: MethodQueue, level: PriorityQueue, limit: int, most_bytes: int, rows: tuple[OpenTask, ...]
+        self, method_queue: MethodQueue, level: PriorityQueue, limit: int, most_bytes: int, rows: tuple[OpenTask, ...]
     ) -> None:
         """They are ours now."""
         level.loading = False
         for row in rows:
-            task = self._shelf.load(row)
+            task = self._backlog.load(row)
             if task is not None:
                 put(level, task)
-                self._ready[lane.method] = lane
+                self._ready[method_queue.method] = method_queue
         cut = len(rows) >= limit or sum(len(row.params) for row in rows) >= most_bytes
         level.newest = MORE if cut else NO_MORE
         if cut:
             # Whoever empties it quickly gets twice as much the next time.
-            lane.window = min(2 * lane.window, method_queues.WINDOW_TASKS)
-            self.short[lane.method] = lane
-        self._shelf.loaded(lane.method)
+            method_queue.window = min(2 * method_queue.window, method_queues.WINDOW_TASKS)
+            self.short[method_queue.method] = method_queue
+        self._backlog.loaded(method_queue.method)
 
-    def spare(self, lane: MethodQueue) -> list[QueuedTask]:
+    def spare(self, method_queue: MethodQueue) -> list[QueuedTask]:
         """Judged once a second: what is held for nothing, taken out of memory."""
-        flow, lane.flow = lane.flow, 0
-        lane.window = max(LEAST_WINDOW, min(lane.window, 2 * flow))
+        flow, method_queue.flow = method_queue.flow, 0
+        method_queue.window = max(LEAST_WINDOW, min(method_queue.window, 2 * flow))
         spare: list[QueuedTask] = []
-        for level in lane.levels.values():
-            while len(level.fresh) > (lane.window if flow else 0):
+        for level in method_queue.levels.values():
+            while len(level.fresh) > (method_queue.window if flow else 0):
                 task = level.fresh.pop()
                 level.bytes -= len(task.params)
                 spare.append(task)
@@ -178,7 +186,7 @@ class SharedBacklogWindow:
                 level.back.clear()
             if spare:
                 level.newest = MORE
-                self.short[lane.method] = lane
+                self.short[method_queue.method] = method_queue
         return [task for task in spare if not task.ended]
 
 

@@ -31,25 +31,25 @@ DUE_TASKS: Final = 1_000
 class SharedDelayedTasks:
     """When to look."""
 
-    __slots__ = ("_armed", "_asking", "_house", "_release", "_shelf", "_times")
+    __slots__ = ("_armed", "_asking", "_backlog", "_release", "_state", "_times")
 
     def __init__(
-        self, house: BrokerState, shelf: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
+        self, state: BrokerState, backlog: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
     ) -> None:
-        self._house = house
-        self._shelf = shelf
+        self._state = state
+        self._backlog = backlog
         self._release = release
         self._times: list[int] = []
         self._asking = False
         self._armed = math.inf
 
-    def start(self, now: Now, step: Effects) -> None:
+    def start(self, now: Now, effects: Effects) -> None:
         """Begin to look."""
         self._arm(now)
 
     def add(self, task: QueuedTask, now: Now) -> None:
         """It becomes runnable at its `runnable_us`; nobody holds it until then."""
-        self._shelf.let_go(task)
+        self._backlog.let_go(task)
         if len(self._times) < TIMES:
             heapq.heappush(self._times, task.runnable_us)
             self._arm(now)
@@ -61,9 +61,9 @@ class SharedDelayedTasks:
         when = now.mono + rest
         if when < self._armed:
             self._armed = when
-            self._house.timers.add((self._ring, when), when)
+            self._state.timers.add((self._ring, when), when)
 
-    def _ring(self, when: float, now: Now, step: Effects) -> None:
+    def _ring(self, when: float, now: Now, effects: Effects) -> None:
         if when != self._armed:
             return
         self._armed = math.inf
@@ -71,16 +71,16 @@ class SharedDelayedTasks:
         while self._times and self._times[0] <= wall_us:
             heapq.heappop(self._times)
         if not self._asking:
-            self._look(wall_us, step)
+            self._look(wall_us, effects)
         self._arm(now)
 
-    def _look(self, wall_us: int, step: Effects) -> None:
+    def _look(self, wall_us: int, effects: Effects) -> None:
         self._asking = True
-        self._shelf.ask(TakeDue(wall_us, DUE_TASKS), self._taken, step)
+        self._backlog.ask(TakeDue(wall_us, DUE_TASKS), self._taken, effects)
 
-    def _taken(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, step: Effects) -> None:
+    def _taken(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, effects: Effects) -> None:
         self._asking = False
         for row in rows:
-            self._release(from_store(row), now, step)
+            self._release(from_store(row), now, effects)
         if len(rows) == DUE_TASKS:
-            self._look(of_seconds(now.wall), step)
+            self._look(of_seconds(now.wall), effects)

@@ -41,7 +41,7 @@ class StoredBacklog:
         self.on_leaving: Callable[[QueuedTask], None] = lambda _: None
         """Told of a task that leaves memory and has not ended."""
 
-    def ask(self, ask: Any, then: Then, step: Effects) -> None:
+    def ask(self, ask: Any, then: Then, effects: Effects) -> None:
         """Have the store asked; `then` gets the answer and the mark to judge it by."""
         mark = self._next
         self._next += 1
@@ -55,7 +55,7 @@ class StoredBacklog:
                 if not self._asked:
                     self._marks.clear()
 
-        step.ask(StoreQuery(ask, answered))
+        effects.ask(StoreQuery(ask, answered))
 
     def touch(self, seq: int) -> None:
         """A task has changed: answers that are on their way do not know it."""
@@ -84,7 +84,7 @@ class StoredBacklog:
         self,
         ids: tuple[str, ...],
         then: Callable[[tuple[ClaimedTask, ...], Now, Effects], None],
-        step: Effects,
+        effects: Effects,
         node: str | None = None,
         looks: int = 0,
         behind: tuple[ClaimedTask, ...] = (),
@@ -102,7 +102,7 @@ class StoredBacklog:
                 return
             then(found + behind, now, out)
 
-        self.ask(ClaimTasks(ids, node), answered, step)
+        self.ask(ClaimTasks(ids, node), answered, effects)
 
     def loaded(self, method: str) -> None:
         """More tasks of a method are in memory."""
@@ -112,7 +112,7 @@ class StoredBacklog:
         self,
         ids: tuple[str, ...],
         then: Callable[[tuple[QueuedTask | OpenTask | EndedTask | None, ...], Now, Effects], None],
-        step: Effects,
+        effects: Effects,
         looks: int = 0,
     ) -> None:
         """Tasks by id, as they are now: from memory where they are there, else from the store, read anew if stale."""
@@ -124,4 +124,4 @@ class StoredBacklog:
                 return
             then(tuple(self.tasks.get(id_) or row for id_, row in zip(ids, rows, strict=True)), now, out)
 
-        self.ask(FindTasks(ids), answered, step)
+        self.ask(FindTasks(ids), answered, effects)

@@ -78,16 +78,21 @@ class NewSubmission:
 class Submissions:
     """The way into the queue."""
 
-    __slots__ = ("_claimed", "_clients", "_desk", "_house", "_keys", "_queue", "_series", "_watchers")
+    __slots__ = ("_adapter", "_claimed", "_clients", "_completion_waits", "_keys", "_queue", "_series", "_state")
 
     def __init__(
-        self, house: BrokerState, desk: BrokerAdapter, queue: TaskQueue, clients: TaskClients, watchers: CompletionWaits
+        self,
+        state: BrokerState,
+        adapter: BrokerAdapter,
+        queue: TaskQueue,
+        clients: TaskClients,
+        completion_waits: CompletionWaits,
     ) -> None:
-        self._house = house
-        self._desk = desk
+        self._state = state
+        self._adapter = adapter
         self._queue = queue
         self._clients = clients
-        self._watchers = watchers
+        self._completion_waits = completion_waits
         self._series: OrderedDict[str, str] = OrderedDict()
         """The largest counter of each series."""
         self._claimed: dict[str, list[NewSubmission]] = {}
@@ -95,41 +100,41 @@ class Submissions:
         self._keys: dict[tuple[str, str], list[NewSubmission]] = {}
         """Keys that are being looked up, and who else waits for the outcome."""
 
-    def new_task(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def new_task(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """`client_new_task`."""
         args = _form.read(asked.params)
-        house, options = self._house, args.options or USUAL
+        state, options = self._state, args.options or USUAL
         params = bytes(args.params)
         self._check_params(params)
         if options.key is None:
             self._check_room()
-        unknown = self._queue.lanes.find(args.method) is None
-        if is_reserved(args.method) or (unknown and not self._desk.is_service(args.method)):
-            raise RpcError(INVALID_PARAMS, f"a method's name is 1 to {house.limits.max_service_bytes} printable bytes")
+        unknown = self._queue.method_queues.find(args.method) is None
+        if is_reserved(args.method) or (unknown and not self._adapter.is_service(args.method)):
+            raise RpcError(INVALID_PARAMS, f"a method's name is 1 to {state.limits.max_service_bytes} printable bytes")
         known = self._clients.check(asked.line, args.client_id)
         id_ = args.task_id
         if not known or options.key is not None or options.after or not (id_ is None or self._is_new(id_)):
             if id_ is not None and (not is_identity(id_) or id_.startswith(OWN_IDS)):
                 raise RpcError(BAD_TASK, f"a task id is 1 to 128 characters of A-Z a-z 0-9 . _ : -, not from {OWN_IDS}")
-            self._look(NewSubmission(asked, args, params, options), step)
+            self._look(NewSubmission(asked, args, params, options), effects)
             return
-        task = self._accept(id_, args, params, options, 0, asked.line, now, step)
-        asked.answer(b'"%b"' % task.id.encode(), step)
+        task = self._accept(id_, args, params, options, 0, asked.line, now, effects)
+        asked.answer(b'"%b"' % task.id.encode(), effects)
 
     def _check_room(self) -> None:
-        house = self._house
-        if house.full:
+        state = self._state
+        if state.full:
             raise RpcError(NOT_STORED, CANNOT_STORE)
-        if self._queue.open >= house.limits.task_queue_limit:
-            raise RpcError(QUEUE_FULL, f"the queue is full: {house.limits.task_queue_limit} tasks have not ended")
-        if house.draining:
+        if self._queue.open >= state.limits.task_queue_limit:
+            raise RpcError(QUEUE_FULL, f"the queue is full: {state.limits.task_queue_limit} tasks have not ended")
+        if state.draining:
             raise RpcError(NOT_SERVING, "this broker is draining: submit to another")
 
     def _check_params(self, params: bytes) -> None:
-        limits = self._house.limits
+        limits = self._state.limits
         if len(params) > limits.max_message_bytes - ROOM_BYTES:
             raise RpcError(TOO_BIG, f"params are at most {limits.max_message_bytes - ROOM_BYTES} bytes")
-        if params.count(b"[") + params.count(b"{") > limits.max_json_depth and not self._desk.is_shallow(params):
+        if params.count(b"[") + params.count(b"{") > limits.max_json_depth and not self._adapter.is_shallow(params):
             raise RpcError(INVALID_PARAMS, f"params nest deeper than {limits.max_json_depth}")
 
     def _is_new(self, id_: str) -> bool:
@@ -149,7 +154,7 @@ class Submissions:
         self._series[series] = counter
         return True
 
-    def _look(self, new: NewSubmission, step: Effects) -> None:
+    def _look(self, new: NewSubmission, effects: Effects) -> None:
         id_, key = new.args.task_id, new.options.key
         if key is not None:
             waiting = self._keys.get((new.args.client_id, key))
@@ -165,9 +170,9 @@ class Submissions:
             self._claimed[id_] = []
         if key is not None:
             self._keys[new.args.client_id, key] = []
-        self._ask(new, step)
+        self._ask(new, effects)
 
-    def _ask(self, new: NewSubmission, step: Effects) -> None:
+    def _ask(self, new: NewSubmission, effects: Effects) -> None:
         id_ = new.args.task_id
         series = None
         shared = self._queue.shared is not None
@@ -176,15 +181,19 @@ class Submissions:
             series = prefix if prefix and len(counter) == COUNTER_CHARS else None
         ids = new.after if id_ is None else (id_, *new.after)
         ask = LookUpSubmission(new.args.client_id, ids, new.options.key, series, (id_ or "") if shared else None)
-        self._queue.shelf.ask(ask, lambda found, mark, now, out: self._found(new, series, found, mark, now, out), step)
+        self._queue.backlog.ask(
+            ask, lambda found, mark, now, out: self._found(new, series, found, mark, now, out), effects
+        )
 
     def _found(
-        self, new: NewSubmission, series: str | None, found: SubmissionLookup, mark: int, now: Now, step: Effects
+        self, new: NewSubmission, series: str | None, found: SubmissionLookup, mark: int, now: Now, effects: Effects
     ) -> None:
         """The store has answered."""
-        shelf = self._queue.shelf
-        if any(row is not None and row.id not in shelf.tasks and shelf.is_stale(row.seq, mark) for row in found.tasks):
-            self._ask(new, step)
+        backlog = self._queue.backlog
+        if any(
+            row is not None and row.id not in backlog.tasks and backlog.is_stale(row.seq, mark) for row in found.tasks
+        ):
+            self._ask(new, effects)
             return
         if found.busy and self._wait_for(new, now):
             return
@@ -193,40 +202,40 @@ class Submissions:
         if series is not None:
             self._learn_series(series, found.last)
         try:
-            answer = self._decide(new, found, now, step)
+            answer = self._decide(new, found, now, effects)
         except RpcError as error:
-            asked.refuse(error.code, error.message, step, error.data)
+            asked.refuse(error.code, error.message, effects, error.data)
             if self._queue.shared is not None and not found.busy:
-                self._free(new, found, step)
+                self._free(new, found, effects)
             if error.code in BAD_INPUT:
-                self._desk.blame(asked.line, 400, error.message, now, step)
+                self._adapter.blame(asked.line, 400, error.message, now, effects)
         else:
-            asked.answer(quoted(answer), step)
+            asked.answer(quoted(answer), effects)
         if key is not None:
             others += self._keys.pop((new.args.client_id, key), ())
         for other in others:
             try:
-                self._look(other, step)
+                self._look(other, effects)
             except RpcError as error:
-                other.asked.refuse(error.code, error.message, step)
+                other.asked.refuse(error.code, error.message, effects)
 
     def _wait_for(self, new: NewSubmission, now: Now) -> bool:
         """Another broker is just taking the same: ask again in a moment. False: it takes too long."""
         new.until = new.until or now.mono + BUSY_SECONDS
         if now.mono >= new.until:
             return False
-        self._house.timers.add((self._again, new), now.mono + AGAIN_SECONDS)
+        self._state.timers.add((self._again, new), now.mono + AGAIN_SECONDS)
         return True
 
-    def _again(self, new: NewSubmission, now: Now, step: Effects) -> None:
-        self._ask(new, step)
+    def _again(self, new: NewSubmission, now: Now, effects: Effects) -> None:
+        self._ask(new, effects)
 
-    def _free(self, new: NewSubmission, found: SubmissionLookup, step: Effects) -> None:
+    def _free(self, new: NewSubmission, found: SubmissionLookup, effects: Effects) -> None:
         """What the store reserved for a submission that is refused."""
         id_, key = new.args.task_id, new.options.key
         taken = id_ is not None and found.tasks[0] is not None
         if found.keyed is None and not taken and (id_ is not None or key is not None):
-            step.write(FreeReservation(id_, new.args.client_id, key))
+            effects.write(FreeReservation(id_, new.args.client_id, key))
 
     def _learn_series(self, series: str, last: str) -> None:
         name, _, counter = last.rpartition(".")
@@ -239,11 +248,11 @@ class Submissions:
             if len(self._series) > MAX_SERIES:
                 self._series.popitem(last=False)
 
-    def _decide(self, new: NewSubmission, found: SubmissionLookup, now: Now, step: Effects) -> str:
+    def _decide(self, new: NewSubmission, found: SubmissionLookup, now: Now, effects: Effects) -> str:
         """Take it, or say why not; the id of the task."""
         args, options = new.args, new.options
         line = new.asked.line
-        if options.notify and self._desk.heard(line) == -math.inf:
+        if options.notify and self._adapter.heard(line) == -math.inf:
             # It is gone meanwhile: nobody could be told.
             options = msgspec.structs.replace(options, notify=False)
         self._clients.learn(line, found.client, args.client_id)
@@ -255,38 +264,38 @@ class Submissions:
         id_ = args.task_id
         rows = found.tasks
         if id_ is not None:
-            if rows[0] is not None or id_ in self._queue.shelf.tasks:
+            if rows[0] is not None or id_ in self._queue.backlog.tasks:
                 raise RpcError(BAD_TASK, f"the task id {id_} is taken")
             rows = rows[1:]
             self._is_new(id_)
         befores = [self._before(args.client_id, name, row) for name, row in zip(new.after, rows, strict=True)]
         failed = [each for each in befores if isinstance(each, EndedTask) and each.status != FINISHED]
         waits = sum(not isinstance(each, EndedTask) for each in befores) if not failed else 1
-        task = self._accept(id_, args, new.params, options, waits, line, now, step)
+        task = self._accept(id_, args, new.params, options, waits, line, now, effects)
         if failed:
             message = f"the task {failed[0].id}, which this one waits for, is {STATUS_NAMES[failed[0].status]}"
-            self._queue.end(task, FAILED, error_object(AFTER_FAILED, message), AFTER_FAILED, now, step)
+            self._queue.end(task, FAILED, error_object(AFTER_FAILED, message), AFTER_FAILED, now, effects)
             return task.id
         for each in befores:
             if not isinstance(each, EndedTask):
-                self._follow(each, task, step)
+                self._follow(each, task, effects)
         return task.id
 
     def _before(self, client_id: str, id_: str, row: OpenTask | EndedTask | None) -> QueuedTask | OpenTask | EndedTask:
-        found = self._queue.shelf.tasks.get(id_) or row
+        found = self._queue.backlog.tasks.get(id_) or row
         if found is None or found.client != client_id:
             raise RpcError(BAD_TASK, f"after: unknown task {id_}")
         return found
 
-    def _follow(self, before: QueuedTask | OpenTask, task: QueuedTask, step: Effects) -> None:
-        step.write(PutDependency(before.seq, task.seq))
+    def _follow(self, before: QueuedTask | OpenTask, task: QueuedTask, effects: Effects) -> None:
+        effects.write(PutDependency(before.seq, task.seq))
         if before.followed or (isinstance(before, OpenTask) and self._queue.shared is not None):
             # Another broker may hold it, and end it: in a shared store those who wait are looked for every second.
             return
         if isinstance(before, OpenTask):
             before = from_store(before)
         before.followed = True
-        self._queue.changed(before, step)
+        self._queue.changed(before, effects)
 
     def _accept(
         self,
@@ -297,13 +306,13 @@ class Submissions:
         waits: int,
         line: Any,
         now: Now,
-        step: Effects,
+        effects: Effects,
     ) -> QueuedTask:
         notify = 0
         if options.notify and line.takes_pushes:
-            notify = line.number or self._watchers.number(line)
+            notify = line.number or self._completion_waits.number(line)
             line.waits += 1
         queue = self._queue
         if id_ is None:
             id_ = queue.next_id()
-        return queue.accept(id_, args.client_id, args.method, params, options, notify, waits, now, step)
+        return queue.accept(id_, args.client_id, args.method, params, options, notify, waits, now, effects)

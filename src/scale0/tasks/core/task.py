@@ -57,7 +57,7 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
     kept: StoredOptions
     fresh: bool = False
     """Taken in this turn: what opens it is not written yet."""
-    holder: Any = None
+    backend: Any = None
     """Who has it now: a `Holder`."""
     native: bool = False
     """It was pushed: TASKSCANCEL may be said."""

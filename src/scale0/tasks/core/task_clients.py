@@ -37,17 +37,17 @@ class KnownClient:
 class TaskClients:
     """The client ids of one broker."""
 
-    __slots__ = ("_desk", "_house", "_known")
+    __slots__ = ("_adapter", "_known", "_state")
 
-    def __init__(self, house: BrokerState, desk: BrokerAdapter) -> None:
-        self._house = house
-        self._desk = desk
+    def __init__(self, state: BrokerState, adapter: BrokerAdapter) -> None:
+        self._state = state
+        self._adapter = adapter
         self._known: OrderedDict[str, KnownClient] = OrderedDict()
 
-    def connect(self, line: Any, client_id: str | None, now: Now, step: Effects) -> str:
+    def connect(self, line: Any, client_id: str | None, now: Now, effects: Effects) -> str:
         """An id is valid from now on; RpcError if somebody else uses it right now."""
         if client_id is None:
-            client_id = f"client-{self._house.chance.getrandbits(64):016x}"
+            client_id = f"client-{self._state.rng.getrandbits(64):016x}"
         elif not is_identity(client_id):
             raise RpcError(BAD_CLIENT, "a client id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         known = self._known.get(client_id)
@@ -58,14 +58,14 @@ class TaskClients:
             if known.line is not line and self._is_used(known, now):
                 raise RpcError(BAD_CLIENT, f"{client_id} is in use by another connection")
             known.line = line
-        step.write(PutTaskClient(client_id, line.user_id, of_seconds(now.wall)))
+        effects.write(PutTaskClient(client_id, line.user_id, of_seconds(now.wall)))
         return client_id
 
-    def disconnect(self, line: Any, client_id: str, step: Effects) -> None:
+    def disconnect(self, line: Any, client_id: str, effects: Effects) -> None:
         """An id is valid no longer; its tasks go on."""
         known = self._known.pop(client_id)
         self._check_owner(known, line)
-        step.write(DropTaskClient(client_id))
+        effects.write(DropTaskClient(client_id))
 
     def check(self, line: Any, client_id: str) -> bool:
         """True for a valid id; False: the store must be asked."""
@@ -96,7 +96,7 @@ class TaskClients:
             self._known.popitem(last=False)
 
     def _is_used(self, known: KnownClient, now: Now) -> bool:
-        return known.line is not None and now.mono - self._desk.heard(known.line) <= self._house.interval
+        return known.line is not None and now.mono - self._adapter.heard(known.line) <= self._state.interval
 
     def _check_owner(self, known: KnownClient, line: Any) -> None:
         if known.owner and known.owner != line.user_id:

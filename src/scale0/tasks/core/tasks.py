@@ -63,112 +63,119 @@ class BrokerTasks:
 
     __slots__ = (
         *(
-            "_desk",
-            "_house",
+            "_adapter",
+            "_state",
             "_slots",
-            "announcer",
+            "publisher",
             "client_methods",
             "clients",
-            "followers",
+            "dependencies",
             "leases",
             "native",
             "queue",
         ),
-        *("own_room", "rpc", "sharing", "shelf", "watchers"),
+        *("own_room", "rpc", "shared_store", "backlog", "completion_waits"),
     )
 
     def __init__(
-        self, house: BrokerState, desk: BrokerAdapter, slots: Scheduler, next_seq: int, shared: SharedStoreInfo | None
+        self,
+        state: BrokerState,
+        adapter: BrokerAdapter,
+        slots: Scheduler,
+        next_seq: int,
+        shared: SharedStoreInfo | None,
     ) -> None:
-        self._house = house
-        self._desk = desk
+        self._state = state
+        self._adapter = adapter
         self._slots = slots
-        self.shelf = StoredBacklog()
+        self.backlog = StoredBacklog()
         self.own_room: Callable[[str], bool] = lambda _: True
         """Whether the broker itself could begin with a task of a method that is its own: a stored request."""
-        self.announcer = TaskPublisher(house)
-        self.watchers = CompletionWaits(house, self.announcer)
-        self.queue = TaskQueue(house, self.shelf, next_seq, shared, self._has_room)
-        self.leases = Leases(house, desk, slots, self.queue)
-        self.clients = TaskClients(house, desk)
-        self.followers = Dependencies(self.queue)
-        self.sharing: SharedStore | None = None
+        self.publisher = TaskPublisher(state)
+        self.completion_waits = CompletionWaits(state, self.publisher)
+        self.queue = TaskQueue(state, self.backlog, next_seq, shared, self._has_room)
+        self.leases = Leases(state, adapter, slots, self.queue)
+        self.clients = TaskClients(state, adapter)
+        self.dependencies = Dependencies(self.queue)
+        self.shared_store: SharedStore | None = None
         if shared is not None:
-            self.sharing = SharedStore(house, slots, self.queue, self.leases, self.followers, self.watchers)
-        self.native = NativeProtocol(house, desk, self.queue, self.leases)
-        submissions = Submissions(house, desk, self.queue, self.clients, self.watchers)
+            self.shared_store = SharedStore(
+                state, slots, self.queue, self.leases, self.dependencies, self.completion_waits
+            )
+        self.native = NativeProtocol(state, adapter, self.queue, self.leases)
+        submissions = Submissions(state, adapter, self.queue, self.clients, self.completion_waits)
         self.client_methods = ClientMethods(
-            house, self.queue, self.leases, self.clients, self.watchers, submissions, self.sharing
+            state, self.queue, self.leases, self.clients, self.completion_waits, submissions, self.shared_store
         )
-        nodes = NodeMethods(house, desk, self.queue, self.leases)
-        self.rpc = RpcEndpoint(house, desk, {FRONTEND: self.client_methods.table, BACKEND: nodes.table})
+        nodes = NodeMethods(state, adapter, self.queue, self.leases)
+        self.rpc = RpcEndpoint(state, adapter, {FRONTEND: self.client_methods.table, BACKEND: nodes.table})
         self.queue.on_end = self._ended
-        self.announcer.on_method = self._listen
-        self.announcer.on_prefix = self._listen_wide
-        self.announcer.waiting = self._waiting
-        if self.sharing is not None:
-            self.announcer.look = self._look_on_the_shelf
+        self.publisher.on_method = self._listen
+        self.publisher.on_prefix = self._listen_wide
+        self.publisher.waiting = self._waiting
+        if self.shared_store is not None:
+            self.publisher.look = self._look_on_the_shelf
 
-    def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, step: Effects) -> None:
+    def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, effects: Effects) -> None:
         """The first turn: what a predecessor left is taken up."""
         self.queue.open = open_tasks
-        self.leases.returning.start(leased, now, step)
-        self.queue.schedule.start(now, step)
-        self.followers.start(step)
-        if self.sharing is not None:
-            self.sharing.start(now, step)
-        self.announcer.start(now)
-        self._house.timers.add((self._nudge, None), now.mono + NUDGE_SECONDS)
-        self._house.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
-        self._house.timers.add((self._look_for_old, None), now.mono + 1.0)
+        self.leases.lease_recovery.start(leased, now, effects)
+        self.queue.schedule.start(now, effects)
+        self.dependencies.start(effects)
+        if self.shared_store is not None:
+            self.shared_store.start(now, effects)
+        self.publisher.start(now)
+        self._state.timers.add((self._nudge, None), now.mono + NUDGE_SECONDS)
+        self._state.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
+        self._state.timers.add((self._look_for_old, None), now.mono + 1.0)
 
-    def tick(self, now: Now, step: Effects) -> None:
+    def tick(self, now: Now, effects: Effects) -> None:
         """Attempts that have lasted too long."""
-        self.leases.tick(now, step)
+        self.leases.tick(now, effects)
 
     def deadline(self) -> float | None:
         """When `tick` has something to do."""
         return self.queue.timers.deadline()
 
-    def settle(self, now: Now, step: Effects) -> None:
+    def settle(self, now: Now, effects: Effects) -> None:
         """The turn ends: hand out, announce, tell, and write what is new as it is now."""
-        self.leases.settle(now, step)
-        self.followers.settle(step)
+        self.leases.settle(now, effects)
+        self.dependencies.settle(effects)
         if self.queue.fresh:
-            if self.announcer.topics:
-                self._announce(now, step)
-            self.queue.settle(step)
-        if self.sharing is not None:
-            self.queue.flush(step)
-        self.watchers.settle(step)
-        self.native.settle(step)
+            if self.publisher.topics:
+                self._announce(now, effects)
+            self.queue.settle(effects)
+        if self.shared_store is not None:
+            self.queue.flush(effects)
+        self.completion_waits.settle(effects)
+        self.native.settle(effects)
 
     # What the broker reports of its backends and connections: see broker.core.workload.Workload.
 
-    def offer(self, backend: Backend, now: Now, step: Effects) -> None:
-        self.leases.offer(backend, now, step)
+    def offer(self, backend: Backend, now: Now, effects: Effects) -> None:
+        self.leases.offer(backend, now, effects)
 
-    def feed(self, backend: Backend, now: Now, step: Effects) -> None:
-        self.leases.feed(backend, now, step)
+    def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
+        self.leases.feed(backend, now, effects)
 
-    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, step: Effects) -> None:
-        self.leases.claim(backend, holds, now, step)
+    def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, effects: Effects) -> None:
+        self.leases.claim(backend, holds, now, effects)
 
-    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, step: Effects) -> None:
-        self.leases.lose(backend, keep, now, step)
+    def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, effects: Effects) -> None:
+        self.leases.lose(backend, keep, now, effects)
 
-    def unsent(self, backend: Backend, body: bytes, now: Now, step: Effects) -> None:
+    def unsent(self, backend: Backend, body: bytes, now: Now, effects: Effects) -> None:
         leases = {lease.id: lease.attempt for lease in msgspec.json.decode(body, type=list[LeaseId])}
-        self.leases.unsent(backend, leases, now, step)
+        self.leases.unsent(backend, leases, now, effects)
 
     def forget(self, line: Connection) -> None:
         self.native.forget(line)
         if line.number:
-            self.watchers.forget(line)
+            self.completion_waits.forget(line)
 
     def waits(self, method: str) -> bool:
         """True while a task of this method waits for somebody."""
-        return bool(self.queue.lanes.waiting(method, 1))
+        return bool(self.queue.method_queues.waiting(method, 1))
 
     def counts(self) -> dict[str, int]:
         """For the broker's status."""
@@ -176,90 +183,90 @@ class BrokerTasks:
         return {
             "open": queue.open,
             "leased": self.leases.leased,
-            "in_memory": len(self.shelf.tasks),
+            "in_memory": len(self.backlog.tasks),
             "submitted": queue.total_submitted,
             "finished": queue.total_finished,
             "failed": queue.total_failed,
-            "waits": self.watchers.waiting,
+            "waits": self.completion_waits.waiting,
         }
 
     def _has_room(self, method: str) -> bool:
         """True if somebody here could begin with a task of this method now."""
         return self.own_room(method) if is_reserved(method) else self._slots.has_room(method)
 
-    def _ended(self, task: QueuedTask, status: int, body: bytes, now: Now, step: Effects) -> None:
-        self.watchers.ended(task, status, body, now, step)
+    def _ended(self, task: QueuedTask, status: int, body: bytes, now: Now, effects: Effects) -> None:
+        self.completion_waits.ended(task, status, body, now, effects)
         if task.followed:
-            self.followers.ended(task, status)
+            self.dependencies.ended(task, status)
 
-    def _announce(self, now: Now, step: Effects) -> None:
+    def _announce(self, now: Now, effects: Effects) -> None:
         unassigned = [task for task in self.queue.fresh if task.status == QUEUED]
         for task in unassigned:
-            if self.announcer.is_wanted(b"task." + task.method.encode("utf-8", "surrogatepass")):
-                self.queue.lanes.need(task.method, now, step)
-        self.announcer.taken(unassigned, step)
+            if self.publisher.is_wanted(b"task." + task.method.encode("utf-8", "surrogatepass")):
+                self.queue.method_queues.need(task.method, now, effects)
+        self.publisher.taken(unassigned, effects)
 
-    def _listen(self, method: str, now: Now, step: Effects) -> None:
-        if self._desk.is_service(method):
-            self.queue.lanes.need(method, now, step)
+    def _listen(self, method: str, now: Now, effects: Effects) -> None:
+        if self._adapter.is_service(method):
+            self.queue.method_queues.need(method, now, effects)
 
-    def _listen_wide(self, prefix: bytes, now: Now, step: Effects) -> None:
+    def _listen_wide(self, prefix: bytes, now: Now, effects: Effects) -> None:
         """Somebody listens for several methods: those of the newest queued tasks are repeated."""
 
         def listed(page: Any, later: Now, out: Effects) -> None:
             for method in dict.fromkeys(row.method for row in page.tasks):
                 if (b"task." + method.encode("utf-8", "surrogatepass")).startswith(prefix):
-                    self.queue.lanes.need(method, later, out)
+                    self.queue.method_queues.need(method, later, out)
 
-        step.ask(StoreQuery(ListTasks(limit=1_000, status=QUEUED), listed, aside=True))
+        effects.ask(StoreQuery(ListTasks(limit=1_000, status=QUEUED), listed, aside=True))
 
-    def _look_on_the_shelf(self, step: Effects) -> None:
+    def _look_on_the_shelf(self, effects: Effects) -> None:
         """In a shared store, tasks that nobody takes are nobody's: those that somebody listens for are looked up."""
-        for method in self.queue.lanes.methods():
-            if self.announcer.is_wanted(b"task." + method.encode("utf-8", "surrogatepass")):
-                self._repeat(method, step)
+        for method in self.queue.method_queues.methods():
+            if self.publisher.is_wanted(b"task." + method.encode("utf-8", "surrogatepass")):
+                self._repeat(method, effects)
 
-    def _repeat(self, method: str, step: Effects) -> None:
+    def _repeat(self, method: str, effects: Effects) -> None:
         def found(ids: tuple[str, ...], _mark: int, _now: Now, out: Effects) -> None:
-            self.announcer.repeat(method, ids, out)
+            self.publisher.repeat(method, ids, out)
 
-        self.shelf.ask(PeekQueue(method, REPEATED_TASKS), found, step)
+        self.backlog.ask(PeekQueue(method, REPEATED_TASKS), found, effects)
 
     def _waiting(self, most: int) -> list[QueuedTask]:
-        lanes = self.queue.lanes
-        return [task for method in lanes.methods() for task in lanes.waiting(method, most)]
+        method_queues = self.queue.method_queues
+        return [task for method in method_queues.methods() for task in method_queues.waiting(method, most)]
 
-    def _nudge(self, _: None, now: Now, step: Effects) -> None:
-        self.queue.dirty.update(dict.fromkeys(self.queue.lanes.ready))
-        if self.queue.supply is not None:
-            for lane in self.queue.lanes.all():
-                self.queue.put_away(self.queue.supply.spare(lane), step)
-        self.queue.lanes.top_up_all(step)
-        if not self._house.full:
-            self.native.ask_again(now, step)
-        self._house.timers.add((self._nudge, None), now.mono + NUDGE_SECONDS)
+    def _nudge(self, _: None, now: Now, effects: Effects) -> None:
+        self.queue.dirty.update(dict.fromkeys(self.queue.method_queues.ready))
+        if self.queue.window is not None:
+            for method_queue in self.queue.method_queues.all():
+                self.queue.put_away(self.queue.window.spare(method_queue), effects)
+        self.queue.method_queues.top_up_all(effects)
+        if not self._state.full:
+            self.native.ask_again(now, effects)
+        self._state.timers.add((self._nudge, None), now.mono + NUDGE_SECONDS)
 
-    def _tidy(self, _: None, now: Now, step: Effects) -> None:
-        wanted = self.announcer
+    def _tidy(self, _: None, now: Now, effects: Effects) -> None:
+        wanted = self.publisher
         offered = self._slots.offered
-        for task in self.queue.lanes.drop_unneeded(
+        for task in self.queue.method_queues.drop_unneeded(
             lambda method: offered(method) or wanted.is_wanted(b"task." + method.encode("utf-8", "surrogatepass")), now
         ):
-            self.queue.put_away((task,), step)
-        self._house.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
+            self.queue.put_away((task,), effects)
+        self._state.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
 
-    def _look_for_old(self, _: None, now: Now, step: Effects) -> None:
-        self.shelf.ask(ReadExpiry(), self._sweep, step)
+    def _look_for_old(self, _: None, now: Now, effects: Effects) -> None:
+        self.backlog.ask(ReadExpiry(), self._sweep, effects)
 
-    def _sweep(self, expires_us: int | None, _mark: int, now: Now, step: Effects) -> None:
+    def _sweep(self, expires_us: int | None, _mark: int, now: Now, effects: Effects) -> None:
         """Forget what nobody may read any more, a little at a time."""
         wall_us = of_seconds(now.wall)
         rest = SWEEP_LOOK_SECONDS
         # A little later than they may be read: what was found just before its time was over must still be there.
         before_us = wall_us - of_seconds(SWEEP_GRACE_SECONDS)
-        if expires_us is not None and expires_us <= before_us and not self._house.full:
-            step.write(SweepTasks(before_us, SWEEP_ROWS))
+        if expires_us is not None and expires_us <= before_us and not self._state.full:
+            effects.write(SweepTasks(before_us, SWEEP_ROWS))
             rest = SWEEP_SECONDS
         elif expires_us is not None:
             rest = min(rest, max(SWEEP_SECONDS, (expires_us - before_us) / MICRO))
-        self._house.timers.add((self._look_for_old, None), now.mono + rest)
+        self._state.timers.add((self._look_for_old, None), now.mono + rest)

@@ -54,25 +54,25 @@ CANCEL_ERROR: Final = error_object(CANCELLED_ERROR, "cancelled by its client")
 class ClientMethods:
     """The methods, one function each."""
 
-    __slots__ = ("_clients", "_house", "_leases", "_queue", "_sharing", "_submissions", "_watchers")
+    __slots__ = ("_clients", "_completion_waits", "_leases", "_queue", "_shared_store", "_state", "_submissions")
 
     def __init__(
         self,
-        house: BrokerState,
+        state: BrokerState,
         queue: TaskQueue,
         leases: Leases,
         clients: TaskClients,
-        watchers: CompletionWaits,
+        completion_waits: CompletionWaits,
         submissions: Submissions,
-        sharing: SharedStore | None,
+        shared_store: SharedStore | None,
     ) -> None:
-        self._house = house
+        self._state = state
         self._queue = queue
         self._leases = leases
         self._clients = clients
-        self._watchers = watchers
+        self._completion_waits = completion_waits
         self._submissions = submissions
-        self._sharing = sharing
+        self._shared_store = shared_store
 
     @property
     def table(self) -> Mapping[str, Method]:
@@ -87,13 +87,13 @@ class ClientMethods:
             "zerotask.broker.client_task_cancel": self.cancel,
         }
 
-    def connect(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def connect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """An id is valid from now on."""
         args = _connect.read(asked.params)
         self._check_room()
         client_id = args.client_id
         if client_id is None or not asked.line.user_id or self._clients.check(asked.line, client_id):
-            asked.answer(quoted(self._clients.connect(asked.line, client_id, now, step)), step)
+            asked.answer(quoted(self._clients.connect(asked.line, client_id, now, effects)), effects)
             return
 
         def answered(found: SubmissionLookup, _mark: int, later: Now, out: Effects) -> None:
@@ -105,9 +105,9 @@ class ClientMethods:
             except RpcError as error:
                 asked.refuse(error.code, error.message, out, error.data)
 
-        self._queue.shelf.ask(LookUpSubmission(client_id, (), None, None), answered, step)
+        self._queue.backlog.ask(LookUpSubmission(client_id, (), None, None), answered, effects)
 
-    def disconnect(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def disconnect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """An id is valid no longer."""
         args = _disconnect.read(asked.params)
         self._check_room()
@@ -116,9 +116,9 @@ class ClientMethods:
             self._clients.disconnect(asked.line, args.client_id, out)
             asked.answer(b"true", out)
 
-        self._look(asked, args.client_id, (), known, now, step)
+        self._look(asked, args.client_id, (), known, now, effects)
 
-    def status(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def status(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """How a task is."""
         args = _of_task.read(asked.params)
 
@@ -128,9 +128,9 @@ class ClientMethods:
                 self._leases.save(row, out)
             asked.answer(status_of(row), out)
 
-        self._look(asked, args.client_id, (args.task_id,), found, now, step)
+        self._look(asked, args.client_id, (args.task_id,), found, now, effects)
 
-    def result(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def result(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """What came of a task."""
         args = _of_task.read(asked.params)
 
@@ -147,9 +147,9 @@ class ClientMethods:
             else:
                 asked.fail(row.result, out)
 
-        self._look(asked, args.client_id, (args.task_id,), found, now, step)
+        self._look(asked, args.client_id, (args.task_id,), found, now, effects)
 
-    def cancel(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def cancel(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """A task will not run, or no longer."""
         args = _of_task.read(asked.params)
         self._check_room()
@@ -163,62 +163,62 @@ class ClientMethods:
         def found(rows: list[Row | None], later: Now, out: Effects) -> None:
             self.cancel_row(the_one(rows, args.task_id), CANCEL_ERROR, ended, later, out)
 
-        self._look(asked, args.client_id, (args.task_id,), found, now, step)
+        self._look(asked, args.client_id, (args.task_id,), found, now, effects)
 
-    def cancel_row(self, row: Row, error: bytes, then: Then, now: Now, step: Effects) -> None:
+    def cancel_row(self, row: Row, error: bytes, then: Then, now: Now, effects: Effects) -> None:
         """End a task, unless it has ended; `then` hears whether it has."""
-        if isinstance(row, OpenTask) and self._sharing is not None:
-            self._take_and_cancel(self._sharing, row.id, error, then, step)
+        if isinstance(row, OpenTask) and self._shared_store is not None:
+            self._take_and_cancel(self._shared_store, row.id, error, then, effects)
             return
         if not isinstance(row, EndedTask):
-            self._cancel(row, error, now, step)
-        then(True, now, step)
+            self._cancel(row, error, now, effects)
+        then(True, now, effects)
 
-    def _take_and_cancel(self, sharing: SharedStore, id_: str, error: bytes, then: Then, step: Effects) -> None:
+    def _take_and_cancel(self, shared_store: SharedStore, id_: str, error: bytes, then: Then, effects: Effects) -> None:
         """It is in a store that brokers share: it is ours to end only once we hold it."""
 
         def taken(found: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
-            row, where = self._queue.shelf.tasks.get(id_) or found[0].task, found[0].holder
+            row, where = self._queue.backlog.tasks.get(id_) or found[0].task, found[0].holder
             if isinstance(row, OpenTask) and where:
-                sharing.end_elsewhere(id_, where, error, then, now, out)
+                shared_store.end_elsewhere(id_, where, error, then, now, out)
                 return
             if isinstance(row, QueuedTask | OpenTask):
                 self._cancel(row, error, now, out)
             then(True, now, out)
 
-        self._queue.shelf.claim((id_,), taken, step)
+        self._queue.backlog.claim((id_,), taken, effects)
 
-    def _cancel(self, row: QueuedTask | OpenTask, error: bytes, now: Now, step: Effects) -> None:
+    def _cancel(self, row: QueuedTask | OpenTask, error: bytes, now: Now, effects: Effects) -> None:
         task = from_store(row) if isinstance(row, OpenTask) else row
         self._leases.cancel(task)
-        self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, step)
+        self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, effects)
 
-    def wait(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def wait(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """Those of some tasks that are complete, as soon as one is."""
         args = _wait.read(asked.params)
         timeout = DEFAULT_WAIT_SECONDS if args.timeout is None else min(args.timeout, MAX_WAIT_SECONDS)
         if asked.in_batch:
             timeout = 0.0
         ids = tuple(args.task_ids)
-        wait = self._watchers.wait(asked.line, ids, lambda told, _now, out: asked.answer(told, out))
+        wait = self._completion_waits.wait(asked.line, ids, lambda told, _now, out: asked.answer(told, out))
 
         def found(rows: list[Row | None], later: Now, out: Effects) -> None:
             for id_, row in zip(ids, rows, strict=True):
                 if row is None:
-                    self._watchers.drop(wait)
+                    self._completion_waits.drop(wait)
                     raise RpcError(BAD_TASK, f"unknown task {id_}")
                 if isinstance(row, EndedTask):
                     wait.complete[id_] = entry_of(row)
-            self._watchers.begin(wait, timeout, later, out)
+            self._completion_waits.begin(wait, timeout, later, out)
 
         try:
-            self._look(asked, args.client_id, ids, found, now, step, lambda: self._watchers.drop(wait))
+            self._look(asked, args.client_id, ids, found, now, effects, lambda: self._completion_waits.drop(wait))
         except RpcError:
-            self._watchers.drop(wait)
+            self._completion_waits.drop(wait)
             raise
 
     def _check_room(self) -> None:
-        if self._house.full:
+        if self._state.full:
             raise RpcError(NOT_STORED, CANNOT_STORE)
 
     def _look(
@@ -228,19 +228,19 @@ class ClientMethods:
         ids: tuple[str, ...],
         then: Callable[[list[Row | None], Now, Effects], None],
         now: Now,
-        step: Effects,
+        effects: Effects,
         dropped: Callable[[], Any] = lambda: None,
     ) -> None:
         """A client's tasks by id: from memory if all are there, else from the store."""
-        shelf = self._queue.shelf
-        tasks = shelf.tasks
+        backlog = self._queue.backlog
+        tasks = backlog.tasks
         if self._clients.check(asked.line, client_id) and all(id_ in tasks for id_ in ids):
-            then([own(tasks[id_], client_id, now) for id_ in ids], now, step)
+            then([own(tasks[id_], client_id, now) for id_ in ids], now, effects)
             return
 
         def answered(found: SubmissionLookup, mark: int, later: Now, out: Effects) -> None:
-            if any(row is not None and row.id not in tasks and shelf.is_stale(row.seq, mark) for row in found.tasks):
-                shelf.ask(LookUpSubmission(client_id, ids, None, None), answered, out)
+            if any(row is not None and row.id not in tasks and backlog.is_stale(row.seq, mark) for row in found.tasks):
+                backlog.ask(LookUpSubmission(client_id, ids, None, None), answered, out)
                 return
             try:
                 self._clients.learn(asked.line, found.client, client_id)
@@ -250,7 +250,7 @@ class ClientMethods:
                 dropped()
                 asked.refuse(error.code, error.message, out, error.data)
 
-        shelf.ask(LookUpSubmission(client_id, ids, None, None), answered, step)
+        backlog.ask(LookUpSubmission(client_id, ids, None, None), answered, effects)
 
 
 def own(row: Row | None, client_id: str, now: Now) -> Row | None:

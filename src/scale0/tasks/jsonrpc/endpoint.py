@@ -52,7 +52,7 @@ class RpcReply:
         self._open = count
         self._unstored = True
 
-    def put(self, place: int, data: bytes | None, step: Effects, unstored: bool = False) -> None:
+    def put(self, place: int, data: bytes | None, effects: Effects, unstored: bool = False) -> None:
         """One answer, or none for a notification; the last one sends them all.
 
         `unstored`: it says that nothing can be stored now. Where all do, they do not wait for the store.
@@ -61,11 +61,11 @@ class RpcReply:
         self._unstored = self._unstored and unstored
         self._open -= 1
         if not self._open:
-            self._send(step)
+            self._send(effects)
 
-    def _send(self, step: Effects) -> None:
+    def _send(self, effects: Effects) -> None:
         line = self._line
-        say = step.send if self._unstored else step.promise
+        say = effects.send if self._unstored else effects.promise
         said = [data for data in self._answers if data is not None]
         if not said:
             if line.delimiter:
@@ -90,17 +90,17 @@ class RpcCall(msgspec.Struct, eq=False, gc=False):
         """True if other calls wait for this one's answer."""
         return self._reply.batch
 
-    def answer(self, result: bytes, step: Effects) -> None:
+    def answer(self, result: bytes, effects: Effects) -> None:
         """Its result, as JSON."""
-        self._reply.put(self._place, None if self._id is None else answer(self._id, result), step)
+        self._reply.put(self._place, None if self._id is None else answer(self._id, result), effects)
 
-    def refuse(self, code: int, message: str, step: Effects, data: bytes = b"") -> None:
+    def refuse(self, code: int, message: str, effects: Effects, data: bytes = b"") -> None:
         """Its error."""
-        self.fail(error_object(code, message, data), step, code == NOT_STORED)
+        self.fail(error_object(code, message, data), effects, code == NOT_STORED)
 
-    def fail(self, error: bytes, step: Effects, unstored: bool = False) -> None:
+    def fail(self, error: bytes, effects: Effects, unstored: bool = False) -> None:
         """Its error, as an object."""
-        self._reply.put(self._place, None if self._id is None else error_answer(self._id, error), step, unstored)
+        self._reply.put(self._place, None if self._id is None else error_answer(self._id, error), effects, unstored)
 
 
 Method = Callable[[RpcCall, Now, Effects], None]
@@ -109,12 +109,12 @@ Method = Callable[[RpcCall, Now, Effects], None]
 class RpcEndpoint:
     """The speaker of JSON-RPC."""
 
-    __slots__ = ("_desk", "_house", "_methods", "_names")
+    __slots__ = ("_adapter", "_methods", "_names", "_state")
 
-    def __init__(self, house: BrokerState, desk: BrokerAdapter, methods: Mapping[str, Mapping[str, Method]]) -> None:
+    def __init__(self, state: BrokerState, adapter: BrokerAdapter, methods: Mapping[str, Mapping[str, Method]]) -> None:
         """`methods`: by socket, by name."""
-        self._house = house
-        self._desk = desk
+        self._state = state
+        self._adapter = adapter
         self._methods = methods
         self._names = frozenset(name for table in methods.values() for name in table)
 
@@ -123,13 +123,13 @@ class RpcEndpoint:
         """What may be called where."""
         return self._methods
 
-    def receive(self, line: Any, frames: list[bytes], now: Now, step: Effects) -> None:
+    def receive(self, line: Any, frames: list[bytes], now: Now, effects: Effects) -> None:
         """One message."""
         if len(frames) != 1:
-            step.promise(line, [error_answer(NULL_ID, error_object(INVALID_REQUEST, "exactly one frame"))])
-            self._desk.blame(line, codes.MALFORMED, "JSON-RPC in several frames", now, step)
+            effects.promise(line, [error_answer(NULL_ID, error_object(INVALID_REQUEST, "exactly one frame"))])
+            self._adapter.blame(line, codes.MALFORMED, "JSON-RPC in several frames", now, effects)
             return
-        limits = self._house.limits
+        limits = self._state.limits
         batch, calls = read_calls(frames[0], limits.max_batch_messages)
         too_big = len(frames[0]) > limits.max_message_bytes
         if batch:
@@ -137,13 +137,13 @@ class RpcEndpoint:
         refusal: RpcError | None = None
         if too_big:
             refusal = RpcError(TOO_BIG, f"a message is at most {limits.max_message_bytes} bytes")
-        elif not self._house.serving:
+        elif not self._state.serving:
             refusal = RpcError(NOT_SERVING, "this broker does not serve now: try another")
         reply = RpcReply(line, len(calls), batch)
         methods = self._methods.get(line.door, {})
         for place, call in enumerate(calls):
             if type(call) is MalformedCall:
-                self._fault(line, reply, place, call, now, step)
+                self._fault(line, reply, place, call, now, effects)
                 continue
             id_ = None if call.id is msgspec.UNSET else bytes(call.id)
             asked = RpcCall(line, call.params, id_, reply, place)
@@ -156,11 +156,11 @@ class RpcEndpoint:
                 if id_ is not None and id_[0] in NO_IDS:
                     asked = RpcCall(line, call.params, NULL_ID, reply, place)
                     raise RpcError(INVALID_REQUEST, "an id is a string, a number or null")
-                method(asked, now, step)
+                method(asked, now, effects)
             except RpcError as error:
-                asked.refuse(error.code, error.message, step, error.data)
+                asked.refuse(error.code, error.message, effects, error.data)
                 if error.code in BAD_INPUT:
-                    self._desk.blame(line, codes.MALFORMED, error.message, now, step)
+                    self._adapter.blame(line, codes.MALFORMED, error.message, now, effects)
 
     def pack(self, line: Any, messages: Sequence[Message]) -> list[list[bytes]]:
         """Who has spoken nothing but JSON-RPC hears nothing else."""
@@ -172,6 +172,6 @@ class RpcEndpoint:
             return RpcError(METHOD_NOT_FOUND, f"{shown} is for the other socket")
         return RpcError(METHOD_NOT_FOUND, f"no such method: {shown}")
 
-    def _fault(self, line: Any, reply: RpcReply, place: int, fault: MalformedCall, now: Now, step: Effects) -> None:
-        reply.put(place, error_answer(fault.id, error_object(fault.code, fault.message)), step)
-        self._desk.blame(line, codes.MALFORMED, fault.message, now, step)
+    def _fault(self, line: Any, reply: RpcReply, place: int, fault: MalformedCall, now: Now, effects: Effects) -> None:
+        reply.put(place, error_answer(fault.id, error_object(fault.code, fault.message)), effects)
+        self._adapter.blame(line, codes.MALFORMED, fault.message, now, effects)

@@ -74,11 +74,11 @@ class WaitingResult:
 class NodeMethods:
     """The methods, one function each."""
 
-    __slots__ = ("_desk", "_house", "_leases", "_queue")
+    __slots__ = ("_adapter", "_leases", "_queue", "_state")
 
-    def __init__(self, house: BrokerState, desk: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
-        self._house = house
-        self._desk = desk
+    def __init__(self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
+        self._state = state
+        self._adapter = adapter
         self._queue = queue
         self._leases = leases
 
@@ -97,62 +97,62 @@ class NodeMethods:
             "zerotask.broker.node_task_failed": self.failed,
         }
 
-    def connect(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def connect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """A node joins, or offers other methods."""
         args = _connect.read(asked.params)
         node_id = args.node_id
         if node_id is None:
-            held = self._desk.holder_of(asked.line)
-            made = made_for(asked.line.user_id, f"node-{self._house.chance.getrandbits(64):016x}")
+            held = self._adapter.backend_of(asked.line)
+            made = made_for(asked.line.user_id, f"node-{self._state.rng.getrandbits(64):016x}")
             node_id = held.identity if held is not None else made
         elif not is_identity(node_id):
             raise RpcError(BAD_NODE, "a node id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         methods = args.methods or []
-        if len(methods) > MAX_NODE_METHODS or not all(map(self._desk.is_service, methods)):
+        if len(methods) > MAX_NODE_METHODS or not all(map(self._adapter.is_service, methods)):
             raise RpcError(INVALID_PARAMS, f"methods are at most {MAX_NODE_METHODS} printable names")
-        other = self._desk.node(node_id)
+        other = self._adapter.node(node_id)
         if other is not None and other[1] is not asked.line and (other[0].pushes or self._is_used(other[1], now)):
             raise RpcError(BAD_NODE, f"{node_id} is in use by another connection")
         try:
-            holder = self._desk.enlist(asked.line, node_id, methods, now, step)
+            backend = self._adapter.enlist(asked.line, node_id, methods, now, effects)
         except Refusal as refusal:
             raise RpcError(BAD_NODE, refusal.message) from refusal
-        self._leases.claim(holder, None, now, step)
-        self._leases.offer(holder, now, step)
-        asked.answer(quoted(node_id), step)
+        self._leases.claim(backend, None, now, effects)
+        self._leases.offer(backend, now, effects)
+        asked.answer(quoted(node_id), effects)
 
-    def heartbeat(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def heartbeat(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """A sign of life."""
-        self._node(asked, _of_node.read(asked.params).node_id, now, step)
-        self._desk.heartbeat(asked.line, now)
-        asked.answer(b"true", step)
+        self._node(asked, _of_node.read(asked.params).node_id, now, effects)
+        self._adapter.heartbeat(asked.line, now)
+        asked.answer(b"true", effects)
 
-    def status(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def status(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """What a node says of itself."""
         args = _status.read(asked.params)
-        self._node(asked, args.node_id, now, step)
+        self._node(asked, args.node_id, now, effects)
         said = msgspec.json.encode(args.status)
         if len(said) > MAX_STATUS_BYTES:
             raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes")
-        self._desk.say_status(asked.line, args.status)
-        asked.answer(b"true", step)
+        self._adapter.say_status(asked.line, args.status)
+        asked.answer(b"true", effects)
 
-    def disconnect(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def disconnect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """It leaves; its tasks are queued again."""
-        self._node(asked, _of_node.read(asked.params).node_id, now, step)
-        self._desk.strike(asked.line, now, step)
-        asked.answer(b"true", step)
+        self._node(asked, _of_node.read(asked.params).node_id, now, effects)
+        self._adapter.strike(asked.line, now, effects)
+        asked.answer(b"true", effects)
 
-    def task_request(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def task_request(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """A node wants this task."""
         args = _request.read(asked.params)
         self._check_room()
-        self._node(asked, getattr(args, "node_id", None), now, step)
+        self._node(asked, getattr(args, "node_id", None), now, effects)
 
         def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
             row = rows[0]
-            holder = self._desk.holder_of(asked.line)
-            if holder is None:
+            backend = self._adapter.backend_of(asked.line)
+            if backend is None:
                 asked.refuse(BAD_NODE, "this connection has no node any more", out)
             elif row is None or isinstance(row, EndedTask) or is_reserved(row.method):
                 asked.refuse(BAD_TASK, f"unknown or complete task {args.task_id}", out)
@@ -162,173 +162,179 @@ class NodeMethods:
                 self._take_and_pull(asked, row.id, out)
             else:
                 task = self._take_out(row)
-                self._leases.pull(task, holder, later, out)
+                self._leases.pull(task, backend, later, out)
                 asked.answer(task_json(task), out)
 
-        self._find(args.task_id, found, now, step)
+        self._find(args.task_id, found, now, effects)
 
-    def _take_and_pull(self, asked: RpcCall, id_: str, step: Effects) -> None:
+    def _take_and_pull(self, asked: RpcCall, id_: str, effects: Effects) -> None:
         """It is in a store that brokers share: it can be handed out only once we hold it."""
 
         def taken(found: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
-            row, theirs = self._queue.shelf.tasks.get(id_) or found[0].task, bool(found[0].holder)
-            holder = self._desk.holder_of(asked.line)
+            row, theirs = self._queue.backlog.tasks.get(id_) or found[0].task, bool(found[0].holder)
+            backend = self._adapter.backend_of(asked.line)
             if not isinstance(row, QueuedTask) and (not isinstance(row, OpenTask) or theirs):
                 asked.answer(b"{}", out)
-            elif row.status != QUEUED or holder is None or self._leases.is_closed:
+            elif row.status != QUEUED or backend is None or self._leases.is_closed:
                 if isinstance(row, OpenTask):
                     self._queue.put_down(row, now, out)
                 asked.answer(b"{}", out)
             else:
                 task = self._take_out(row)
-                self._leases.pull(task, holder, now, out)
+                self._leases.pull(task, backend, now, out)
                 asked.answer(task_json(task), out)
 
-        self._queue.shelf.claim((id_,), taken, step)
+        self._queue.backlog.claim((id_,), taken, effects)
 
     def _take_out(self, row: QueuedTask | OpenTask) -> QueuedTask:
         """A queued task leaves its place: its lane finds it ended there, or the store knows."""
         if isinstance(row, OpenTask):
             return from_store(row)
-        self._queue.lanes.withdraw(row)
+        self._queue.method_queues.withdraw(row)
         return row
 
-    def tasks_request(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def tasks_request(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """A node wants tasks of its methods."""
         args = _requests.read(asked.params)
         self._check_room()
-        holder = self._node(asked, args.node_id, now, step)
+        backend = self._node(asked, args.node_id, now, effects)
         limit = MAX_PULL if args.limit is None else min(args.limit, MAX_PULL)
-        needed = [self._queue.lanes.need(method, now, step) for method in sorted(holder.services)]
-        if self._queue.supply is not None:
-            self._queue.supply.look([lane for lane in needed if lane.head() is None], limit, step)
-        self._pull(asked, limit, MAX_LOOKS, now, step)
+        needed = [self._queue.method_queues.need(method, now, effects) for method in sorted(backend.services)]
+        if self._queue.window is not None:
+            self._queue.window.look(
+                [method_queue for method_queue in needed if method_queue.head() is None], limit, effects
+            )
+        self._pull(asked, limit, MAX_LOOKS, now, effects)
 
-    def _pull(self, asked: RpcCall, limit: int, looks: int, now: Now, step: Effects) -> None:
-        holder = self._desk.holder_of(asked.line)
-        lanes = [lane for lane in map(self._queue.lanes.find, holder.services if holder else ()) if lane is not None]
-        for lane in lanes:
-            self._queue.lanes.top_up(lane, step)
-        if looks and any(not lane.known or lane.is_loading for lane in lanes):
+    def _pull(self, asked: RpcCall, limit: int, looks: int, now: Now, effects: Effects) -> None:
+        backend = self._adapter.backend_of(asked.line)
+        method_queues = [
+            method_queue
+            for method_queue in map(self._queue.method_queues.find, backend.services if backend else ())
+            if method_queue is not None
+        ]
+        for method_queue in method_queues:
+            self._queue.method_queues.top_up(method_queue, effects)
+        if looks and any(not method_queue.known or method_queue.is_loading for method_queue in method_queues):
             # The queue is being read from the store: answer behind that.
-            self._queue.shelf.find((), lambda _, at, out: self._pull(asked, limit, looks - 1, at, out), step)
+            self._queue.backlog.find((), lambda _, at, out: self._pull(asked, limit, looks - 1, at, out), effects)
             return
         taken: list[bytes] = []
         size = 0
-        while holder is not None and len(taken) < limit and not self._leases.is_closed:
-            best = self._queue.lanes.best(holder.services)
-            if best is None or size > self._house.limits.max_message_bytes // 2:
+        while backend is not None and len(taken) < limit and not self._leases.is_closed:
+            best = self._queue.method_queues.best(backend.services)
+            if best is None or size > self._state.limits.max_message_bytes // 2:
                 break
-            for task in self._queue.lanes.take(best, 1, step):
+            for task in self._queue.method_queues.take(best, 1, effects):
                 size += len(task.params)
-                self._leases.pull(task, holder, now, step)
+                self._leases.pull(task, backend, now, effects)
                 taken.append(task_json(task))
-        asked.answer(b"[%b]" % b",".join(taken), step)
+        asked.answer(b"[%b]" % b",".join(taken), effects)
 
-    def task_status(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def task_status(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """What a node says of a task that it runs."""
         said = read_status(asked.params)
-        holder = self._node(asked, said.pop("node_id"), now, step)
+        backend = self._node(asked, said.pop("node_id"), now, effects)
         id_, status = said.pop("task_id"), said["status"]
         if status in FINAL:
             raise RpcError(INVALID_PARAMS, f"{status} is said by node_task_finished or node_task_failed")
-        task = holder.tasks.get(id_)
+        task = backend.tasks.get(id_)
         if task is None:
             raise RpcError(BAD_TASK, f"this node does not have the task {id_}")
         info = msgspec.json.encode(said)
-        if len(info) > MAX_STATUS_BYTES or not self._desk.is_shallow(info):
+        if len(info) > MAX_STATUS_BYTES or not self._adapter.is_shallow(info):
             raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes, and not too deep")
-        self._leases.begun(task, info, now, step)
-        self._leases.save(task, step)
-        asked.answer(b"true", step)
+        self._leases.begun(task, info, now, effects)
+        self._leases.save(task, effects)
+        asked.answer(b"true", effects)
 
-    def finished(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def finished(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """A task's result."""
         args = _finished.read(asked.params)
         result = bytes(args.task_result)
-        if result.count(b"[") + result.count(b"{") > 64 and not self._desk.is_shallow(result):
-            raise RpcError(INVALID_PARAMS, f"a result nests at most {self._house.limits.max_json_depth} deep")
-        self._end(asked, args, lambda task, at, out: self._leases.finish(task, result, at, out), 0, now, step)
+        if result.count(b"[") + result.count(b"{") > 64 and not self._adapter.is_shallow(result):
+            raise RpcError(INVALID_PARAMS, f"a result nests at most {self._state.limits.max_json_depth} deep")
+        self._end(asked, args, lambda task, at, out: self._leases.finish(task, result, at, out), 0, now, effects)
 
-    def failed(self, asked: RpcCall, now: Now, step: Effects) -> None:
+    def failed(self, asked: RpcCall, now: Now, effects: Effects) -> None:
         """A task's error."""
         args = _failed.read(asked.params)
-        said = read_error(bytes(args.error), self._desk)
+        said = read_error(bytes(args.error), self._adapter)
 
         def fail(task: QueuedTask, at: Now, out: Effects) -> None:
             self._leases.fail(task, said.code, said.error, said.retry, at, out, said.after)
 
-        self._end(asked, args, fail, 0, now, step)
+        self._end(asked, args, fail, 0, now, effects)
 
-    def _end(self, asked: RpcCall, args: Any, do: Any, tries: int, now: Now, step: Effects) -> None:
+    def _end(self, asked: RpcCall, args: Any, do: Any, tries: int, now: Now, effects: Effects) -> None:
         self._check_room()
-        holder = self._node(asked, getattr(args, "node_id", None), now, step)
+        backend = self._node(asked, getattr(args, "node_id", None), now, effects)
         attempt = getattr(args, "attempt", None)
-        task = holder.tasks.get(args.task_id)
+        task = backend.tasks.get(args.task_id)
         if task is not None and (attempt is None or attempt == task.attempt):
-            do(task, now, step)
-            asked.answer(b"true", step)
+            do(task, now, effects)
+            asked.answer(b"true", effects)
             return
 
         def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
-            held = holder.tasks.get(args.task_id)
+            held = backend.tasks.get(args.task_id)
             if held is not None and (attempt is None or attempt == held.attempt):
                 # Its lease came to us meanwhile, from another broker that shares the store.
                 do(held, later, out)
                 asked.answer(b"true", out)
                 return
-            if tries < MAX_FETCHES and self._leases.fetch(rows[0], holder, attempt, later, out):
+            if tries < MAX_FETCHES and self._leases.fetch(rows[0], backend, attempt, later, out):
                 again = WaitingResult(asked, args, do, tries + 1)
-                self._house.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
+                self._state.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
                 return
-            code = late(rows[0], holder.identity, attempt)
+            code = late(rows[0], backend.identity, attempt)
             if not code:
                 asked.answer(b"true", out)
                 return
             message = "unknown task" if code == BAD_TASK else "another attempt owns the task"
-            out.record(TaskRefused(args.task_id[:128], holder.identity, clip_int(attempt or 0), code))
+            out.record(TaskRefused(args.task_id[:128], backend.identity, clip_int(attempt or 0), code))
             asked.refuse(code, f"{message}: {args.task_id[:128]}", out)
 
-        self._find(args.task_id, found, now, step)
+        self._find(args.task_id, found, now, effects)
 
-    def _end_again(self, again: WaitingResult, now: Now, step: Effects) -> None:
+    def _end_again(self, again: WaitingResult, now: Now, effects: Effects) -> None:
         try:
-            self._end(again.asked, again.args, again.do, again.tries, now, step)
+            self._end(again.asked, again.args, again.do, again.tries, now, effects)
         except RpcError as error:
-            again.asked.refuse(error.code, error.message, step)
+            again.asked.refuse(error.code, error.message, effects)
 
-    def _find(self, id_: str, found: Any, now: Now, step: Effects) -> None:
-        task = self._queue.shelf.tasks.get(id_)
+    def _find(self, id_: str, found: Any, now: Now, effects: Effects) -> None:
+        task = self._queue.backlog.tasks.get(id_)
         if task is not None:
-            found((task,), now, step)
+            found((task,), now, effects)
         else:
-            self._queue.shelf.find((id_,), found, step)
+            self._queue.backlog.find((id_,), found, effects)
 
-    def _node(self, asked: RpcCall, node_id: str | None, now: Now, step: Effects) -> Backend:
+    def _node(self, asked: RpcCall, node_id: str | None, now: Now, effects: Effects) -> Backend:
         """The node that calls; RpcError if it is none."""
-        own = self._desk.holder_of(asked.line)
+        own = self._adapter.backend_of(asked.line)
         if own is not None and (node_id is None or own.identity == node_id):
             return own
         if node_id is None:
             raise RpcError(BAD_NODE, "this connection is no node: say node_connect first")
         if own is not None:
             raise RpcError(BAD_NODE, f"this connection is the node {own.identity}")
-        other = self._desk.node(node_id)
+        other = self._adapter.node(node_id)
         if other is None:
             raise RpcError(BAD_NODE, f"unknown node {node_id[:128]}: say node_connect first")
         if other[0].pushes or self._is_used(other[1], now):
             raise RpcError(BAD_NODE, f"{node_id} is in use by another connection")
         try:
-            self._desk.rebind(asked.line, node_id, now, step)
+            self._adapter.rebind(asked.line, node_id, now, effects)
         except Refusal as refusal:
             raise RpcError(BAD_NODE, refusal.message) from refusal
         return other[0]
 
     def _is_used(self, line: Any, now: Now) -> bool:
-        return now.mono - self._desk.heard(line) <= self._house.interval
+        return now.mono - self._adapter.heard(line) <= self._state.interval
 
     def _check_room(self) -> None:
-        if self._house.full:
+        if self._state.full:
             raise RpcError(NOT_STORED, CANNOT_STORE)
 
 
