@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.checks_world import CARRY, STATES, TIMELINE, Steps, expected, random_events, us
+from tests.pipeline.checks_steps import CARRY, STATES, TIMELINE, Steps, expected, random_events, us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

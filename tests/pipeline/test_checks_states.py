@@ -16,7 +16,7 @@ from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.helen.core.flapping import HISTORY, rule_of
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.checks_results import percent, rule_from, starts_or_stops
-from tests.pipeline.checks_world import CARRY, STATES, Rows, Steps, result, us
+from tests.pipeline.checks_steps import CARRY, STATES, Rows, Steps, result, us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

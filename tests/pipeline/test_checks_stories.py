@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.pipeline.checks_world import CARRY, STATES, TIMELINE, Event, Rows, Steps, result, us
+from tests.pipeline.checks_steps import CARRY, STATES, TIMELINE, Event, Rows, Steps, result, us
 from tests.pipeline.events import START_US, event, numbered
 
 if TYPE_CHECKING:

@@ -175,7 +175,7 @@ def known(root, what: str, **question: Any) -> WarehouseFacts:
 def test_the_warehouse_tells_events_and_what_they_come_to(root):
     found = known(root, "t-1")
     assert [one["kind"] for one in found.events] == ["task.submitted", "task.attempt_ended", "task.completed"]
-    assert [one.text for one in found.judged] == ["total: finished, 2 attempts, waited 3 s, wasted 1.5 s"]
+    assert [one.text for one in found.computed] == ["total: finished, 2 attempts, waited 3 s, wasted 1.5 s"]
     assert found.horizon_us == world.HORIZON_US
     story = explanation_of("t-1", 0, 10**18, found.events, found)
     assert [one.kind for one in story.entries][-2:] == ["task.completed", "tasks"]
@@ -184,16 +184,16 @@ def test_the_warehouse_tells_events_and_what_they_come_to(root):
 
 def test_the_warehouse_tells_when_it_was_down_and_when_nobody_looked(root):
     found = known(root, "web-1/load")
-    assert [(one.kind, one.at_us) for one in found.judged if one.kind == "incidents"] == [
+    assert [(one.kind, one.at_us) for one in found.computed if one.kind == "incidents"] == [
         ("incidents", start) for start, _ in world.DOWN["check", "web-1/load"]
     ]
-    down = [one.text for one in found.judged if one.kind == "timeline"]
+    down = [one.text for one in found.computed if one.kind == "timeline"]
     assert down[0] == "the check was down for 2 min (down it was), by broker-1:7:1778551200"
     unobserved = known(root, "node-1")
-    assert "the client was unobserved for 1 d 6 h (unobserved it was)" in unobserved.judged[0].text
-    assert unobserved.judged[-1].text == "its session at broker-1 ended when broker-1 stopped, after 1 h"
+    assert "the client was unobserved for 1 d 6 h (unobserved it was)" in unobserved.computed[0].text
+    assert unobserved.computed[-1].text == "its session at broker-1 ended when broker-1 stopped, after 1 h"
     assert any("broker-1 has 1 hole on 2026-05-" in one for one in unobserved.unseen)
 
 
 def test_a_period_is_kept(root):
-    assert not known(root, "web-1/load", last_us=DAY_US).judged
+    assert not known(root, "web-1/load", last_us=DAY_US).computed

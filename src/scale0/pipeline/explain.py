@@ -57,7 +57,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 class WarehouseFacts(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
-    judged: tuple[ExplainEntry, ...] = ()
+    computed: tuple[ExplainEntry, ...] = ()
     unseen: tuple[str, ...] = ()
     horizon_us: int | None = None
 
@@ -154,11 +154,11 @@ def sessions_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
         what=what,
         since=reader.period.bounds["since"],
     )
-    return tuple(
-        ExplainEntry(left, None, "sessions", f"its session at {broker} ended when {broker} stopped, after"
-              f" {duration((left - joined_us) / 1e6)}", order=(1, "", 0, 0))
-        for joined_us, left, broker in rows
-    )  # fmt: skip
+    found = []
+    for joined_us, left_us, broker in rows:
+        text = f"its session at {broker} ended when {broker} stopped, after {duration((left_us - joined_us) / 1e6)}"
+        found.append(ExplainEntry(left_us, None, "sessions", text, order=(1, "", 0, 0)))
+    return tuple(found)
 
 
 def tasks_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
@@ -206,8 +206,8 @@ def explanation_of(
         if since_us <= event["at"] <= until_us:
             events.setdefault((event["source"], event["boot"], event["seq"]), event)
     selected = sorted(events.values(), key=order_of)
-    sort = sort_of(what, selected, known.judged)
-    entries = [*entries_of(selected, sort), *(one for one in known.judged if (one.until_us or one.at_us) >= since_us)]
+    sort = sort_of(what, selected, known.computed)
+    entries = [*entries_of(selected, sort), *(one for one in known.computed if (one.until_us or one.at_us) >= since_us)]
     entries.sort(key=lambda one: (one.at_us, one.order))
     return Explanation(
         what=what,
@@ -226,8 +226,8 @@ def order_of(event: Event) -> tuple[int, str, int, int]:
     return event["at"], event["source"], event["boot"], event["seq"]
 
 
-def sort_of(what: str, events: list[Event], judged: Iterable[ExplainEntry]) -> Sort:
-    if any(event["ref"] == what for event in events) or any(one.kind == "tasks" for one in judged):
+def sort_of(what: str, events: list[Event], computed: Iterable[ExplainEntry]) -> Sort:
+    if any(event["ref"] == what for event in events) or any(one.kind == "tasks" for one in computed):
         return "task"
     is_client = any(event["identity"] == what for event in events)
     return "check" if "/" in what and not is_client else "client"

@@ -49,24 +49,24 @@ USELESS: Final = (b"WARNING: Using incubator modules:",)
 @contextlib.contextmanager
 def filtered_stderr() -> Iterator[None]:
     """Processes started inside the context have a stderr without USELESS lines; all other lines are passed through."""
-    ours = os.dup(STDERR)
-    inlet, outlet = os.pipe()
-    threading.Thread(target=_pass_on, args=(inlet, ours), daemon=True, name="scale0-java-stderr").start()
-    os.dup2(outlet, STDERR)
-    os.close(outlet)
+    real_stderr = os.dup(STDERR)
+    reader, writer = os.pipe()
+    threading.Thread(target=_forward_lines, args=(reader, real_stderr), daemon=True, name="scale0-java-stderr").start()
+    os.dup2(writer, STDERR)
+    os.close(writer)
     try:
         yield
     finally:
-        os.dup2(ours, STDERR)
+        os.dup2(real_stderr, STDERR)
 
 
-def _pass_on(inlet: int, ours: int) -> None:
+def _forward_lines(reader: int, real_stderr: int) -> None:
     """Copy lines until the last process that holds the other end has exited."""
-    with open(inlet, "rb") as lines, contextlib.suppress(OSError):
+    with open(reader, "rb") as lines, contextlib.suppress(OSError):
         for line in lines:
             if not line.startswith(USELESS):
-                os.write(ours, line)
-    os.close(ours)
+                os.write(real_stderr, line)
+    os.close(real_stderr)
 
 
 LOOPBACK: Final = "127.0.0.1"

@@ -322,8 +322,8 @@ def _states(known: DataFrame, time_range: TimeRange, reach_us: int) -> DataFrame
     """
     first = f"greatest(CAST(closed_us DIV {HOUR_US} AS INT), {time_range.first}) + 1"
     last = f"least(CAST((opened_us + {2 * reach_us}L) DIV {HOUR_US} AS INT), {time_range.last_state})"
-    as_it_ended = _stands("h", f"sequence({first}, {last})", "h", "closed_us", "")
-    while_open = _stands("m", "marks", "m.part", "CAST(NULL AS BIGINT)", "m.")
+    as_it_ended = _values_at("h", f"sequence({first}, {last})", "h", "closed_us", "")
+    while_open = _values_at("m", "marks", "m.part", "CAST(NULL AS BIGINT)", "m.")
     young = f"closed_us IS NOT NULL AND {first} <= {last}"
     complete = f"opened_us + {reach_us}L < stands.{PART} * {HOUR_US}L"
     exploded = known.selectExpr(
@@ -342,7 +342,7 @@ def _states(known: DataFrame, time_range: TimeRange, reach_us: int) -> DataFrame
     )
 
 
-def _stands(each: str, array: str, part: str, closed_us: str, of: str) -> str:
+def _values_at(each: str, array: str, part: str, closed_us: str, of: str) -> str:
     """An array of an incident's values at several hours."""
     rest = ", ".join(f"'{name}', {of}{name}" for name in ("worst", "down_us", "flapping"))
     return f"transform({array}, {each} -> named_struct('{PART}', {part}, 'closed_us', {closed_us}, {rest}))"

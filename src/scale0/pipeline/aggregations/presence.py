@@ -128,7 +128,7 @@ def subject_states(boundaries: list[DataFrame], time_range: TimeRange, absent_us
     then = f.lead("at_us").over(order)
     rows = rows.repartition(*_WHO).withColumns(totals | newest | largest | {"next_us": then})
     rows = rows.where(f.col("next_us").isNull() | (f.col("next_us") > f.col("at_us")))
-    rows = rows.withColumn("is", _stands(absent_us))
+    rows = rows.withColumn("is", _class_at(absent_us))
     before = f.lag(f.struct("is.class", "is.reason")).over(instants)
     fresh = before.isNull() | (before != f.struct("is.class", "is.reason"))
     covered = (f.col("down") > 0) & (f.coalesce(f.lag("down").over(instants), f.lit(0)) == 0)
@@ -162,7 +162,7 @@ def _is(state: str, reason: str | Column, evidence: Column) -> Column:
     return f.struct(f.lit(state).alias("class"), why.alias("reason"), evidence.alias("evidence"))
 
 
-def _stands(absent_us: int) -> Column:
+def _class_at(absent_us: int) -> Column:
     """The class, the reason and the evidence of an instant."""
     kind = f.col("subject_kind")
     broker, service = _broker(), _service(absent_us)

@@ -126,10 +126,10 @@ def sample_chain(liveness: DataFrame, stops: DataFrame, state: DataFrame, limits
     )
     fresh = fresh.join(f.broadcast(stops.withColumn("stopped", f.lit(True))), on=["source", "boot", "seq"], how="left")
     fresh = fresh.withColumns({"fresh": f.lit(True), "opened_us": f.lit(None).cast("bigint")})
-    source_state = rows_of_sort(
+    previous_boots = rows_of_sort(
         state, SOURCE, "source", "boot", "first_seq", "seq", "first_us", "last_us", "opened_us", "stopped"
     )
-    rows = fresh.unionByName(source_state.withColumn("fresh", f.lit(False)), allowMissingColumns=True)
+    rows = fresh.unionByName(previous_boots.withColumn("fresh", f.lit(False)), allowMissingColumns=True)
     return _linked(rows.repartition("source"), limits)
 
 
@@ -140,12 +140,12 @@ def _linked(rows: DataFrame, limits: GapLimits) -> DataFrame:
     # In descending order: a frame that ends unbounded is recomputed for every row.
     ends_first = Window.partitionBy("source").orderBy(f.desc("first_us"), f.desc("boot"), f.desc("first_seq"))
     after = ends_first.rowsBetween(Window.unboundedPreceding, -1)
-    sound = f.struct(f.col("first_us").alias("us"), "boot", f.col("first_seq").alias("seq"))
+    first_event = f.struct(f.col("first_us").alias("us"), "boot", f.col("first_seq").alias("seq"))
     rows = rows.withColumns(
         {
             "own_last_us": f.lag("last_us").over(own),
             "own_seq": f.lag("seq").over(own),
-            "own_next": f.lead(sound).over(own),
+            "own_next": f.lead(first_event).over(own),
         }
     )
     again = f.col("first_us") - f.col("own_last_us") > limits.silence_us
@@ -161,7 +161,7 @@ def _linked(rows: DataFrame, limits: GapLimits) -> DataFrame:
         {
             "before_seq": f.when(f.col("begins"), f.lag("seq").over(all_boots)).otherwise(f.col("own_seq")),
             "heard_us": f.max("last_us").over(before),
-            "begin": f.min(f.when(f.col("begins"), sound)).over(after),
+            "begin": f.min(f.when(f.col("begins"), first_event)).over(after),
         }
     )
     rows = rows.withColumns(

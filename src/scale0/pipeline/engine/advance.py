@@ -200,14 +200,14 @@ class Advance:
                     hour for hour, kinds in new.hours.items() if not aggregation.kinds or kinds & aggregation.kinds
                 }
             elif name == LIVENESS_NAME:
-                hours |= new.liveness_hours | new.gap_hours | self._judged_hours()
+                hours |= new.liveness_hours | new.gap_hours | self._uncertain_hours()
             else:
                 hours |= {
                     part for data_set in data_sets_of(name, "hour") for part in self.changed.get(data_set.name, ())
                 }
         return hours
 
-    def _judged_hours(self) -> set[int]:
+    def _uncertain_hours(self) -> set[int]:
         """Hours of sources that counted as observing at the old horizon although they may not have been."""
         if self._old_us is None:
             return set()

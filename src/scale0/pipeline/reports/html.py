@@ -70,7 +70,7 @@ def _table(table: ReportTable, key: str, limit: int | None) -> str:
     if not table.rows:
         return f"{title}<p>{escape(table.empty.capitalize())}.</p>"
     shown = table.rows if limit is None else table.rows[:limit]
-    columns = [at for at, column in enumerate(table.columns) if _is_told(column, at, table)]
+    columns = [at for at, column in enumerate(table.columns) if _has_values(column, at, table)]
     heads = "".join(
         f'<th scope="col"{_kind(table.columns[at])}>{escape(table.columns[at].head)}</th>' for at in columns
     )
@@ -86,7 +86,7 @@ def _table(table: ReportTable, key: str, limit: int | None) -> str:
     )
 
 
-def _is_told(column: ReportColumn, at: int, table: ReportTable) -> bool:
+def _has_values(column: ReportColumn, at: int, table: ReportTable) -> bool:
     """Hide detail columns without values."""
     return not column.detail or any(row[at] not in (None, "", False) for row in table.rows)
 

@@ -81,8 +81,8 @@ def ingest_segments(
         listings.append(listing)
     ingested = ingest(transaction, inspected)
     for listing in listings:
-        _settle(transaction, listing)
-    _remember(transaction, listings, ingested)
+        _record_listing(transaction, listing)
+    _record_problems(transaction, listings, ingested)
     transaction.warehouse.reach("segments.adopted")
     return ingested
 
@@ -99,7 +99,7 @@ def ingest(transaction: Transaction, inspected: Sequence[Inspected]) -> Ingested
     return ingestion.ingested
 
 
-def _settle(transaction: Transaction, listing: SegmentListing) -> None:
+def _record_listing(transaction: Transaction, listing: SegmentListing) -> None:
     """Record the directories that are completely ingested: they are skipped while they do not change."""
     undone = {
         one.folder for one in listing.new if (one.segment.source, one.range) not in transaction.seen_in(one.folder)
@@ -109,7 +109,7 @@ def _settle(transaction: Transaction, listing: SegmentListing) -> None:
     }
 
 
-def _remember(transaction: Transaction, listings: Sequence[SegmentListing], ingested: IngestedSegments) -> None:
+def _record_problems(transaction: Transaction, listings: Sequence[SegmentListing], ingested: IngestedSegments) -> None:
     """Keep the problems: damaged segments until they are replaced, rejected and foreign ones so that they are reported
     once.
     """
@@ -158,7 +158,7 @@ class _Ingestion:
         one.path.unlink(missing_ok=True)
         segment = one.found.segment
         if replaced:
-            self._done(one)
+            self._mark_processed(one)
             what = "its events are known from other segments: remove it"
         else:
             self.ingested.stopped.setdefault(segment.source, one.found.path)
@@ -167,14 +167,14 @@ class _Ingestion:
             )
         self.ingested.problems.append(SegmentProblem(one.found.path, "damaged", f"{one.fault}; {what}"))
 
-    def _done(self, one: Inspected) -> None:
+    def _mark_processed(self, one: Inspected) -> None:
         self._transaction.seen_in(one.found.folder).add((one.found.segment.source, one.found.range))
 
     def _ingest_segment(self, one: Inspected) -> None:
         segment = one.found.segment
         covered = self._transaction.coverage.within(*segment)
         self.ingested.segments += 1
-        self._done(one)
+        self._mark_processed(one)
         if covered:
             self._ingest_rest(one, covered)
         else:
@@ -189,7 +189,9 @@ class _Ingestion:
         segment = one.found.segment
         rows = read_events([str(one.path)])
         days = np.unique(rows["at"].cast(pa.int64()).to_numpy() // DAY_US).tolist()
-        known_events = read_events(self._holding(segment, days), segment_filter(segment, covered[0][0], covered[-1][1]))
+        known_events = read_events(
+            self._candidate_files(segment, days), segment_filter(segment, covered[0][0], covered[-1][1])
+        )
         verdict = verdicts_of(rows, known_events, covered, self._transaction.floor_day)
         seq = rows["seq"].to_numpy()
         self._samples.append(
@@ -216,7 +218,7 @@ class _Ingestion:
         size, hours = path.stat().st_size, table_hour_kinds(rows)
         self._list(trimmed, self._transaction.staging.relative(path), size, hours, rows.num_columns)
 
-    def _holding(self, segment: Segment, days: list[int]) -> list[str]:
+    def _candidate_files(self, segment: Segment, days: list[int]) -> list[str]:
         """The files that may hold events of this boot: equal events have an equal `at`, so they are on the same day."""
         paths: dict[str, None] = {}
         for day in days:

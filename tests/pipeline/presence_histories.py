@@ -10,7 +10,7 @@ from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.presence import PresenceAggregation
 from scale0.pipeline.schemas import LIVENESS_SAMPLES, PART
 from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time, to_us
-from tests.pipeline import oracle_world as oracle
+from tests.pipeline import oracle_presence as oracle
 from tests.pipeline.events import START_HOUR, START_US, event, frame
 
 if TYPE_CHECKING:

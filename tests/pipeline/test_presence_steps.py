@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from scale0.pipeline.aggregations.presence import PresenceAggregation
 from tests.pipeline.events import START_US
-from tests.pipeline.world_histories import History, Row, Source, differences, expected
+from tests.pipeline.presence_histories import History, Row, Source, differences, expected
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ import pytest
 
 from scale0.pipeline.aggregations.presence import PresenceAggregation
 from tests.pipeline.events import START_HOUR, START_US
-from tests.pipeline.world_histories import History, Row, Source, differences, expected
+from tests.pipeline.presence_histories import History, Row, Source, differences, expected
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
