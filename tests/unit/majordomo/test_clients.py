@@ -242,7 +242,7 @@ def test_malformed_requests_are_counted_and_dropped(form, case):
     town.says("client", *form.request, *MALFORMED[case])
     assert town.hears("client") == []
     connection = town.connection("client")
-    assert (connection.account.bad, len(connection.outstanding)) == (1, 0)
+    assert (connection.account.bad.used, len(connection.outstanding)) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_client_of_02_says_nothing_but_request(frames):
     town.scale0_backend("w1", "echo")
     town.says("client", *frames)
     assert (town.hears("client"), town.hears("w1")) == ([], [])
-    assert town.connection("client").account.bad == 1
+    assert town.connection("client").account.bad.used == 1
 
 
 @every_form
@@ -274,7 +274,7 @@ def test_clients_are_refused_on_the_other_doors(form, door):
     assert town.hears("client") == []
     found = town.broker.connections.find(door, b"client")
     assert found is not None
-    assert found.account.bad == 1
+    assert found.account.bad.used == 1
 
 
 @every_form
@@ -290,7 +290,7 @@ def test_a_broker_that_does_not_serve_is_silent(form, state):
     town.passes(31)
     assert town.hears("client") == []
     connection = town.broker.connections.find("frontend", b"client")
-    assert connection is None or (connection.account.bad, len(connection.outstanding)) == (0, 0)
+    assert connection is None or (connection.account.bad.used, len(connection.outstanding)) == (0, 0)
 
 
 @every_form

@@ -169,7 +169,7 @@ def test_what_is_closed_while_it_is_done_is_forgotten(harbour):
 )
 def test_what_makes_no_sense_is_400_and_counts_as_bad_input(harbour, service, frames):
     assert harbour.asks(service, *frames) == [b"400"]
-    assert harbour.connection("client").account.bad == 1
+    assert harbour.connection("client").account.bad.used == 1
     assert harbour.broker.tasks.queue.open == 0
 
 

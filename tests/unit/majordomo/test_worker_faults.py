@@ -53,7 +53,7 @@ def test_malformed_words_are_counted_and_answered_by_disconnect(version, case):
     town = Town()
     town.says("w1", *version.frames(*said))
     assert town.hears("w1") == [version.frames(version.bye)]
-    assert town.connection("w1").account.bad == 1
+    assert town.connection("w1").account.bad.used == 1
     assert town.member("w1") is None
 
 
@@ -95,4 +95,4 @@ def test_workers_are_refused_on_the_other_doors(version, door):
     assert not town.broker.scheduler.offered("echo")
     found = town.broker.connections.find(door, b"w1")
     assert found is not None
-    assert found.account.bad == 1
+    assert found.account.bad.used == 1

@@ -163,7 +163,7 @@ def test_disconnect_before_ready_is_allowed(version):
     town = Town()
     town.says("w1", *version.frames(version.bye))
     assert town.hears("w1") == []
-    assert town.connection("w1").account.bad == 0
+    assert town.connection("w1").account.bad.used == 0
     version.ready(town, "w1")
     ask(town)
     address(town, version, "w1")
@@ -182,7 +182,7 @@ def test_a_worker_that_the_broker_does_not_know_gets_disconnect(version, word):
     town = Town()
     town.says("w1", *version.frames(*said))
     assert town.hears("w1") == [version.frames(version.bye)]
-    assert town.connection("w1").account.bad == 1
+    assert town.connection("w1").account.bad.used == 1
 
 
 @every_version

@@ -193,7 +193,7 @@ class Views:
         def row(one: Any) -> dict[str, Any]:
             name, door, account = one
             left = (account.banned_until or now.mono) - now.mono
-            return {"client": name, "socket": door, "ends_in": left, "bad": account.bad}
+            return {"client": name, "socket": door, "ends_in": left, "bad": account.bad.used}
 
         return page(self._connections.banned(now), lambda one: one[0], row, limit, after)
 

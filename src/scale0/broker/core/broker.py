@@ -285,7 +285,7 @@ class Broker:
 
     def may_ask(self, connection: Connection, now: Now) -> bool:
         """True for one more request in this second."""
-        return self._rate_limits.may_ask(connection.account, now)
+        return self._rate_limits.allows_request(connection.account, now)
 
     def _too_big(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         limits = self.state.limits

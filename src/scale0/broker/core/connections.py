@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
 from scale0.kernel.limits import Limits
+from scale0.kernel.rate_window import RateWindow
 
 if TYPE_CHECKING:
     from scale0.broker.cluster.peer import Peer
@@ -32,22 +33,20 @@ class ProtocolHandler(Protocol):
 
 
 class SenderAccount:
-    """How often somebody was wrong, and how much was asked for. All connections of one key have the same one."""
+    """What a sender used of its rate limits, and its bad messages. All connections of one key share one account."""
 
-    __slots__ = ("asked", "asked_since", "bad", "bad_since", "banned_until", "spent", "spent_since")
+    __slots__ = ("bad", "banned_until", "control", "requests")
 
     def __init__(self) -> None:
-        self.asked = 0
-        self.asked_since = 0.0
-        self.spent = 0
-        self.spent_since = 0.0
-        self.bad = 0
-        self.bad_since = 0.0
+        self.requests = RateWindow()
+        self.control = RateWindow()
+        """Negotiation and heartbeats."""
+        self.bad = RateWindow()
         self.banned_until: float | None = None
 
     def clear(self) -> None:
-        """Nothing is held against them."""
-        self.bad, self.banned_until = 0, None
+        """Forgive everything."""
+        self.bad, self.banned_until = RateWindow(), None
 
 
 class Connection:
@@ -58,6 +57,7 @@ class Connection:
         "arrays",
         "batch",
         "bucket",
+        "control",
         "delimiter",
         "door",
         "handler",
@@ -70,8 +70,6 @@ class Connection:
         "prefers",
         "prefers_at",
         "routing_id",
-        "spent",
-        "spent_since",
         "stale",
         "user_id",
         "waiting_bytes",
@@ -104,8 +102,7 @@ class Connection:
         self.parts: dict[str | int, list[bytes]] | None = None
         self.bucket = 0
         """Of its idle timer."""
-        self.spent = 0
-        self.spent_since = 0.0
+        self.control = RateWindow()
         self.account = account or SenderAccount()
         self.stale = False
         """Known from before the broker was disabled: it must negotiate anew."""
@@ -204,7 +201,7 @@ class Connections:
 
     def let_go(self, connection: Connection) -> None:
         """Drop a record whose client left, unless something is counted against it: that goes when it is idle."""
-        if not connection.account.bad:
+        if not connection.account.bad.used:
             self.forget(connection)
 
     def apply(self, limits: Limits) -> None:
@@ -221,10 +218,7 @@ class Connections:
     def blame(self, connection: Connection, now: Now) -> bool:
         """Count one bad message; True when that makes it an error client."""
         limits, account = self._limits, connection.account
-        if now.mono - account.bad_since > limits.error_client_window:
-            account.bad, account.bad_since = 0, now.mono
-        account.bad += 1
-        if account.bad <= limits.error_client_limit:
+        if account.bad.add(1, limits.error_client_window, now.mono) <= limits.error_client_limit:
             return False
         account.banned_until = now.mono + limits.error_client_ban
         return True

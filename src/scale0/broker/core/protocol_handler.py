@@ -244,10 +244,10 @@ class Scale0Handler:
 
     def _within_reason(self, act: Act) -> Act:
         """The same, unless it comes as a flood."""
-        affords = self._rate_limits.affords
+        allows = self._rate_limits.allows_control
 
         def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
-            if affords(connection, now, effects):
+            if allows(connection, now, effects):
                 act(connection, said, bodies, now, effects)
 
         return bounded
@@ -291,7 +291,7 @@ class Scale0Handler:
         self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         service, state = said.service, self._state
-        if not self._rate_limits.may_ask(connection.account, now):
+        if not self._rate_limits.allows_request(connection.account, now):
             if said.id not in connection.outstanding:  # sent again: the first one is answered, and once
                 message = f"more than {state.limits.max_requests_per_second} requests in a second: try again later"
                 effects.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))

@@ -1,7 +1,7 @@
-"""Blame: what bad input and floods cost their sender.
+"""Rate limits and the ban list: what bad messages and floods cost their sender.
 
-Lives here: the one place where a bad message is counted, an error client is made, and a flood is noticed. Never here:
-what is bad. Invariant: an error client is a member no more: nobody is handed work whose answers would be ignored.
+A sender whose bad messages exceed the limit is an *error client*: it is ignored for a while, and leaves the scheduler,
+so that no work is handed to a backend whose answers would be ignored.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 
-FLOOD_WINDOW_SECONDS: Final = 1.0
+WINDOW_SECONDS: Final = 1.0
 """The window of `max_control_per_second` and `max_requests_per_second`."""
 KEY_SHARE: Final = 2.0
-"""How much negotiation and heartbeats one key may send, against the heartbeats of all clients together."""
+"""How much negotiation and heartbeats one key may send, relative to the heartbeats of all clients together."""
 
 
 class RateLimits:
-    """The account of every connection."""
+    """The rate limits of every connection and key."""
 
     __slots__ = ("_connections", "_members", "_state")
 
@@ -38,41 +38,32 @@ class RateLimits:
             return
         self._state.count("error_clients")
         effects.record(ClientRefused(identity=connection.name, code=code, data={"reason": message[:200]}))
-        # With CURVE it is the key that is not heard any more, on whatever connection.
+        # With CURVE the key is ignored, on every connection.
         ignored = self._connections.of_users((connection.user_id,)) if connection.user_id else (connection,)
         for one in ignored:
             if one.member is not None:
                 self._members.leave(one.member, now, effects)
 
-    def affords(self, connection: Connection, now: Now, effects: Effects) -> bool:
-        """True for one more word of negotiation or heartbeat in this second; more is a flood, and bad input."""
-        if now.mono - connection.spent_since > FLOOD_WINDOW_SECONDS:
-            connection.spent, connection.spent_since = 0, now.mono
-        connection.spent += 1
-        if connection.spent <= self._state.limits.max_control_per_second:
-            return not connection.user_id or self._key_affords(connection.account, now)
+    def allows_control(self, connection: Connection, now: Now, effects: Effects) -> bool:
+        """Count one message of negotiation or heartbeat; False: the connection is over its limit, a bad message."""
+        limits = self._state.limits
+        if connection.control.add(1, WINDOW_SECONDS, now.mono) > limits.max_control_per_second:
+            self._state.count("messages_flooded")
+            self.blame(connection, codes.TOO_MANY, "too many control messages in one second", now, effects)
+            return False
+        if not connection.user_id:
+            return True
+        # All connections of a key together. A fleet that reconnects at once is no offence: what exceeds the limit is
+        # dropped, and its sender asks again.
+        most = max(limits.max_control_per_second, KEY_SHARE * limits.max_heartbeats_per_second)
+        if connection.account.control.add(1, WINDOW_SECONDS, now.mono) <= most:
+            return True
         self._state.count("messages_flooded")
-        self.blame(connection, codes.TOO_MANY, "a flood of control messages", now, effects)
         return False
 
-    def may_ask(self, account: SenderAccount, now: Now) -> bool:
-        """True for one more request in this second. More is no offence: each is refused, and may be tried again."""
-        if now.mono - account.asked_since > FLOOD_WINDOW_SECONDS:
-            account.asked, account.asked_since = 0, now.mono
-        account.asked += 1
-        if account.asked <= self._state.limits.max_requests_per_second:
+    def allows_request(self, account: SenderAccount, now: Now) -> bool:
+        """Count one request; False: the key is over its limit. That is no offence: the request may be sent again."""
+        if account.requests.add(1, WINDOW_SECONDS, now.mono) <= self._state.limits.max_requests_per_second:
             return True
         self._state.count("requests_flooded")
-        return False
-
-    def _key_affords(self, account: SenderAccount, now: Now) -> bool:
-        """The same for all connections of one key together. A fleet that comes back at once is no offence: what is too
-        much is dropped, and its sender asks again."""
-        if now.mono - account.spent_since > FLOOD_WINDOW_SECONDS:
-            account.spent, account.spent_since = 0, now.mono
-        account.spent += 1
-        limits = self._state.limits
-        if account.spent <= max(limits.max_control_per_second, KEY_SHARE * limits.max_heartbeats_per_second):
-            return True
-        self._state.count("messages_flooded")
         return False
