@@ -88,7 +88,7 @@ const ROUTES = [
   ["GET", "/overview", "viewer", () => overview()],
   ["GET", "/topology", "viewer", () => (fake.empty ? { brokers: fixtures.brokers.slice(0, 1), groups: [], links: [], services: {} } : { brokers: fixtures.brokers, groups: [], links: fixtures.links, services: { "east-1": fixtures.SERVICES, "west-1": fixtures.SERVICES.slice(0, 4), "edge-1": ["geo.lookup", "math.add"] } })],
   ["POST", "/brokers/:b/:act", "operator", ([name, act]) => {
-    if (name !== "east-1") fail(409, `this server stands at east-1, not at ${name}`, `use the console of ${name}`);
+    if (name !== "east-1") fail(409, `this is the server of east-1, not of ${name}`, `use the console of ${name}`);
     fixtures.brokers[0].state = { enable: "active", disable: "disabled", drain: "draining" }[act] ?? fixtures.brokers[0].state;
     return { state: fixtures.brokers[0].state, draining: act === "drain" };
   }],
@@ -140,7 +140,7 @@ function whoIs(request) {
 }
 
 function session(request, response, body) {
-  if (request.method === "GET") return whoIs(request) ?? fail(401, "nobody is logged in", "log in");
+  if (request.method === "GET") return whoIs(request) ?? fail(401, "not logged in", "log in");
   if (request.method === "DELETE") {
     response.setHeader("Set-Cookie", "scale0_session=; Max-Age=0; Path=/");
     return { revoked: 1 };

@@ -1,8 +1,7 @@
-"""Screenshots of every page of the console: light, dark and narrow; axe and the console's own errors are told.
+"""Screenshots of every page of the console, in light, dark and narrow, with the findings of axe and the page's errors.
 
-Lives here: a walk through the pages in Debian's Chromium. Never here: a judgement of looks; somebody looks at them.
-Usage: python console/test/screenshots.py [URL] [FOLDER] [PAGE…]; without a URL the fake API is
-started for it; with one, SCALE0_TOKEN lets it in.
+Usage: python console/test/screenshots.py [URL] [FOLDER] [PAGE…]. Without a URL it starts the fake API; with one,
+SCALE0_TOKEN is the token to log in with.
 """
 
 from __future__ import annotations

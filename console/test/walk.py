@@ -1,7 +1,6 @@
-"""A walk through the console in Debian's Chromium against the fake API: what people do, with keys and with a pointer.
+"""A walk through the console in Debian's Chromium against the fake API: every feature once, by keyboard and by mouse.
 
-Lives here: each thing that the console promises to do, once. Never here: looks (`screenshots.py`), or the real server
-(the repository's own browser tests). Usage: python console/test/walk.py; exits with 1 and says which step failed.
+Usage: python console/test/walk.py; it exits with 1 and names the step that failed.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def back_to_where_one_was(browser: Browser, url: str) -> None:
     page = opened(browser, url, place="tasks?status=failed")
     expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
     page.context.clear_cookies()
-    expect(page.get_by_text("Your login has ended")).to_be_visible(timeout=8_000)
+    expect(page.get_by_text("Your session has ended")).to_be_visible(timeout=8_000)
 
 
 @step
@@ -213,7 +212,7 @@ def roll_back(browser: Browser, url: str) -> None:
     page = opened(browser, url, place="config/history")
     page.get_by_role("button", name="Roll back to version 11").click()
     page.get_by_role("dialog").get_by_role("button", name="Roll back", exact=True).click()
-    expect(page.get_by_role("status").filter(has_text="says what version 11 said")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="has the content of version 11")).to_be_visible()
 
 
 @step
@@ -246,7 +245,7 @@ def what_a_role_may_not_is_said(browser: Browser, url: str) -> None:
     page = opened(browser, url, "vic", "tasks?status=failed")
     button = page.get_by_role("button", name="Retry task").first
     expect(button).to_have_attribute("aria-disabled", "true")
-    expect(button).to_have_attribute("title", "This needs the role operator; you are viewer.")
+    expect(button).to_have_attribute("title", "This action needs the role operator; your role is viewer.")
     button.click(force=True)
     expect(page.get_by_role("status").filter(has_text="queued again")).to_have_count(0)
     page.evaluate("location.hash = '#/access'")
@@ -263,7 +262,7 @@ def a_broker_elsewhere_is_left_alone(browser: Browser, url: str) -> None:
     expect(page.get_by_role("dialog")).to_contain_text("scale0 drain east-1")
     page.get_by_role("dialog").get_by_role("button", name="Drain", exact=True).click()
     page.get_by_role("button", name="Enable east-1").click()
-    expect(page.get_by_role("status").filter(has_text="serves again")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="is enabled")).to_be_visible()
 
 
 @step

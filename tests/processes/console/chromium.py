@@ -1,8 +1,7 @@
-"""Debian's Chromium for the tests of the console: somebody at a page, and all that the page complains about.
+"""Debian's Chromium for the tests of the console.
 
-Lives here: windows, and what a person does in every one of them. Never here: a network, or a promise. Invariants: what
-a page writes to its console as an error, throws, or breaks of its content policy fails the test that does not expect
-it; no page loads anything from elsewhere.
+A test fails if a page logs an error, throws, violates its content security policy or loads anything from another
+origin, unless the test expects it.
 """
 
 from __future__ import annotations

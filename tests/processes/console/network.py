@@ -1,8 +1,4 @@
-"""A whole network for the tests of the console: `scale0 up`, workers that can be killed, and who looks at it.
-
-Lives here: processes of ours, and the ways in. Never here: a browser, or a promise. Invariant: whatever a test does,
-the processes that were started here are gone at the end, and no other.
-"""
+"""A network for the tests of the console: `scale0 up`, and workers that can be killed."""
 
 from __future__ import annotations
 

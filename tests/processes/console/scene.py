@@ -1,7 +1,4 @@
-"""A network in which there is something to see on every page: workers, tasks of every sort, trouble, and a past.
-
-Lives here: how it comes about. Never here: a browser. Invariant: what was started is ended.
-"""
+"""A network with data for every page of the console: workers, tasks in every state, problems, and history."""
 
 from __future__ import annotations
 

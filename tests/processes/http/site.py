@@ -1,8 +1,4 @@
-"""A real broker and a real management server for tests, and people with roles who use it.
-
-Lives here: two processes of ours, logging in, and raw connections. Never here: a promise. Invariant: whatever a test
-does, the processes that it started are gone at the end, and no other.
-"""
+"""A real broker and a real HTTP server for tests, and clients with each role. All processes end with the test."""
 
 from __future__ import annotations
 

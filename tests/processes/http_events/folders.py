@@ -1,7 +1,4 @@
-"""Data folders that a test writes to, and what a subscriber makes of them.
-
-Lives here: exporting, and taking until there is enough. Never here: a promise.
-"""
+"""Data folders that a test writes to, and reading them through a subscriber."""
 
 from __future__ import annotations
 

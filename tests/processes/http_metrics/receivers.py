@@ -1,7 +1,4 @@
-"""Real receivers for tests: Debian's carbon-cache, an OTLP collector of OpenTelemetry's own classes, and sockets.
-
-Lives here: who listens. Never here: what is sent. Invariant: whoever was started here is gone at the end of its block.
-"""
+"""Real receivers of metrics: Debian's carbon-cache, an OTLP collector of OpenTelemetry's classes, and sockets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Write the table of metrics in docs/exports.md: `python -m tests.processes.http_metrics.table`.
-
-Lives here: the table, and where it stands. Never here: a word of its own about a metric.
-"""
+"""Write the table of metrics in docs/exports.md: `python -m tests.processes.http_metrics.table`."""
 
 from __future__ import annotations
 

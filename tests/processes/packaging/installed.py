@@ -1,10 +1,7 @@
-"""An empty environment that holds a wheel of ours and what that wheel asks for, and nothing else.
+"""A virtual environment with the wheel and only the packages that it requires.
 
-Lives here: building, installing, and the closure of what a distribution requires. Never here: what must hold.
-
-Why links: what the wheel requires is in the environment that runs the tests already, as its lock says. Each one
-of the closure is linked from there, file by file of its first level, and no other: something that the code imports and
-the wheel does not ask for is missing, as it would be for a user. Fetching it all again would cost a minute.
+The required packages are linked from the environment that runs the tests, because installing them again takes a minute.
+A package that the code imports and the wheel does not require is missing, as it would be for a user.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A whole network in which every secret that somebody can give is one that can be found again.
-
-Lives here: the secrets, the processes, and what they leave to be read. Never here: what must not be found in it.
-Invariant: whatever a test does, what was started here is gone at the end.
-"""
+"""A network in which every secret has a value that a test can search for. All processes end with the test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which sockets the processes of a namespace listen on, as the kernel tells it.
-
-Lives here: reading /proc. Never here: what may listen.
-"""
+"""The listening sockets of the processes of a namespace, read from /proc."""
 
 from __future__ import annotations
 
