@@ -8,7 +8,7 @@ with scale0.Client(*sys.argv[1:]) as net:
     print(net.call("hello", "Ada"))
     print(net.call("hello", name="Grace"))
 
-    # Many at once: at most 100 are under way, and the results come in order.
+    # Many at once: at most 100 are in flight, and the results come in order.
     for greeting in net.map("hello", ["Edsger", "Barbara", "Donald"]):
         print(greeting)
 

@@ -1,4 +1,4 @@
-"""A network on this machine, for the length of a script: processes on free ports, files in a folder that goes away.
+"""A temporary network on this host: processes on free ports, files in a directory that is removed at the end.
 
 The scripts of the folders beside this file use it, from here: `python -m self_healing.run`. It only does what you would
 type: it starts `scale0 …` in the background, waits for its line `ready`, and runs other `scale0 …` to their end.
@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 
 class LocalNetwork:
-    """Processes by name. Whatever happens in the block, they are gone at its end."""
+    """Processes by name. At the end of the block all of them are ended."""
 
     def __init__(self) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="scale0-example-")
         self.folder = Path(self._temporary.name)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        # Your own shell's settings and memory are left out of it.
+        # The settings and state of your own shell are not used.
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SCALE0_")}
         self.environment = {**kept, "XDG_STATE_HOME": str(self.folder / "state")}
 
@@ -65,7 +65,7 @@ class LocalNetwork:
         return ends
 
     def monitoring(self, agent: str, settings: str = "") -> None:
-        """A Helen, and an agent with these settings besides those of its enrolment."""
+        """A Helen, and an agent with these settings in addition to those of its enrolment."""
         helen = str(self.folder / "helen")
         place = ("--broker", self.environment["SCALE0_JOIN_BACKEND"], "--port", str(free_port()))
         self.run("helen", "init", helen, "--name", "127.0.0.1", "--identity", "helen-1", *place)
@@ -125,7 +125,7 @@ class LocalNetwork:
         process.wait()
 
     def stop(self, name: str) -> None:
-        """In order; without mercy if that takes too long."""
+        """End the processes in order; kill them if that takes too long."""
         process = self._running.pop(name)
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -141,7 +141,7 @@ class LocalNetwork:
 
 
 class Story:
-    """What happens, line by line, each with the seconds since the first one."""
+    """Prints lines, each with the seconds since the first one."""
 
     def __init__(self) -> None:
         self._began: float | None = None
@@ -154,7 +154,7 @@ class Story:
 
 
 def wait_for(look: Callable[[], T | None], what: str) -> T:
-    """The first true value; the script ends if there is none in time."""
+    """Return the first true value; the script ends if there is none in time."""
     until = time.monotonic() + PATIENCE_SECONDS
     while not (found := look()):
         if time.monotonic() > until:
@@ -164,7 +164,7 @@ def wait_for(look: Callable[[], T | None], what: str) -> T:
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
+    """A port on which nothing listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: for work that keeps a core busy, or that may crash.
+"""Handlers in processes of their own: for CPU-bound work, or work that may crash.
 
 scale0 worker processes.py:worker
 scale0 call primes.count 200000
@@ -14,7 +14,7 @@ worker = scale0.Worker()
 
 @worker.service("primes.count", slots=2, mode="process")
 def count(below: int) -> int:
-    """How many primes there are: two of these run at once, on two cores."""
+    """Count primes: two of these run at once, on two cores."""
     sieve = bytearray([1]) * max(below, 2)
     sieve[0:2] = b"\0\0"
     for number in range(2, int(below**0.5) + 1):

@@ -26,7 +26,7 @@ def upper(text):
 
 
 def serve(socket):
-    """One connection, from CHECKCONFIG until the broker is silent for three heartbeats, or we are told to stop."""
+    """One connection, from CHECKCONFIG until the broker is silent for three heartbeats, or a signal arrives."""
     interval, version, heard, sent = 1.0, None, time.monotonic(), time.monotonic()
     say(socket, "CHECKCONFIG", {"config_type": "json", "identity": "raw-backend", "services": SERVICES})
     while not stopping and time.monotonic() < heard + 3 * interval:

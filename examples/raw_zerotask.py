@@ -21,7 +21,7 @@ stopping = []
 
 
 class Broker:
-    """One connection to a broker that asks and is answered, one question after the other."""
+    """One connection to a broker, with one call at a time."""
 
     def __init__(self, endpoint):
         self.socket = zmq.Context.instance().socket(zmq.DEALER)
@@ -41,7 +41,7 @@ class Broker:
         return None
 
 
-# --- the node: it hears of tasks on a SUB socket, asks for them, and tells what came of them
+# --- the node: it learns of tasks on a SUB socket, requests them, and reports their results
 
 
 def work(params):
@@ -52,7 +52,7 @@ def work(params):
 
 
 def take(broker, task_id):
-    """A task was announced. Others heard it too: whoever asks first gets it, all others get `{}`."""
+    """A task was announced. Other nodes received it too: the first that requests it gets it, all others get `{}`."""
     task = (broker.ask("node_task_request", task_id) or {}).get("result")
     if not task:
         return
@@ -74,7 +74,7 @@ def node(backend, task_pub):
         if time.monotonic() >= said + interval / 2:
             said = time.monotonic()
             if node_id is None or "result" not in (broker.ask("node_heartbeat", node_id) or {}):
-                # The broker does not know us: this is our first word, or it was restarted.
+                # The broker does not know this node: it is the first call, or the broker was restarted.
                 answer = broker.ask("node_connect") or {}
                 node_id = answer.get("result")
                 print("ready", node_id, flush=True)
@@ -91,11 +91,11 @@ def node(backend, task_pub):
     broker.ask("node_disconnect", node_id)  # what it still had would be queued again at once
 
 
-# --- the client: it submits, keeps the ids, and asks for results until they are there
+# --- the client: it submits, keeps the ids, and polls for results
 
 
 def result(broker, client_id, task_id):
-    """The result of a task, or what went wrong, as text."""
+    """The result of a task, or its error, as text."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         answer = broker.ask("client_task_result", client_id, task_id) or {"error": {"code": NOT_COMPLETE}}

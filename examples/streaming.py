@@ -1,4 +1,4 @@
-"""An answer in parts: a handler that yields, and a caller that reads while it works.
+"""A streamed answer: a handler that yields, and a caller that reads meanwhile.
 
 scale0 worker streaming.py:worker
 scale0 call count.down 5
@@ -16,7 +16,7 @@ worker = scale0.Worker()
 
 @worker.service("count.down")
 def down(start: int, pause: float = 0.1) -> Iterator[int]:
-    """Each value that is yielded travels at once."""
+    """Each yielded value is sent at once."""
     for number in range(start, 0, -1):
         yield number
         time.sleep(pause)

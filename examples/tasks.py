@@ -1,4 +1,4 @@
-"""Durable tasks: submitted once, done for certain, whoever dies.
+"""Durable tasks: submitted once, run even if processes die.
 
 Start a broker (`scale0 up`) and run this file: it is worker and client in one process, which is enough to see the API.
 
@@ -20,13 +20,13 @@ worker = scale0.Worker(BACKEND)
 
 @worker.service("square", slots=4)
 def square(number: int) -> int:
-    """Quick work travels in batches."""
+    """Short tasks are sent in batches."""
     return number * number
 
 
 @worker.service("report")
 def report(pages: int) -> str:
-    """Long work says how far it is."""
+    """Long work reports its progress."""
     for page in range(pages):
         scale0.progress((page + 1) / pages, note=f"page {page + 1}")
     return f"{pages} pages, at attempt {scale0.attempt()}"
@@ -34,7 +34,7 @@ def report(pages: int) -> str:
 
 @worker.service("fragile", retry_on=(ConnectionError,))
 def fragile() -> str:
-    """An exception of a type that is worth another try."""
+    """An exception of a type that is retried."""
     if scale0.attempt() < 3:
         raise ConnectionError("not yet")
     return "done at the third attempt"

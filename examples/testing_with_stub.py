@@ -11,7 +11,7 @@ worker = scale0.Worker()
 
 @worker.service("prices.of")
 def price_of(item: str) -> float:
-    """What the shop's own worker does."""
+    """The shop's own worker."""
     return {"tea": 3.5, "milk": 1.2}[item]
 
 
@@ -28,7 +28,7 @@ def test_a_total_is_the_sum_of_the_prices() -> None:
 
 
 def test_a_worker_that_dies_is_an_error_of_the_caller() -> None:
-    """What is rare in a network is one line here."""
+    """Errors that are rare in a network take one line here."""
     with StubNetwork(worker) as net:
         net.fail("prices.of", 502)
         with pytest.raises(BackendDied):

@@ -1,4 +1,4 @@
-"""A web application that answers at once and has the work done as durable tasks.
+"""A web application that answers at once and submits the work as durable tasks.
 
 scale0 up
 scale0 worker thumbnails.py
@@ -25,16 +25,16 @@ from scale0.errors import NoSuchTask, TaskTooBig
 
 BROKER = os.environ.get("SCALE0_BROKER", "tcp://127.0.0.1:5700")
 ANSWER_SECONDS = 2.0
-"""How long a caller waits for a broker that is away. A web request is no place for patience."""
+"""How long a caller waits for an unavailable broker. A web request must not wait long."""
 RETRY_AFTER_SECONDS = 5
 ENDED = ("finished", "failed", "cancelled")
 LOOK_SECONDS = 0.2
-"""How often progress is looked at, for each browser that watches."""
+"""How often progress is polled, for each connected browser."""
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One connection for each process, as long as it serves.
+    """One connection for each process, while it serves.
 
     Tasks belong to `task_client`: with the same one in every process, and after a restart, any of them answers for the
     tasks of all, and knows the keys of all.
@@ -57,7 +57,7 @@ Network = Annotated[scale0.AsyncClient, Depends(network)]
 
 
 class Wanted(BaseModel):
-    """What a caller asks for."""
+    """The request of a caller."""
 
     url: HttpUrl
     width: int = Field(200, ge=16, le=4_096)
@@ -76,7 +76,7 @@ class TaskView(BaseModel):
 
 
 class Accepted(BaseModel):
-    """What a caller gets for it."""
+    """The response to a caller."""
 
     id: str
     href: str
@@ -89,7 +89,7 @@ async def make_thumbnail(
     net: Network,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> Accepted:
-    """Take it on. A caller that did not get our answer sends the same key again, and gets the same task."""
+    """Accept it. A caller that did not receive the answer sends the same key again, and gets the same task."""
     options = net.task(key=idempotency_key) if idempotency_key else net.task()
     task = await options.submit("thumbs.make", str(wanted.url), wanted.width)  # it is on disk when this returns
     href = response.headers["Location"] = f"/tasks/{task.id}"
@@ -98,13 +98,13 @@ async def make_thumbnail(
 
 @app.get("/tasks/{task_id}")
 async def show_task(task_id: str, net: Network) -> TaskView:
-    """How it is now."""
+    """The current state of a task."""
     return await view_of(task_by(net, task_id))
 
 
 @app.delete("/tasks/{task_id}", status_code=204)
 async def cancel_task(task_id: str, net: Network) -> None:
-    """Have it not run, or not run on. One that has ended stays as it is."""
+    """Cancel it. A task that has ended does not change."""
     await task_by(net, task_id).cancel()
 
 
@@ -117,7 +117,7 @@ async def watch_task(task_id: str, net: Network) -> AsyncIterator[ServerSentEven
         try:
             view = await view_of(task)
         except scale0.CallError as error:
-            # The answer has begun, so it is too late for a status code. A browser comes back by itself.
+            # The response has begun, so it is too late for a status code. A browser reconnects by itself.
             yield ServerSentEvent(event="trouble", data=error.message, retry=RETRY_AFTER_SECONDS * 1_000)
             return
         ended = view.status in ENDED
@@ -138,7 +138,7 @@ def task_by(net: scale0.AsyncClient, task_id: str) -> scale0.AsyncTask:
 
 
 async def view_of(task: scale0.AsyncTask) -> TaskView:
-    """What the broker knows of it, and how it ended if it has."""
+    """The state of a task at the broker, and its outcome if it has ended."""
     status = await task.status()
     share, note = status.progress
     rounded = None if share is None else round(share, 2)
@@ -156,13 +156,13 @@ async def view_of(task: scale0.AsyncTask) -> TaskView:
 
 @app.exception_handler(NoSuchTask)
 async def unknown(_: Request, error: NoSuchTask) -> JSONResponse:
-    """Never there, another application's, or forgotten: its result_ttl (a day) is over."""
+    """Unknown, another application's, or expired: its result_ttl (a day) has passed."""
     return JSONResponse({"detail": "no such task"}, 404)
 
 
 @app.exception_handler(TaskTooBig)
 async def too_big(_: Request, error: TaskTooBig) -> JSONResponse:
-    """Asked again, it would be no smaller."""
+    """The request is too large; a retry does not help."""
     return JSONResponse({"detail": error.message}, 413)
 
 

@@ -1,4 +1,4 @@
-"""The worker: what takes too long for a web request. Start as many as you like, on as many machines.
+"""The worker: work that takes too long for a web request. Start any number of them, on any number of hosts.
 
 scale0 worker thumbnails.py
 """
@@ -13,7 +13,7 @@ worker = scale0.Worker()
 
 @worker.service("thumbs.make", slots=2)
 def make(url: str, width: int) -> dict[str, str | int]:
-    """A thumbnail of a picture (that one is imagined; the rest is not)."""
+    """A thumbnail of a picture (simulated)."""
     if not url.startswith(("http://", "https://")):
         raise scale0.GiveUp(f"{url} is no picture's address")  # tried again, it would be no better
     for step, note in enumerate(("fetching", "scaling", "storing")):

@@ -1,5 +1,5 @@
-# Stands at the end of an agent's own file: the plugins that may run on this machine, and the shape of their commands.
-# {name} is filled by an argument of the check, {name=default} may be left out; each stays one word, no shell is asked.
+# The end of an agent's own file: the plugins that may run on this host, and the form of their commands.
+# {name} is replaced by an argument of the check, {name=default} is optional; each is one word, no shell is involved.
 plugins
     name = cpu-load
     command = /usr/lib/nagios/plugins/check_load -w {warn=50,40,30} -c {crit=100,80,60}

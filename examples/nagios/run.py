@@ -1,4 +1,4 @@
-"""Debian's monitoring plugins under an agent: what they say becomes states, an incident, and a call to a pager.
+"""Debian's monitoring plugins under an agent: their results become states, an incident, and a call of a webhook.
 
 From the folder `examples`: python -m nagios.run
 """
@@ -24,7 +24,7 @@ DAY_SECONDS = 86_400.0
 
 @contextmanager
 def pager() -> Iterator[tuple[str, queue.Queue[dict[str, Any]]]]:
-    """Somebody who is called by HTTP: where, and what they heard."""
+    """A receiver of the webhook: its URL, and what it received."""
     heard: queue.Queue[dict[str, Any]] = queue.Queue()
 
     class Receiver(BaseHTTPRequestHandler):
@@ -43,14 +43,14 @@ def pager() -> Iterator[tuple[str, queue.Queue[dict[str, Any]]]]:
 
 
 def show_notice(heard: queue.Queue[dict[str, Any]]) -> None:
-    """What the pager heard next."""
+    """The next notification that the webhook received."""
     notice = heard.get(timeout=PATIENCE_SECONDS)
     print(f"\nthe pager: {notice['kind']}: {notice['check']} of {notice['agent']} is {notice['state']}", flush=True)
     print(f"           {notice['message']}", flush=True)
 
 
 def main() -> None:
-    """A whole network, for the length of the story."""
+    """A whole network, for the duration of the scenario."""
     with LocalNetwork() as net, pager() as (url, heard):
         net.folder.chmod(0o711)  # as root, the agent runs plugins as `nobody`, who must see the file
         backup = net.folder / "backup.tar"

@@ -1,4 +1,4 @@
-"""Self-healing, told as it happens: a web server dies, a check sees it, a task brings it back, the incident closes.
+"""Self-healing with live output: a web server dies, a check detects it, a task restarts it, the incident closes.
 
 From the folder `examples`: python -m self_healing.run
 """
@@ -21,7 +21,7 @@ START_SECONDS = 20.0
 
 
 class WebServer:
-    """The patient: a server on a port of its own."""
+    """The monitored web server, on a port of its own."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -29,7 +29,7 @@ class WebServer:
         self._lock = threading.Lock()  # the worker starts it in a thread, the script ends it in another
 
     def start(self) -> int:
-        """Start it, unless it runs: a task may be done twice, and the second time must do no harm.
+        """Start it, unless it runs: a task may run twice, and the second run must be harmless.
 
         It returns when the server serves, and raises OSError if it does not: the check is run again after the task.
         """
@@ -57,10 +57,10 @@ class WebServer:
 
 
 def healer(backend: str, web: WebServer) -> scale0.Worker:
-    """A worker that can mend it. It runs wherever it can do that; here, in this process."""
+    """A worker that can repair it. It runs where it can do that; here, in this process."""
     worker = scale0.Worker(backend)
 
-    # Only an OSError is worth another try; the handler's --max-attempts bounds it, and then a person must come.
+    # Only an OSError is retried; the handler's --max-attempts limits it, and then a person must act.
     @worker.service("web.restart", retry_on=(OSError,))
     def restart(notice: dict[str, Any]) -> str:
         tell(f"web.restart is called: {notice['check']} of {notice['agent']} is {notice['state']}, {notice['message']}")
@@ -70,7 +70,7 @@ def healer(backend: str, web: WebServer) -> scale0.Worker:
 
 
 def story(net: LocalNetwork, client: scale0.Client, web: WebServer) -> None:
-    """What happens."""
+    """The scenario."""
 
     def state_is(*wanted: str) -> dict[str, Any] | None:
         found = client.call("helen.checks", check="web", retry=True)["items"]
@@ -92,7 +92,7 @@ def story(net: LocalNetwork, client: scale0.Client, web: WebServer) -> None:
 
 
 def main() -> None:
-    """A whole network, for the length of the story."""
+    """A whole network, for the duration of the scenario."""
     web = WebServer()
     with LocalNetwork() as net:
         ends = net.broker("b1")

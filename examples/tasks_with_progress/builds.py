@@ -12,7 +12,7 @@ worker = scale0.Worker()
 
 @worker.service("build.fetch")
 def fetch(files: int) -> str:
-    """Long work says how far it is; at most ten a second are sent, however often it is called."""
+    """Long work reports its progress; at most ten reports a second are sent."""
     for done in range(files):
         scale0.progress(done / files, f"file {done + 1} of {files}")
         time.sleep(0.3)
@@ -28,7 +28,7 @@ def compile_it(name: str) -> str:
 
 @worker.service("build.upload")
 def upload(name: str) -> str:
-    """Work that depends on others may be worth another try: Retry says so, and when. `max_attempts` bounds it."""
+    """Work that depends on others may be retried: Retry requests it, with a delay. `max_attempts` limits it."""
     if scale0.attempt() < 3:
         raise scale0.Retry("the server is busy", after=0.2)
     return f"{name} is uploaded, at attempt {scale0.attempt()}"
@@ -36,7 +36,7 @@ def upload(name: str) -> str:
 
 @worker.service("build.test")
 def test(name: str) -> str:
-    """Work that can be cancelled looks whether it still is wanted. Nobody can stop a thread from outside."""
+    """Work that can be cancelled checks `cancelled()`: a thread cannot be stopped from outside."""
     started = time.monotonic()
     while not scale0.cancelled():
         scale0.progress(0.5, "testing")
@@ -46,5 +46,5 @@ def test(name: str) -> str:
 
 @worker.service("build.sign", give_up_on=(PermissionError,))
 def sign(name: str) -> str:
-    """Work that fails for good: any other exception has the task tried again, this one would be the same next time."""
+    """Work that fails permanently: any other exception is retried, this one would occur again."""
     raise PermissionError(f"there is no key for {name}")

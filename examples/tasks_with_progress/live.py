@@ -1,4 +1,4 @@
-"""Tasks seen live: progress, retries, dependencies, priorities, cancelling.
+"""Tasks with live output: progress, retries, dependencies, priorities, cancellation.
 
 scale0 up
 scale0 worker builds.py
@@ -34,14 +34,14 @@ def watch(**tasks: scale0.Task) -> None:
 
 
 def progress(net: scale0.Client) -> None:
-    """What a worker says of its work, as it says it."""
+    """The progress that a worker reports."""
     task = net.submit("build.fetch", 3)
     watch(fetch=task)
     print(" ", task.result())
 
 
 def retries(net: scale0.Client) -> None:
-    """`backoff`: seconds before the next attempt, doubled each time; what the handler says is the least."""
+    """`backoff`: seconds before the next attempt, doubled each time; the delay of the handler is the minimum."""
     print(" ", net.task(max_attempts=5, backoff=0.1).submit("build.upload", "app").result(timeout=30))
 
 
@@ -57,7 +57,7 @@ def dependencies(net: scale0.Client) -> None:
 
 
 def priorities(net: scale0.Client, backend: str) -> None:
-    """Nobody offers `build.release` yet, so the tasks wait. A worker that comes gets the most urgent first."""
+    """No worker offers `build.release` yet, so the tasks wait. A new worker receives the most urgent one first."""
     tasks = [
         net.task(priority=level).submit("build.release", name)
         for name, level in (("some day", 1), ("usual", 4), ("urgent", 9))
@@ -73,7 +73,7 @@ def priorities(net: scale0.Client, backend: str) -> None:
 
 
 def cancelling(net: scale0.Client) -> None:
-    """What has not begun never begins; what has begun is asked to stop."""
+    """A task that has not started never starts; one that has started is asked to stop."""
     task = net.submit("build.test", "app")
     while task.status().status != "running":
         task.wait(LOOK_SECONDS)

@@ -1,6 +1,6 @@
-# A broker of group east: its own identity, data folder and ports are given on the command line.
+# A broker of group east: its identity, data directory and ports are given on the command line.
 group = east
-# Where clients of the east go when nobody of it can serve; in order, if there are several.
+# The groups that serve clients of the east when no broker of the east can; in order, if there are several.
 fallback_groups = west
 state = active
 # May change the network document: the first broker of a network must, others may.

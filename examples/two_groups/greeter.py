@@ -1,4 +1,4 @@
-"""The service: it says where it runs. Each group has a worker of its own."""
+"""The service: it returns where it runs. Each group has a worker of its own."""
 
 import os
 

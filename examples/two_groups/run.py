@@ -1,4 +1,4 @@
-"""Two groups of brokers, each the other's fallback: the east dies, calls go on in the west, then everybody goes home.
+"""Two groups of brokers, each the other's fallback: the east dies, calls continue in the west, then all clients return.
 
 From the folder `examples`: python -m two_groups.run
 """
@@ -20,7 +20,7 @@ EAST, WEST = ("east-1", "east-2"), ("west-1",)
 
 
 class Caller(threading.Thread):
-    """Somebody who calls all the time."""
+    """A client that calls continuously."""
 
     def __init__(self, client: scale0.Client) -> None:
         super().__init__(daemon=True)
@@ -32,7 +32,7 @@ class Caller(threading.Thread):
         self.longest_seconds = 0.0
 
     def run(self) -> None:
-        """Calls that may run twice: then a broker's death costs time, and not an error."""
+        """Calls that may run twice: the death of a broker then costs time, not an error."""
         while not self._ended.wait(0.02):
             asked = time.monotonic()
             try:
@@ -52,7 +52,7 @@ class Caller(threading.Thread):
 
 
 def start_broker(net: LocalNetwork, name: str, ports: list[int], join: int | None) -> dict[str, str]:
-    """A broker by its group's file. It comes back to the same ports, where others look for it."""
+    """A broker with its group's file. It restarts on the same ports, where others expect it."""
     words = ["--config", str(HERE / f"{name.partition('-')[0]}.zpl")]
     for kind, port in zip(PORTS, ports, strict=True):
         words += [f"--{kind}-port", str(port)]
@@ -62,12 +62,12 @@ def start_broker(net: LocalNetwork, name: str, ports: list[int], join: int | Non
 
 
 def both_know(shown: str) -> bool:
-    """Services are told at once, how many clients there are with the next heartbeat."""
+    """Services are published at once, the number of clients with the next heartbeat."""
     return shown.count("hello") == 2 and "west-1: active, 1 client" in shown
 
 
 def main() -> None:
-    """A whole network, for the length of the story."""
+    """A whole network, for the duration of the scenario."""
     with LocalNetwork() as net:
         ports = {name: [free_port() for _ in PORTS] for name in (*EAST, *WEST)}
         first = ports[EAST[0]][PORTS.index("peer")]  # one address is enough to join by
@@ -83,14 +83,14 @@ def main() -> None:
 
 
 def story(net: LocalNetwork, client: scale0.Client, ports: dict[str, list[int]], first: int) -> None:
-    """What happens."""
+    """The scenario."""
 
     def broker() -> str:
         return str(client.ping()["broker"])
 
     with Caller(client) as caller:
         wait_for(lambda: "east" in caller.heard, "the east answers")
-        # A client hears the addresses of the others with its identity. Calls do not wait for that, and we were quick.
+        # A client receives the addresses of other brokers with its identity. Calls do not wait for that.
         wait_for(lambda: client.identity, "the client knows the network")
         tell(f"{caller.heard} By {broker()}.")
         for name in EAST:
