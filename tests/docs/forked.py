@@ -32,7 +32,7 @@ NAMESPACES: Final = 0x40000000 | 0x04000000 | 0x00020000
 """CLONE_NEWNET, CLONE_NEWUTS and CLONE_NEWNS: a machine of `tests.docs.machines` has its own of each."""
 HEAD: Final = struct.Struct("=i")
 STREAMS: Final = 3
-FIRST: Final = ("scale0.cli", "scale0.client", "scale0.config", "scale0.io")
+FIRST: Final = ("scale0.cli", "scale0.client", "scale0.config", "scale0.kernel", "scale0.broker", "scale0.monitoring")
 """Imported with all that is in them."""
 BESIDE: Final = ("scale0.http.server", "scale0.pipeline.reading", "duckdb", "rich.live", "rich.table", "pandas")
 """And what a command imports by itself, or pyarrow for it."""
@@ -110,7 +110,7 @@ def main() -> None:
 def _import_all(name: str) -> None:
     package = importlib.import_module(name)
     for found in pkgutil.walk_packages(getattr(package, "__path__", []), f"{name}."):
-        if not found.name.endswith(("__main__", "_worker")):  # those do something when they are imported
+        if not found.name.endswith(("__main__", "_worker", "demo.workers")):  # those do something when they are imported
             importlib.import_module(found.name)
 
 

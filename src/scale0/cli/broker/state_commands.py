@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,63 +14,39 @@ from scale0.cli.common.options import json_option
 broker_argument = click.argument("broker", required=False, shell_complete=completion_values.brokers)
 
 
-@click.command()
-@broker_argument
-@join_option
-@json_option
-@authentication.credential_options
-def enable(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Enable BROKER (the one at --join) again, after `disable` or `drain`.
+def state_command(name: str, then: str, help_text: str) -> click.Command:
+    """A command that changes the state of a broker, and prints what follows from it."""
 
-    \b
-    With --json, an object: broker, state, draining
+    @click.command(name)
+    @broker_argument
+    @join_option
+    @json_option
+    @authentication.credential_options
+    def command(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+        done = commanded(name, broker, join, authority)
+        if wants_json:
+            output.say(output.as_json(done))
+        else:
+            output.say(f"{done['broker']} is {'draining' if done['draining'] else done['state']}: {then}")
 
-    \b
-    Examples:
-      scale0 enable
-      scale0 enable east-1 --join 10.0.0.1 --token TOKEN
-    """
-    show_state(commanded("enable", broker, join, authority), wants_json, "it serves clients")
-
-
-@click.command()
-@broker_argument
-@join_option
-@json_option
-@authentication.credential_options
-def disable(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Let BROKER answer only management, so that its clients move to other brokers.
-
-    It stays disabled after a restart.
-
-    \b
-    With --json, an object: broker, state, draining
-
-    \b
-    Examples:
-      scale0 disable
-      scale0 disable east-1 --join 10.0.0.1 --token TOKEN
-    """
-    show_state(commanded("disable", broker, join, authority), wants_json, "`scale0 enable` enables it again")
+    command.help = (
+        f"{help_text}\n\n\b\nWith --json, an object: broker, state, draining\n\n"
+        f"\b\nExamples:\n  scale0 {name}\n  scale0 {name} east-1 --join 10.0.0.1 --token TOKEN"
+    )
+    return command
 
 
-@click.command()
-@broker_argument
-@join_option
-@json_option
-@authentication.credential_options
-def drain(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-    """Let BROKER finish its work in flight, and accept nothing new.
-
-    \b
-    With --json, an object: broker, state, draining
-
-    \b
-    Examples:
-      scale0 drain
-      scale0 drain east-1 --join 10.0.0.1 --token TOKEN
-    """
-    show_state(commanded("drain", broker, join, authority), wants_json, "`scale0 enable` enables it again")
+ENABLE_AGAIN: Final = "`scale0 enable` enables it again"
+enable = state_command(
+    "enable", "it serves clients", "Enable BROKER (the one at --join) again, after `disable` or `drain`."
+)
+disable = state_command(
+    "disable",
+    ENABLE_AGAIN,
+    "Let BROKER answer only management, so that its clients move to other brokers.\n\n"
+    "It stays disabled after a restart.",
+)
+drain = state_command("drain", ENABLE_AGAIN, "Let BROKER finish its work in flight, and accept nothing new.")
 
 
 @click.command()
@@ -112,10 +88,3 @@ def commanded(command: str, broker: str | None, join: str, given: authentication
         if broker is not None and broker != found:
             raise errors.CommandError(f"{join} is {found}, not {broker}", f"give the address of {broker} with --join")
         return {"broker": found, **client.manage(command, **token)}
-
-
-def show_state(done: dict[str, Any], wants_json: bool, more: str) -> None:
-    if wants_json:
-        output.say(output.as_json(done))
-    else:
-        output.say(f"{done['broker']} is {'draining' if done['draining'] else done['state']}: {more}")

@@ -83,7 +83,7 @@ def default_name() -> str:
 
 
 def scrub_argv(word: str) -> None:
-    """Overwrite a word of our own command line, which `ps` shows to everybody.
+    """Overwrite a word of our own command line, which `ps` shows to every user.
 
     Only Linux lets a process write to its own arguments; elsewhere this does nothing, and a secret should come from
     stdin or the environment.

@@ -39,7 +39,7 @@ class LocalNetwork:
         self.data_dir = folder / "data"
         self.runs = folder / "runs"
         self.crashed: list[str] = []
-        """Processes that ended although nobody ended them."""
+        """Processes that ended by themselves."""
         self._brokers = tuple(brokers)
         ports = iter(free_ports(len(PORTS) * len(brokers)))
         # Chosen before the start: brokers name each other, and one that was killed returns to the same endpoints.

@@ -20,7 +20,7 @@ from scale0.client.admin.rows import is_over
 from scale0.kernel.time_text import duration_seconds, iso_seconds
 
 MAX_SECONDS: Final = 366 * 86_400.0
-"""The longest that anybody can mean."""
+"""A year."""
 
 SOON_SECONDS: Final = 2 * 86_400.0
 """Times that are further away are shown as a date."""

@@ -81,10 +81,10 @@ def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...],
     since_us = None if since is None else int((time.time() - since) * _MICRO)
     events: list[Event] = []
     for kind in KINDS:
-        choice = EventFilter(kind=kind, identity=who, clock="time", since_us=since_us)
+        event_filter = EventFilter(kind=kind, identity=who, clock="time", since_us=since_us)
         # A reader remembers its position in the journal, so each kind needs its own.
         histories = open_histories(data_dirs, None, unread)
-        events += since_all(histories, choice) if since is not None else last_of(histories, choice, count)
+        events += since_all(histories, event_filter) if since is not None else last_of(histories, event_filter, count)
     return sorted(events, key=key_of)[-count if since is None else -MAX_COUNT :]
 
 

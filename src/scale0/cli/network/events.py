@@ -133,15 +133,19 @@ def tail(
     from scale0.history.segments.reader import EventFilter
 
     since_us = None if since is None else int((time.time() - since) * _MICRO)
-    choice = EventFilter(**which, clock="time", since_us=since_us)
+    event_filter = EventFilter(**which, clock="time", since_us=since_us)
     unread: list[str] = []
     histories = open_histories(data_dirs, segments, unread)
     if follow and not any(history.live for history in histories):
         raise errors.CommandError("there is no journal here to follow", "give its folder with --data-dir")
-    found = since_all(histories, choice) if since is not None else last_of(histories, choice, count or DEFAULT_COUNT)
+    found = (
+        since_all(histories, event_filter)
+        if since is not None
+        else last_of(histories, event_filter, count or DEFAULT_COUNT)
+    )
     if since is not None and count is not None:
         found = iter(newest(found, count))
-    shown = show(itertools.chain(found, followed(histories, choice)) if follow else found, wants_json, follow)
+    shown = show(itertools.chain(found, followed(histories, event_filter)) if follow else found, wants_json, follow)
     if not shown and not wants_json and not follow:
         output.note("no event matches; `scale0 events tail -f` waits for the next one")
     exit_if_unread(unread)
@@ -189,9 +193,9 @@ def export(
         raise errors.CommandError(f"{target} already exists", "choose another file, or give --force")
     bounds = (None if one is None else round(one * _MICRO) for one in (starts, ends))
     since_us, until_us = bounds
-    choice = EventFilter(**which, clock="at", since_us=since_us, until_us=until_us)
+    event_filter = EventFilter(**which, clock="at", since_us=since_us, until_us=until_us)
     unread: list[str] = []
-    count = write_file(target, all_tables(open_histories(data_dirs, segments, unread), choice))
+    count = write_file(target, all_tables(open_histories(data_dirs, segments, unread), event_filter))
     output.say(f"{count:,} events in {target}")
     exit_if_unread(unread)
 
@@ -224,28 +228,30 @@ def default_folders() -> list[str]:
     return [first, str(helens)] if helens.is_dir() else [first]
 
 
-def since_all(histories: list[HistoryReader], choice: EventFilter) -> Iterator[Event]:
+def since_all(histories: list[HistoryReader], event_filter: EventFilter) -> Iterator[Event]:
     """All selected events, by the time of their recording."""
     from scale0.history.segments.reader import key_of
 
-    return heapq.merge(*(stream for one in histories for stream in streams(one, choice)), key=key_of)
+    return heapq.merge(*(stream for one in histories for stream in streams(one, event_filter)), key=key_of)
 
 
-def streams(history: HistoryReader, choice: EventFilter) -> list[Iterator[Event]]:
+def streams(history: HistoryReader, event_filter: EventFilter) -> list[Iterator[Event]]:
     """A stream for the segments of each source, and one for the rest of the journal."""
     from scale0.history.segments.names import day_at
     from scale0.history.segments.reader import events_of
 
-    since = None if choice.since_us is None else day_at(choice.since_us / _MICRO)
-    tables = [history.read_segments(pieces, choice) for pieces in history.list_segments(since).values()]
-    return [(event for table in one for event in events_of(table)) for one in (*tables, history.read_journal(choice))]
+    since = None if event_filter.since_us is None else day_at(event_filter.since_us / _MICRO)
+    tables = [history.read_segments(pieces, event_filter) for pieces in history.list_segments(since).values()]
+    return [
+        (event for table in one for event in events_of(table)) for one in (*tables, history.read_journal(event_filter))
+    ]
 
 
-def last_of(histories: list[HistoryReader], choice: EventFilter, count: int) -> Iterator[Event]:
+def last_of(histories: list[HistoryReader], event_filter: EventFilter, count: int) -> Iterator[Event]:
     """The last selected events of all histories."""
     from scale0.history.segments.reader import key_of
 
-    return iter(sorted((event for one in histories for event in one.last(count, choice)), key=key_of)[-count:])
+    return iter(sorted((event for one in histories for event in one.last(count, event_filter)), key=key_of)[-count:])
 
 
 def newest(found: Iterator[Event], count: int) -> list[Event]:
@@ -254,26 +260,26 @@ def newest(found: Iterator[Event], count: int) -> list[Event]:
     return list(deque(found, count))
 
 
-def followed(histories: list[HistoryReader], choice: EventFilter) -> Iterator[Event]:
+def followed(histories: list[HistoryReader], event_filter: EventFilter) -> Iterator[Event]:
     """New events of the journals, without end."""
     from scale0.history.segments.reader import events_of, key_of
 
     while True:
-        new = [event for one in histories for table in one.read_journal(choice) for event in events_of(table)]
+        new = [event for one in histories for table in one.read_journal(event_filter) for event in events_of(table)]
         yield from sorted(new, key=key_of)
         if not new:
             time.sleep(FOLLOW_SECONDS)
 
 
-def all_tables(histories: list[HistoryReader], choice: EventFilter) -> Iterator[Any]:
+def all_tables(histories: list[HistoryReader], event_filter: EventFilter) -> Iterator[Any]:
     """All selected events as tables, source by source."""
     from scale0.history.segments.names import day_at
 
-    since = None if choice.since_us is None else day_at(choice.since_us / _MICRO)
+    since = None if event_filter.since_us is None else day_at(event_filter.since_us / _MICRO)
     for history in histories:
         for pieces in history.list_segments(since).values():
-            yield from history.read_segments(pieces, choice)
-        yield from history.read_journal(choice)
+            yield from history.read_segments(pieces, event_filter)
+        yield from history.read_journal(event_filter)
 
 
 def exit_if_unread(unread: list[str]) -> None:

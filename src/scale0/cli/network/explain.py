@@ -57,9 +57,9 @@ def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_js
       scale0 explain node-2 --last 12h
       scale0 explain web-1/disk --json
     """
-    place = warehouse_of(warehouse, data_dir)
+    tables = warehouse_of(warehouse, data_dir)
     folders = [folder for folder in (Path(data_dir), Path(data_dir) / HELENS_FOLDER) if folder.is_dir()]
-    explanation, unread = explained(what, place, folders, last, is_given=warehouse is not None)
+    explanation, unread = explained(what, tables, folders, last, is_given=warehouse is not None)
     if not explanation.entries:
         raise CommandError(
             f"nothing is known about {what} in the last {output.span(last / 1e6)}",
@@ -76,14 +76,14 @@ def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_js
     sys.exit(NO if unread else 0)
 
 
-def explained(what: str, place: Path, folders: list[Path], last: int, is_given: bool) -> tuple[Explanation, list[str]]:
+def explained(what: str, tables: Path, folders: list[Path], last: int, is_given: bool) -> tuple[Explanation, list[str]]:
     """The explanation, and what could not be read."""
     import msgspec
 
     from scale0.pipeline.explain import explanation_of
 
     now_us = time.time_ns() // 1_000
-    known = known_in(what, place, now_us, last, bool(folders), is_given)
+    known = known_in(what, tables, now_us, last, bool(folders), is_given)
     until_us = now_us if folders or known.horizon_us is None else known.horizon_us
     since_us = until_us - last
     unread: list[str] = []
@@ -97,7 +97,7 @@ def explained(what: str, place: Path, folders: list[Path], last: int, is_given: 
     return explanation_of(what, since_us, until_us, recorded, known), unread
 
 
-def known_in(what: str, place: Path, now_us: int, last: int, live: bool, is_given: bool) -> WarehouseFacts:
+def known_in(what: str, tables: Path, now_us: int, last: int, live: bool, is_given: bool) -> WarehouseFacts:
     """The facts in the warehouse; none if there is no warehouse and none was given."""
     from scale0.pipeline.explain import WarehouseFacts, warehouse_facts
     from scale0.pipeline.reports.period import NothingThen
@@ -106,7 +106,7 @@ def known_in(what: str, place: Path, now_us: int, last: int, live: bool, is_give
     # Without a journal, the period ends with the tables.
     question = ReportQuery(from_us=now_us - last if live else None, last_us=last)
     try:
-        return with_reader(place, question, lambda reader: warehouse_facts(reader, what))
+        return with_reader(tables, question, lambda reader: warehouse_facts(reader, what))
     except NoTables as error:
         if is_given or not live:
             raise CommandError(

@@ -142,15 +142,15 @@ def answer(
 ) -> None:
     if starts is not None and ends is not None and starts >= ends:
         raise click.UsageError("--from must be before --to")
-    place = warehouse_of(warehouse, data_dir)
-    reports = made(name, place, starts, ends, last, why, filters)
+    folder = warehouse_of(warehouse, data_dir)
+    reports = made(name, folder, starts, ends, last, why, filters)
     if len(reports) == 1 and not reports[0].matched:
         raise unknown(reports[0], filters)
     show(reports, form, out, limit)
 
 
 def made(
-    name: str, place: Path, starts: int | None, ends: int | None, last: int, why: bool, filters: dict[str, str]
+    name: str, folder: Path, starts: int | None, ends: int | None, last: int, why: bool, filters: dict[str, str]
 ) -> list[ReportDocument]:
     """The reports; CommandError with the next step if there is nothing to report."""
     try:
@@ -163,7 +163,7 @@ def made(
 
     question = ReportQuery(from_us=starts, to_us=ends, last_us=last, filters=Filters(**filters), why=why)
     try:
-        return make(tuple(MAKERS) if name == ALL else (name,), place, question)
+        return make(tuple(MAKERS) if name == ALL else (name,), folder, question)
     except NoTables as error:
         raise CommandError(
             str(error), "make them with `scale0 pipeline run`, or give their location with --warehouse DIR"
@@ -174,7 +174,7 @@ def made(
         ) from error
     except duckdb.Error as error:
         raise CommandError(
-            f"cannot read the tables in {place}: {str(error).splitlines()[0]}", "scale0 pipeline status"
+            f"cannot read the tables in {folder}: {str(error).splitlines()[0]}", "scale0 pipeline status"
         ) from error
 
 

@@ -50,23 +50,23 @@ def show(table: str | None, warehouse: str | None, data_dir: str, form: str, wan
     """
     from scale0.pipeline import reading
 
-    place = warehouse_of(warehouse, data_dir)
+    folder = warehouse_of(warehouse, data_dir)
     form = "json" if wants_json else form
-    names = reading.tables(place)
+    names = reading.tables(folder)
     if table is None:
         output.say(output.as_json(names) if wants_json else "\n".join(names))
         return
     if table not in names:
         raise CommandError(f"there is no table {table!r}", f"the tables are {', '.join(names)}")
     limit = None if options["everything"] else options["limit"]
-    heads, rows = rows_of(place, table, options["conditions"], options["since"], options["until"], limit)
+    heads, rows = rows_of(folder, table, options["conditions"], options["since"], options["until"], limit)
     print_rows(heads, rows, form)
     if limit is not None and len(rows) == limit and form == "table":
         output.note(f"the first {limit} rows: --limit N or --all shows more")
 
 
 def rows_of(
-    place: Any, table: str, conditions: tuple[str, ...], since: int | None, until: int | None, limit: int | None
+    folder: Any, table: str, conditions: tuple[str, ...], since: int | None, until: int | None, limit: int | None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The heads and the selected rows of a table."""
     from scale0.pipeline import reading
@@ -83,7 +83,7 @@ def rows_of(
     sql += f" WHERE {' AND '.join(wheres)}" if wheres else ""
     sql += " ORDER BY ALL" if limit is None else f" ORDER BY ALL LIMIT {limit:d}"
     found = reading.ask(
-        place,
+        folder,
         sql,
         values,
         tables=[table],
@@ -163,8 +163,8 @@ def status(warehouse: str | None, data_dir: str, segments: tuple[str, ...], want
 
     from scale0.pipeline.status import status_of
 
-    place = warehouse_of(warehouse, data_dir)
-    found = status_of(place, segments or local_segments(data_dir), time.time_ns() // 1_000)
+    folder = warehouse_of(warehouse, data_dir)
+    found = status_of(folder, segments or local_segments(data_dir), time.time_ns() // 1_000)
     if wants_json:
         output.say(output.as_json(msgspec.to_builtins(found)))
     else:
