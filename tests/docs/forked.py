@@ -110,7 +110,7 @@ def main() -> None:
 def _import_all(name: str) -> None:
     package = importlib.import_module(name)
     for found in pkgutil.walk_packages(getattr(package, "__path__", []), f"{name}."):
-        if not found.name.endswith(("__main__", "_worker", "demo.workers")):  # those do something when they are imported
+        if not found.name.endswith(("__main__", "_worker", "demo.workers")):  # importing them has effects
             importlib.import_module(found.name)
 
 

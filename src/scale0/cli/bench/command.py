@@ -63,12 +63,13 @@ BROKER: Final = "bench"
 )
 @json_option
 def bench(join: str, own: bool, seconds: float, data: Path | None, wants_json: bool) -> None:
-    """Measure requests, durable tasks, the disk and one core, and report what limits them.
+    """Measure requests, tasks, the disk and one core.
 
-    If a broker answers at --join, the command measures it: it announces that first, and sends at most 20,000 requests
-    or 2,000 tasks in each measurement. Otherwise, or with --own, it measures a broker and a worker of its own on free
-    ports, which end afterwards. The worker is always its own, with service names (`scale0-bench.…`) that no other
-    client uses. The broker deletes the tasks within a minute; only its history keeps them.
+    The command also reports what limits the figures. If a broker answers at --join, the command measures it: it
+    announces that first, and sends at most 20,000 requests or 2,000 tasks in each measurement. Otherwise, or with
+    --own, it measures a broker and a worker of its own on free ports, which end afterwards. The worker is always its
+    own, with service names (`scale0-bench.…`) that no other client uses. The broker deletes the tasks within a minute;
+    only its history keeps them.
 
     Compare the figures of two machines only if nothing else runs on them: look at the load, and at the steps of Python
     on one core.

@@ -28,7 +28,7 @@ ALONE: Final = "This broker has no peers. Another one joins it with `scale0 brok
 @json_option
 @watch_option
 def peers(join: str, wants_json: bool, watch: bool) -> None:
-    """List the brokers that the one at --join knows, itself first.
+    """List the brokers that a broker knows, itself first.
 
     \b
     With --json, an array of objects:

@@ -37,16 +37,13 @@ def state_command(name: str, then: str, help_text: str) -> click.Command:
 
 
 ENABLE_AGAIN: Final = "`scale0 enable` enables it again"
-enable = state_command(
-    "enable", "it serves clients", "Enable BROKER (the one at --join) again, after `disable` or `drain`."
-)
+enable = state_command("enable", "it serves clients", "Enable BROKER again, after `disable` or `drain`.")
 disable = state_command(
     "disable",
     ENABLE_AGAIN,
-    "Let BROKER answer only management, so that its clients move to other brokers.\n\n"
-    "It stays disabled after a restart.",
+    "Let BROKER answer only management.\n\nIts clients move to other brokers. It stays disabled after a restart.",
 )
-drain = state_command("drain", ENABLE_AGAIN, "Let BROKER finish its work in flight, and accept nothing new.")
+drain = state_command("drain", ENABLE_AGAIN, "Let BROKER finish its work, and accept nothing new.")
 
 
 @click.command()

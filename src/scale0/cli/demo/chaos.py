@@ -103,13 +103,13 @@ exceeds its timeout in its first attempt. keyed: submitted twice with one key. c
 def chaos(
     seconds: float, workers: int, rate: float, kill_every: float, seed: int | None, keep: Path | None, wants_json: bool
 ) -> None:
-    """Kill workers and a broker with SIGKILL under load, and count lost tasks.
+    """Kill workers and a broker under load; count lost tasks.
 
     The command starts its own network on free ports and submits tasks that are quick, slow, failing, hanging, keyed or
-    chained. For --seconds it kills and restarts processes at random, then it lets the network recover. It compares the
-    acknowledged tasks with what clients received and what was stored, recorded and run. Nothing stays running. It exits
-    with 1 if an acknowledged task was lost or has two results, if a task failed or started that should not, or if a
-    process ended by itself.
+    chained. For --seconds it kills (SIGKILL) and restarts processes at random, then it lets the network recover. It
+    compares the acknowledged tasks with what clients received and what was stored, recorded and run. Nothing stays
+    running. It exits with 1 if an acknowledged task was lost or has two results, if a task failed or started that
+    should not, or if a process ended by itself.
 
     \b
     With --json, an object:

@@ -47,7 +47,7 @@ class DemoOutcome(NamedTuple):
     help="Write the HTML report to this file (default: a new temporary file).",
 )
 def demo(keep: bool, page: Path | None) -> None:
-    """Start a demo network, kill a worker and a broker, and show that no work is lost.
+    """Run a demo network that loses no work to kill -9.
 
     Two brokers of one group, three workers, a Helen and an agent run on free ports in a temporary folder. Clients send
     calls and durable tasks while a worker and a broker are killed with SIGKILL and started again, and Helen opens and

@@ -51,10 +51,10 @@ NEED_HELEN: Final = ("scale0 checks",)
 @click.option("--verbose", is_flag=True, help="Log at level INFO to stderr.")
 @log_format_option
 def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbose: bool) -> None:
-    """Start a network on this machine: a broker with its console, a Helen and an agent.
+    """Start a network on this machine.
 
-    All of them listen on loopback only. Ctrl-C ends them. The command prints a link to the console that works once;
-    `scale0 access link` makes another one.
+    It has a broker with its console, a Helen and an agent. All of them listen on loopback only. Ctrl-C ends them. The
+    command prints a link to the console that works once; `scale0 access link` makes another one.
 
     The data (configuration, tokens, history) is in .scale0/ and is used again at the next start. Helen and the agent
     are separate processes; their files and logs are in .scale0/monitoring/.

@@ -32,7 +32,7 @@ _URL: Final = re.compile(r"https?://[^\s/#?]+/?", re.ASCII)
 
 @click.group()
 def access() -> None:
-    """Make links to the console that work once, and manage tokens.
+    """Make links to the console, and manage tokens.
 
     \b
     Examples:
@@ -193,9 +193,10 @@ def revoke(which: str, join: str, wants_json: bool, authority: authentication.Gi
 
 @click.command()
 def password() -> None:
-    """Ask for a password, and print its argon2id hash for `admins` in a broker's file.
+    """Print the argon2id hash of a password for `admins`.
 
-    Without a terminal, the first line of stdin is the password.
+    `admins` are in a broker's file. The command asks for the password; without a terminal, the first line of stdin is
+    the password.
 
     \b
     Example:

@@ -50,10 +50,10 @@ data_dir_option = click.option(
 
 @click.group()
 def keys() -> None:
-    """Manage the keys that a broker with CURVE accepts, on its own machine.
+    """Manage the keys that a broker with CURVE accepts.
 
-    A change takes effect within a second, without a restart. `scale0 token` is simpler: one command here, and one on
-    the other machine.
+    Run it on the broker's own machine. A change takes effect within a second, without a restart. `scale0 token` is
+    simpler: one command here, and one on the other machine.
 
     \b
     Examples:
@@ -252,10 +252,11 @@ def join_(role: str, host: str, token_text: str | None, name: str | None, wants_
 @data_dir_option
 @json_option
 def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path, wants_json: bool) -> None:
-    """Print a token with which one frontend, backend (workers, Helen) or peer (brokers) can join, once.
+    """Print a token with which one client or broker can join.
 
-    It also prints the command that joins the encrypted network, to paste on the other machine; replace hello.py:worker
-    with your own worker. The token is not shown again.
+    Roles are frontend, backend (workers, Helen) and peer (brokers); the token works once. The command also prints the
+    command that joins the encrypted network, to paste on the other machine; replace hello.py:worker with your own
+    worker. The token is not shown again.
 
     \b
     Examples:

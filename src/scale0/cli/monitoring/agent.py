@@ -40,10 +40,11 @@ STILL_THERE: Final = "stop it first, or `scale0 agent revoke` its certificate on
 @log_format_option
 @click.pass_context
 def agent(context: click.Context, config_file: Path | None) -> None:
-    """Run an agent, which runs checks and sends their results to Helen, until SIGTERM or Ctrl-C.
+    """Run an agent until SIGTERM or Ctrl-C.
 
-    It prints one line that starts with `ready` when it runs, and logs to stderr. It also works without Helen: results
-    stay on disk until she can be reached. SIGHUP restarts its process, which reads its file again.
+    It runs checks and sends their results to Helen. It prints one line that starts with `ready` when it runs, and logs
+    to stderr. It also works without Helen: results stay on disk until she can be reached. SIGHUP restarts its process,
+    which reads its file again.
 
     \b
     Examples:

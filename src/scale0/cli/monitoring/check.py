@@ -34,7 +34,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @click.group()
 def check() -> None:
-    """Run a check now, test one on this machine, or define the checks of agents.
+    """Run, test and define checks.
 
     \b
     Examples:

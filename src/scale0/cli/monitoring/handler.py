@@ -27,7 +27,9 @@ NOTIFY: Final = "helen.notify"
 
 @click.group()
 def handler() -> None:
-    """Define where notifications about checks go: a webhook, a command, an e-mail, or a task.
+    """Define where notifications about checks are sent.
+
+    A handler is a webhook, a command, an e-mail, or a task.
 
     \b
     Examples:

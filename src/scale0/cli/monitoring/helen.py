@@ -48,10 +48,10 @@ data_dir_option = click.option(
 @token_option
 @click.pass_context
 def helen(context: click.Context, config_file: Path | None, token_text: str | None) -> None:
-    """Run Helen, the monitoring server for agents, until SIGTERM or Ctrl-C.
+    """Run Helen, the monitoring server for agents.
 
-    She prints one line that starts with `ready` when she serves, and logs to stderr. She reads the files of her
-    certificate again on SIGHUP, and when they change.
+    She runs until SIGTERM or Ctrl-C. She prints one line that starts with `ready` when she serves, and logs to stderr.
+    She reads the files of her certificate again on SIGHUP, and when they change.
 
     \b
     Examples:

@@ -82,7 +82,7 @@ def report_silent(answer: HelenRows) -> bool:
 @json_option
 @watch_option
 def agents(join: str, wants_json: bool, watch: bool) -> None:
-    """List the agents of every Helen, including those that are not connected.
+    """List the agents of every Helen, connected or not.
 
     \b
     With --json, an array of objects:

@@ -113,7 +113,9 @@ def name_or_new(name: str | None, kind: str) -> str:
 
 @click.group()
 def silence() -> None:
-    """Suppress notifications; checks go on, and everything is recorded.
+    """Suppress notifications about checks.
+
+    Checks go on, and everything is recorded.
 
     \b
     Examples:
@@ -154,7 +156,9 @@ def add_silence(
 
 @click.group()
 def downtime() -> None:
-    """Plan maintenance: no notifications, and the time counts as downtime, not as down.
+    """Plan maintenance without notifications.
+
+    The time counts as downtime, not as down.
 
     \b
     Examples:

@@ -38,7 +38,7 @@ _MICRO: Final = 1_000_000
 def audit(
     wants_json: bool, since: float | None, count: int | None, who: str, command: str, data_dirs: tuple[str, ...]
 ) -> None:
-    """List changes: management commands, configurations, states of brokers; the newest last.
+    """List changes of configuration and state, the newest last.
 
     \b
     With --json, an array of objects:

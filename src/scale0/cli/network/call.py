@@ -70,10 +70,11 @@ def call(
     raw: bool,
     wants_json: bool,
 ) -> None:
-    """Call SERVICE and print its answer; without SERVICE, list the services.
+    """Call SERVICE and print its answer.
 
-    Each of ARGS is JSON if it is valid JSON, else text; key=value is a named argument. Write a text with = as JSON:
-    '"a=b"'. A stream is printed part by part. After -- every word is an argument, also one that starts with a dash.
+    Without SERVICE, the command lists the services. Each of ARGS is JSON if it is valid JSON, else text; key=value is a
+    named argument. Write a text with = as JSON: '"a=b"'. A stream is printed part by part. After -- every word is an
+    argument, also one that starts with a dash.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def config() -> None:
-    """Check a configuration file, or show and change the network's configuration.
+    """Check a file, or show and change the network document.
 
     \b
     Examples:

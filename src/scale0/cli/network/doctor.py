@@ -114,11 +114,11 @@ class ReachedBroker(NamedTuple):
 @json_option
 @click.pass_context
 def doctor(context: click.Context, join: str, data_dir: str | None, config_file: Path | None, wants_json: bool) -> None:
-    """Check that this machine is fit for Scale0, with the next step for each problem.
+    """Check that this machine is fit for Scale0.
 
-    It checks Python and the extras, ZeroMQ, ports, keys and certificates, the clock, Java, the disk, limits, memory,
-    the console's pages, and the broker at --join. It changes nothing. Exits with 1 if a check failed; a warning is not
-    a failure.
+    Each problem has a next step. The command checks Python and the extras, ZeroMQ, ports, keys and certificates, the
+    clock, Java, the disk, limits, memory, the console's pages, and the broker at --join. It changes nothing. Exits with
+    1 if a check failed; a warning is not a failure.
 
     \b
     With --json, an array of objects:

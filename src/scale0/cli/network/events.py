@@ -84,7 +84,9 @@ def filter_options(command: Command) -> Command:
 
 @click.group()
 def events() -> None:
-    """Show or export the events that a broker or Helen on this machine has recorded.
+    """Show or export recorded events.
+
+    The commands read what the brokers and Helens on this machine have recorded.
 
     \b
     Examples:

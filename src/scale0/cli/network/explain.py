@@ -46,10 +46,11 @@ COLOURS: Final = {
 @click.option("--json", "wants_json", is_flag=True, help="Print a JSON object with all entries.")
 @with_watch
 def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_json: bool) -> None:
-    """Show the history of a task (its id), a client, node or agent (its identity), or a check (AGENT/CHECK).
+    """Show the history of a task, a client or a check.
 
-    It reads the journal and the segments of this machine's network, and the warehouse if there is one; each event is
-    shown once. Times are UTC. Lines with * were computed by the pipeline. Exits with 1 if nothing is known.
+    A task is named by its id; a client, node or agent by its identity; a check by AGENT/CHECK. The command reads the
+    journal and the segments of this machine's network, and the warehouse if there is one; each event is shown once.
+    Times are UTC. Lines with * were computed by the pipeline. Exits with 1 if nothing is known.
 
     \b
     Examples:

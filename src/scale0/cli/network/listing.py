@@ -65,7 +65,7 @@ def show_services(client: Client, wants_json: bool) -> None:
 @watch_option
 @click.option("--role", type=click.Choice(["backend", "frontend"]), help="Only clients of this role.")
 def clients(join: str, wants_json: bool, watch: bool, role: str | None) -> None:
-    """List the clients of the broker: workers (backends) and callers (frontends).
+    """List the clients of a broker: backends and frontends.
 
     \b
     With --json, an array of objects:

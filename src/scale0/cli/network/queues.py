@@ -28,7 +28,7 @@ MAX_BACKENDS: Final = 3
 def queues(
     join: str, wants_json: bool, match: str | None, busy: bool, authority: authentication.GivenCredentials
 ) -> None:
-    """List the queue of every service: its length, its age, and the next backend.
+    """List the queue of every service.
 
     \b
     With --json, an array of objects:
@@ -91,7 +91,9 @@ def next_backends(backends: list[dict[str, Any]]) -> str:
 def error_clients(
     context: click.Context, join: str, wants_json: bool, authority: authentication.GivenCredentials
 ) -> None:
-    """List clients that are ignored for a while after invalid messages; `forgive` accepts one again.
+    """List clients that are ignored after invalid messages.
+
+    They are ignored for a while; `forgive` accepts one again.
 
     \b
     With --json, an array of objects:

@@ -34,10 +34,11 @@ MORE: Final = "For the full status, give the broker's folder with --data-dir, or
 @watch_option
 @authentication.credential_options
 def status(join: str, wants_json: bool, watch: bool, authority: authentication.GivenCredentials) -> None:
-    """Show the state of the network and its problems, each with the next step.
+    """Show the state of the network and its problems.
 
-    Exits with 0 if there is no problem, with 1 if there is one, with 3 if the broker cannot be reached. With a token
-    (see --data-dir) it shows everything; without one, what any client may know, and the rest is null.
+    Each problem has a next step. The command exits with 0 if there is no problem, with 1 if there is one, with 3 if the
+    broker cannot be reached. With a token (see --data-dir) it shows everything; without one, what any client may know,
+    and the rest is null.
 
     \b
     With --json, an object:

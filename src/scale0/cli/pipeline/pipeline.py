@@ -33,10 +33,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @click.group()
 def pipeline() -> None:
-    """Compute tables from the history: availability, latency, incidents, trends, forecasts.
+    """Compute tables from the history with Spark.
 
-    Brokers and Helens export their history as segments; Spark computes the tables from them, and `scale0 report` shows
-    them. It needs the extra `pipeline` (pip install 'scale0[pipeline]') and Java 17 or newer.
+    Tables are about availability, latency, incidents, trends and forecasts. Brokers and Helens export their history as
+    segments; Spark computes the tables from them, and `scale0 report` shows them. It needs the extra `pipeline` (pip
+    install 'scale0[pipeline]') and Java 17 or newer.
 
     \b
     Start here:

@@ -69,7 +69,7 @@ class PeriodOption(click.ParamType[int]):
 
 @click.group()
 def report() -> None:
-    """Show reports: availability, tasks, requests, checks, incidents, capacity, noise.
+    """Show availability, tasks, incidents and other reports.
 
     Reports read the warehouse that `scale0 pipeline run` fills, without Spark. They state how reliable they are: the
     end of the tables, what was not observed, and which numbers have changed since (--why).

@@ -59,11 +59,11 @@ def worker(
     token_text: str | None,
     name: str | None,
 ) -> None:
-    """Run a worker until SIGTERM or Ctrl-C; it then finishes its work in flight.
+    """Run a worker until SIGTERM or Ctrl-C.
 
-    MODULE:WORKER names a scale0.Worker in a module that can be imported from here, or in a file. :WORKER may be left
-    out if it is called `worker`. It prints one line that starts with `ready` when the broker has accepted it. It
-    connects to --join or --endpoint, else as in the environment, else as in the file itself.
+    It then finishes its work in flight. MODULE:WORKER names a scale0.Worker in a module that can be imported from here,
+    or in a file. :WORKER may be left out if it is called `worker`. It prints one line that starts with `ready` when the
+    broker has accepted it. It connects to --join or --endpoint, else as in the environment, else as in the file itself.
 
     \b
     Examples:

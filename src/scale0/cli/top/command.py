@@ -41,7 +41,7 @@ def top(
     interval: float,
     authority: authentication.GivenCredentials,
 ) -> None:
-    """Watch services, queues, agents, checks, incidents and brokers, live.
+    """Watch services, queues, checks and brokers, live.
 
     Keys: 1 to 7 choose a view, enter opens a row, / filters, s sorts, r reverses, p pauses, ? helps, q quits. Rates and
     latencies need credentials (see --data-dir); without them it shows what any client may know. While the broker does
