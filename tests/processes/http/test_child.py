@@ -22,7 +22,7 @@ from tests.fakes.waiting import until
 pytestmark = pytest.mark.processes
 
 CONSOLE = re.compile(r"^console: (http\S+)$", re.MULTILINE)
-LINK = re.compile(r"it works once: (http\S+)$", re.MULTILINE)
+LINK = re.compile(r"opens it once, within ten minutes: (http\S+)$", re.MULTILINE)
 MANAGEMENT = {"enabled": True, "port": 0}
 
 

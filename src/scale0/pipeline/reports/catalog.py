@@ -34,13 +34,13 @@ TAKES: Final[dict[str, tuple[str, ...]]] = {
 """The filters that apply to a report; others are ignored when all reports are made."""
 
 ABOUT: Final = {
-    "availability": "How long everything was up, down, or not observed; the worst first.",
-    "tasks": "What each method did: how many tasks, how long they waited and ran, what failed.",
-    "requests": "What each service answered, how fast, and what failed.",
-    "checks": "The states of checks: problems, flapping, the slowest.",
-    "incidents": "What went down, when, for how long, and what failed with it.",
-    "capacity": "Which limits will be reached when, how busy the nodes are, what grows.",
-    "noise": "Which checks alert most for the least reason.",
+    "availability": "How long each subject was up, down or not observed; the worst first.",
+    "tasks": "Tasks by method: counts, waiting and running times, failures.",
+    "requests": "Requests by service: counts, latencies, failures.",
+    "checks": "Checks: states, problems, flapping, the slowest.",
+    "incidents": "Incidents: what was down, when, for how long, and what else with it.",
+    "capacity": "Forecasts of full resources, load of nodes, trends.",
+    "noise": "Checks with the most needless alerts.",
 }
 """One sentence each; the command line shows the same."""
 
