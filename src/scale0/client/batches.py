@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from scale0.client.handler import Handler
 from scale0.client.slots import ServiceSlots, WorkerSlots
-from scale0.client.task_context import RunningTask, TaskAttempt, current_task
+from scale0.client.task_context import RunningTask, current_task
 from scale0.client.task_outcome import Failure, Outcome, error_object, not_offered, perform_task, timed_out
 from scale0.kernel.clock import Now
 from scale0.tasks.node.assigned_tasks import RUNNING, AssignedTask, AssignedTasks
@@ -124,9 +124,7 @@ class TaskBatches:
         return bool(self.results) or (bool(self._progress) and self._progress_due(time.monotonic()))
 
     def run(self, service: ServiceSlots, is_wanted: Callable[[], object]) -> int:
-        """Run tasks until none is left, BATCH_SECONDS have passed, or the thread `is_wanted` elsewhere; return how many
-        ran.
-        """
+        """Run tasks until none is left, BATCH_SECONDS passed, or the thread `is_wanted` elsewhere; return how many."""
         handler = self._handlers[service.name]
         if not service.reported:
             self._report_started(service, handler)
@@ -155,9 +153,9 @@ class TaskBatches:
         service.record(count, last - began)
         return count
 
-    def report(self, task: TaskAttempt, done: float, note: str) -> None:
+    def report(self, task: AssignedTask, done: float, note: str) -> None:
         """Store the progress that a handler reports; the monitor thread sends it."""
-        if not isinstance(task, AssignedTask) or task.state != RUNNING:
+        if task.state != RUNNING:
             return  # a thread that the handler left behind
         with self._progress_lock:
             progress = self._progress.get(task)

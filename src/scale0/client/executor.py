@@ -91,9 +91,7 @@ class Executor:
         self.start_thread(self._monitor, "scale0-monitor")
 
     def add_requests(self, requests: Sequence[RequestReceived]) -> None:
-        """Accept requests. The thread that read them runs them next; the socket's lock is held, so nothing is sent
-        here.
-        """
+        """Accept requests; the thread that read them runs them next. The socket is locked: nothing is sent here."""
         with self._count_lock:
             self._in_flight += len(requests)
         if len(self._handlers) > 1:

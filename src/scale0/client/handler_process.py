@@ -20,7 +20,7 @@ from typing import Any, Final
 from scale0.client.handler import Handler, perform
 from scale0.client.payload import Signature
 from scale0.client.process_pool import IMPORTING, receive, send
-from scale0.client.task_context import RunningTask, TaskAttempt, current_task
+from scale0.client.task_context import RunningTask, current_task
 from scale0.client.task_outcome import MAIN, PROCESS_MAIN, Failure, perform_task
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.log_setup import log_as_told
@@ -42,7 +42,7 @@ class ProcessReporter:
         self._sent_at = -math.inf
         self._timer: threading.Timer | None = None
 
-    def report(self, _job: TaskAttempt, done: float, note: str) -> None:
+    def report(self, _task: AssignedTask, done: float, note: str) -> None:
         with self._lock:
             self._latest = [done, note]
             wait = self._sent_at + PROGRESS_SECONDS - read_now().mono

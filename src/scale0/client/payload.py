@@ -19,7 +19,7 @@ from scale0.transport.core.codec import depth_within
 
 MAX_DEPTH: Final = 64
 POSITIONAL: Final = "*"
-BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+POSITIONAL_KINDS: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -71,7 +71,7 @@ def decode_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
 class Signature:
     """The parameters of a function: binds arguments, and converts them by its annotations."""
 
-    __slots__ = ("_least", "_most", "_places", "_plain", "_signature", "_types")
+    __slots__ = ("_max_positional", "_min_positional", "_plain", "_positional", "_signature", "_types")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._signature = inspect.signature(function)
@@ -81,22 +81,22 @@ class Signature:
             hints = {}
         self._types = {name: hints[name] for name in self._signature.parameters if name in hints}
         self._plain = not self._types
-        by_place = [one for one in self._signature.parameters.values() if one.kind in BY_PLACE]
-        others = [one for one in self._signature.parameters.values() if one.kind not in BY_PLACE]
+        positional = [one for one in self._signature.parameters.values() if one.kind in POSITIONAL_KINDS]
+        others = [one for one in self._signature.parameters.values() if one.kind not in POSITIONAL_KINDS]
         is_simple = all(one.kind is one.KEYWORD_ONLY and one.default is not one.empty for one in others)
-        self._places = tuple((one.name, self._types.get(one.name, Any)) for one in by_place)
-        self._least = sum(one.default is one.empty for one in by_place)
-        self._most = len(by_place) if is_simple else -1
+        self._positional = tuple((one.name, self._types.get(one.name, Any)) for one in positional)
+        self._min_positional = sum(one.default is one.empty for one in positional)
+        self._max_positional = len(positional) if is_simple else -1
         """With at most this many positional arguments, `inspect` need not bind them."""
 
     def bind(self, body: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
         args, kwargs = decode_arguments(body)
-        if not kwargs and self._least <= len(args) <= self._most:
+        if not kwargs and self._min_positional <= len(args) <= self._max_positional:
             if not self._plain:
-                for place, value in enumerate(args):
-                    name, wanted = self._places[place]
+                for index, value in enumerate(args):
+                    name, wanted = self._positional[index]
                     if wanted is not Any and type(value) is not wanted:
-                        args[place] = self._convert(name, value)
+                        args[index] = self._convert(name, value)
             return args, kwargs
         try:
             bound = self._signature.bind(*args, **kwargs)

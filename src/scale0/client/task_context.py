@@ -8,34 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.errors import Scale0Error
+from scale0.tasks.node.assigned_tasks import AssignedTask
 
 MAX_NOTE_CHARS: Final = 500
 """Length of a note: it is stored with the task, and shown in one line."""
 
 
-class TaskAttempt(Protocol):
-    """The running attempt of a task."""
-
-    @property
-    def attempt(self) -> int: ...
-
-    @property
-    def stop(self) -> bool: ...
-
-    @property
-    def deadline(self) -> float: ...
-
-
-ReportProgress = Callable[[TaskAttempt, float, str], None]
+ReportProgress = Callable[[AssignedTask, float, str], None]
 """Receives a handler's progress: a fraction, and a note."""
 
 
 class RunningTask(NamedTuple):
-    task: TaskAttempt
+    task: AssignedTask
     report: ReportProgress
 
 
@@ -60,9 +48,7 @@ class GiveUp(Scale0Error):
 
 
 def progress(done: float, note: str = "") -> None:
-    """Report how far the task is: 0 to 1, and a short note. Call it as often as you like: at most ten a second are
-    sent.
-    """
+    """Report how far the task is: 0 to 1, and a short note. At most ten reports a second are sent."""
     running = current_task.get()
     if running is None:
         return
@@ -73,9 +59,7 @@ def progress(done: float, note: str = "") -> None:
 
 
 def cancelled() -> bool:
-    """True once the task's result is not wanted any more, or its timeout is over: a long handler should check, and
-    return.
-    """
+    """True once the task is cancelled or its timeout is over: a long handler should check, and return."""
     running = current_task.get()
     return running is not None and (running.task.stop or read_now().mono > running.task.deadline)
 

@@ -57,7 +57,7 @@ class TaskOptions:
     when it is on disk (yes). window: how many may be unacknowledged at once (2,000).
     """
 
-    __slots__ = ("_said", "id", "key", "wait", "window")
+    __slots__ = ("_wire", "id", "key", "wait", "window")
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class TaskOptions:
             raise ValueError(f"after is a sequence of at most {MAX_AFTER} tasks")
         if type(window) is not int or window < 1:
             raise ValueError(f"window is at least 1, not {window}")
-        said: dict[str, Any] = {
+        wire: dict[str, Any] = {
             "priority": whole("priority", priority, 0, MAX_PRIORITY),
             "delay": seconds("delay", delay, 0.0),
             "at": seconds("at", moment(at), 0.0, MAX_WALL_SECONDS),
@@ -98,7 +98,7 @@ class TaskOptions:
             "after": [one if isinstance(one, str) else one.id for one in after] or None,
             "notify": True if notify else None,
         }
-        self._said = {name: value for name, value in said.items() if value is not None}
+        self._wire = {name: value for name, value in wire.items() if value is not None}
         self.id = id
         self.key = key
         self.wait = wait
@@ -106,7 +106,7 @@ class TaskOptions:
 
     def wire(self) -> dict[str, Any]:
         """The options as the broker receives them."""
-        return dict(self._said)
+        return dict(self._wire)
 
     def check_many(self) -> None:
         """Raise if these options fit only one task."""
@@ -114,7 +114,7 @@ class TaskOptions:
             raise ValueError("an id or a key is for one task: use submit")
 
     def __repr__(self) -> str:
-        return f"TaskOptions({', '.join(f'{name}={value!r}' for name, value in self._said.items())})"
+        return f"TaskOptions({', '.join(f'{name}={value!r}' for name, value in self._wire.items())})"
 
 
 def whole(name: str, value: int | None, least: int, most: int) -> int | None:

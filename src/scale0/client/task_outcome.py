@@ -71,9 +71,7 @@ class OutcomeError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def names_of(kinds: Iterable[type[BaseException]]) -> frozenset[str]:
-    """The names of exception classes as in `lineage`: the classes of a handler process are not ours, but their names
-    are.
-    """
+    """Names, because a handler process has classes of its own."""
     return frozenset(name_of(kind) for kind in kinds)
 
 

@@ -49,7 +49,7 @@ def test_what_is_wrong_is_said_in_words_with_what_to_type(manager, broker):
     for _ in waiting(broker, "thumbs.make"):
         done = manager.run("status")
         assert done.returncode == 1
-        assert "critical  service thumbs.make: 1 request waits for it, and nobody offers it" in done.stdout
+        assert "critical  service thumbs.make: 1 request waits for it, and no worker offers it" in done.stdout
         assert "next: start a worker that offers it: scale0 worker FILE.py:worker" in done.stdout
         found = json.loads(manager.run("status", "--json").stdout)["findings"]
         assert [(one["severity"], one["what"], one["page"]) for one in found] == [
@@ -65,7 +65,7 @@ def test_a_lost_peer_is_wrong(tmp_path):
             manager = shell_of(second, tmp_path, SCALE0_DATA_DIR=second.config["data_dir"])
             until(lambda: manager.run("status").returncode == 0, "both are there")
             first.kill9()
-            until(lambda: "peer broker-1: it is lost" in manager.run("status").stdout, "it is missed")
+            until(lambda: "peer broker-1: lost" in manager.run("status").stdout, "it is missed")
             assert manager.run("status").returncode == 1
 
 

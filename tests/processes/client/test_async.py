@@ -78,6 +78,7 @@ def test_every_way_to_ask(broker: BrokerProcess) -> None:
         assert [value async for value in net.map("double", range(250), in_flight=7)] == [2 * n for n in range(250)]
         assert [value async for value in net.map("same", [b"a"], raw=True)] == [[b"a"]]
         assert {"echo", "double"} <= {row["service"] for row in await net.services()}
+        await eventually(lambda: net.identity)  # CONFIG waits for a commit, and replies do not
         assert net.identity in {row["identity"] for row in await net.clients()}
         assert (await net.ping())["broker"] == "broker-1"
         assert (await net.manage("status", auth_token=token_of(broker)))["broker"] == "broker-1"

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scale0.client.admin.health import (
-    LOOK_TASKS,
-    MAX_OF_A_KIND,
-    HealthFinding,
-    NetworkSnapshot,
-    findings,
-    found_in,
-    parts,
-    worst,
-)
+from scale0.client.admin.health import LOOK_TASKS, MAX_OF_A_KIND, HealthFinding, NetworkSnapshot, found_in, parts, worst
 
 WELL: dict[str, Any] = {
     "broker": "b1",
@@ -41,6 +32,19 @@ INCIDENT: dict[str, Any] = {
     "closed": None,
     "message": "98 % used",
 }
+
+
+def findings(
+    status: dict[str, Any] | None,
+    peers: Any = None,
+    services: Any = None,
+    checks: Any = None,
+    incidents: Any = None,
+    **more: Any,
+) -> list[HealthFinding]:
+    return found_in(
+        NetworkSnapshot(status=status, peers=peers, services=services, checks=checks, incidents=incidents, **more)
+    )
 
 
 def said(*found: HealthFinding) -> list[tuple[str, str, str]]:
@@ -101,7 +105,7 @@ def test_services_without_workers_or_with_too_few():
     ]
     found = findings(WELL, services=rows, queues=queues)
     assert [one.what for one in found] == ["service gone", "service slow", "service bad", "queue late", "queue kept"]
-    assert found[0].words == "1 request waits for it, and nobody offers it"
+    assert found[0].words == "1 request waits for it, and no worker offers it"
     assert all(one.next for one in found)
 
 
@@ -125,7 +129,7 @@ def test_the_list_is_bounded_and_counts_the_rest():
     many = [{**CHECK, "agent": f"web-{number}"} for number in range(100)]
     found = findings(WELL, checks=many)
     assert len(found) == MAX_OF_A_KIND + 1
-    assert found[-1].words == "95 more like that"
+    assert found[-1].words == "95 more of this kind"
 
 
 def test_parts_that_nobody_saw_are_unknown():
@@ -148,6 +152,6 @@ def test_tasks_that_nobody_can_do_are_told_though_no_queue_holds_them():
         )
     )
     assert [(one.what, one.page) for one in found] == [("queue held", "queues"), ("queue lonely", "tasks")]
-    assert found[1].words == "2 tasks wait for it, and nobody offers it"
+    assert found[1].words == "2 tasks wait for it, and no worker offers it"
     many = found_in(NetworkSnapshot(status=WELL, services=[], tasks=[{"method": "lonely"}] * LOOK_TASKS))
     assert many[0].words.startswith(f"at least {LOOK_TASKS} tasks wait")

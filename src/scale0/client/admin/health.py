@@ -77,34 +77,6 @@ class NetworkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """False if no Helen is connected, which is not a problem in a network without monitoring."""
 
 
-def findings(
-    status: Row | None,
-    peers: Rows = None,
-    services: Rows = None,
-    checks: Rows = None,
-    incidents: Rows = None,
-    *,
-    queues: Rows = None,
-    error_clients: Rows = None,
-    agents: Rows = None,
-    silent: Sequence[str] = (),
-) -> list[HealthFinding]:
-    """The findings, the worst first, from the rows of discovery, management and the Helens."""
-    return found_in(
-        NetworkSnapshot(
-            status=status,
-            peers=peers,
-            services=services,
-            queues=queues,
-            error_clients=error_clients,
-            agents=agents,
-            checks=checks,
-            incidents=incidents,
-            silent=silent,
-        )
-    )
-
-
 def found_in(seen: NetworkSnapshot) -> list[HealthFinding]:
     if seen.status is None:
         words = "no broker answers"
@@ -139,24 +111,24 @@ def bounded(found: Iterable[HealthFinding | None]) -> Iterator[HealthFinding]:
     if rest := those[MAX_OF_A_KIND:]:
         first = rest[0]
         kind = first.what.partition(" ")[0]
-        yield HealthFinding(first.severity, f"{kind}s", f"{len(rest)} more like that", first.page, first.next)
+        yield HealthFinding(first.severity, f"{kind}s", f"{len(rest)} more of this kind", first.page, first.next)
 
 
 def of_broker(status: Row) -> Iterator[HealthFinding]:
     state = status.get("state")
     if status.get("draining"):
-        words = "it is draining: it finishes what it has, and takes nothing new"
-        yield HealthFinding(WARNING, "broker", words, "overview", "`scale0 enable` lets it serve again")
+        words = "the broker is draining: it finishes work in flight, and accepts nothing new"
+        yield HealthFinding(WARNING, "broker", words, "overview", "run `scale0 enable` to serve again")
     elif state == "disabled":
-        words = "it is disabled: it answers nothing but management"
-        yield HealthFinding(CRITICAL, "broker", words, "overview", "`scale0 enable` lets it serve again")
+        words = "the broker is disabled: it answers only management commands"
+        yield HealthFinding(CRITICAL, "broker", words, "overview", "run `scale0 enable` to serve again")
     elif state not in SERVING:
-        words = f"it is {state}: it does not serve yet"
-        yield HealthFinding(WARNING, "broker", words, "topology", "`scale0 peers` shows whom it waits for")
+        words = f"the broker is {state}: it does not serve yet"
+        yield HealthFinding(WARNING, "broker", words, "topology", "`scale0 peers` shows what it waits for")
     if status.get("full"):
-        words = "nothing can be stored: its disk is almost full, or its database is away"
+        words = "nothing can be stored: the disk is almost full, or the database is not reachable"
         yield HealthFinding(
-            CRITICAL, "disk", words, "overview", "make room below its data_dir; its log says which it is"
+            CRITICAL, "disk", words, "overview", "free space in its data_dir, or start the database; its log says which"
         )
 
 
@@ -164,22 +136,22 @@ def of_peer(row: Row, version: int | None) -> HealthFinding | None:
     name = f"peer {row['broker'] or row.get('endpoint', '')}"
     match row["state"]:
         case "lost":
-            words = f"it is lost, last heard {span(row.get('age'))} ago"
+            words = f"lost, last seen {span(row.get('age'))} ago"
             return HealthFinding(
-                CRITICAL, name, words, "topology", "start it again, or look at its log: `scale0 peers`"
+                CRITICAL, name, words, "topology", "start it again, or read its log; see `scale0 peers`"
             )
         case "unknown":
-            words = "it was never heard: is that its peer port, and does it run?"
+            words = "never seen: check that it runs, and that this is its peer port"
             return HealthFinding(
-                WARNING, name, words, "topology", "`peers` in the broker's file names it; `scale0 peers`"
+                WARNING, name, words, "topology", "check `peers` in the broker's configuration; see `scale0 peers`"
             )
         case "disabled" | "draining" as state:
-            next_ = "`scale0 enable --join` its address lets it serve again"
+            next_ = "run `scale0 enable --join ADDRESS` to serve again"
             return HealthFinding(WARNING, name, f"it is {state}", "topology", next_)
         case _ if version is not None and row.get("config_version") != version:
             words = f"it has configuration version {row.get('config_version')}, this broker has {version}"
             return HealthFinding(
-                WARNING, name, words, "config", "wait a moment; `scale0 peers --watch` shows if it follows"
+                WARNING, name, words, "config", "wait a moment; `scale0 peers --watch` shows whether it catches up"
             )
     return None
 
@@ -187,18 +159,20 @@ def of_peer(row: Row, version: int | None) -> HealthFinding | None:
 def of_service(row: Row) -> HealthFinding | None:
     name, waiting = f"service {row['service']}", row.get("waiting") or 0
     if waiting and not row.get("backends"):
-        words = f"{counted(waiting, 'request waits', 'requests wait')} for it, and nobody offers it"
+        words = f"{counted(waiting, 'request waits', 'requests wait')} for it, and no worker offers it"
         return HealthFinding(
             CRITICAL, name, words, "services", "start a worker that offers it: scale0 worker FILE.py:worker"
         )
     if waiting and waiting > (row.get("slots") or 0):
-        words = f"{waiting} requests wait, and it has {counted(row['slots'], 'slot')}"
-        return HealthFinding(WARNING, name, words, "queues", "add workers, or slots: `scale0 queues` shows who has it")
+        words = f"{waiting} requests wait for {counted(row['slots'], 'slot')}"
+        return HealthFinding(WARNING, name, words, "queues", "add workers or slots; see `scale0 queues`")
     rates = row.get("rates") or {}
     failed, answered = rates.get("failed_per_second") or 0.0, rates.get("answered_per_second") or 0.0
     if failed > FAILING_SHARE * (failed + answered):
         words = f"{failed / (failed + answered):.0%} of its answers are failures ({failed:.1f} a second)"
-        return HealthFinding(WARNING, name, words, "services", "the traceback is in its worker's log; `scale0 clients`")
+        return HealthFinding(
+            WARNING, name, words, "services", "read the traceback in the worker's log; see `scale0 clients`"
+        )
     return None
 
 
@@ -206,9 +180,9 @@ def of_queue(row: Row) -> HealthFinding | None:
     name, oldest = f"queue {row['service']}", row.get("oldest_seconds")
     if oldest is not None and oldest >= OLD_SECONDS and row.get("backends"):
         words = f"{counted(row['waiting'], 'request waits', 'requests wait')}, the first one for {span(oldest)}"
-        return HealthFinding(WARNING, name, words, "queues", "add workers, or slots: `scale0 queues` shows who has it")
+        return HealthFinding(WARNING, name, words, "queues", "add workers or slots; see `scale0 queues`")
     if row.get("tasks_queued") and not row.get("backends"):
-        words = f"{counted(row['tasks_queued'], 'task waits', 'tasks wait')} for it, and nobody offers it"
+        words = f"{counted(row['tasks_queued'], 'task waits', 'tasks wait')} for it, and no worker offers it"
         return HealthFinding(
             WARNING, name, words, "queues", "start a worker that offers it: scale0 worker FILE.py:worker"
         )
@@ -222,7 +196,7 @@ def of_tasks(seen: NetworkSnapshot) -> Iterator[HealthFinding]:
     waiting = Counter(row["method"] for row in seen.tasks or () if row["method"] not in offered)
     for method, count in waiting.items():
         least = "at least " if len(seen.tasks or ()) >= LOOK_TASKS else ""
-        words = f"{least}{counted(count, 'task waits', 'tasks wait')} for it, and nobody offers it"
+        words = f"{least}{counted(count, 'task waits', 'tasks wait')} for it, and no worker offers it"
         next_ = "start a worker that offers it: scale0 worker FILE.py:worker"
         yield HealthFinding(WARNING, f"queue {method}", words, "tasks", next_)
 
@@ -232,15 +206,13 @@ def of_error_clients(status: Row, rows: Rows) -> Iterator[HealthFinding]:
     if count:
         whose = ": " + listed([str(row["client"]) for row in rows]) if rows else ""
         words = f"{counted(count, 'client is', 'clients are')} ignored for bad input{whose}"
-        next_ = "`scale0 error-clients` shows them, `scale0 error-clients forgive CLIENT` takes one back"
+        next_ = "see `scale0 error-clients`; `scale0 error-clients forgive CLIENT` unblocks one"
         yield HealthFinding(WARNING, "error clients", words, "clients/errors", next_)
 
 
 def of_helen(name: str) -> HealthFinding:
-    words = "she does not answer: what she watches is not known"
-    return HealthFinding(
-        CRITICAL, f"Helen {name}", words, "agents", "look at her log; `scale0 clients` shows who is there"
-    )
+    words = "no answer: the state of her agents is unknown"
+    return HealthFinding(CRITICAL, f"Helen {name}", words, "agents", "read her log; see `scale0 clients`")
 
 
 def of_agent(row: Row) -> HealthFinding | None:
@@ -252,7 +224,7 @@ def of_agent(row: Row) -> HealthFinding | None:
                 CRITICAL, name, words, "agents", f"`scale0 agent forget {row['agent']}`, then enrol both"
             )
         case "away":
-            words = "it is away: nothing is known of its machine"
+            words = "not connected: the state of its machine is unknown"
             return HealthFinding(
                 WARNING, name, words, "agents", "start it there: scale0 agent --config agent/agent.zpl"
             )
@@ -265,16 +237,16 @@ def of_incident(row: Row, noted: Container[str]) -> HealthFinding | None:
         return None
     severity: Severity = WARNING if row["worst"] == WARNING else CRITICAL
     name = f"{row['agent']} {row['check']}"
-    next_ = f"`scale0 explain {row['agent']}/{row['check']}`; `scale0 silence add` if somebody is at it"
+    next_ = f"`scale0 explain {row['agent']}/{row['check']}`; `scale0 silence add` while it is being repaired"
     return HealthFinding(severity, f"incident {name}", first_line(row["message"]) or row["worst"], "incidents", next_)
 
 
 def of_checks(rows: Sequence[Row], incidents: Sequence[Row]) -> Iterator[HealthFinding]:
     """Checks in a hard problem state that no incident covers; silenced ones are not a problem."""
-    told = {row["id"] for row in incidents if row.get("closed") is None}
+    covered = {row["id"] for row in incidents if row.get("closed") is None}
     bad = [row for row in rows if row["hard"] and row["state"] != OK]
     quiet = [row for row in bad if is_noted(row)]
-    yield from bounded(of_check(row) for row in bad if not is_noted(row) and row.get("incident") not in told)
+    yield from bounded(of_check(row) for row in bad if not is_noted(row) and row.get("incident") not in covered)
     if quiet:
         words = f"{counted(len(quiet), 'check is', 'checks are')} bad, and silenced: {listed(map(named, quiet))}"
         yield HealthFinding(OK, "checks", words, "silences", "`scale0 silence list`, `scale0 downtime list`")
@@ -311,15 +283,15 @@ PARTS: Final[tuple[tuple[str, str, Callable[[NetworkSnapshot], Rows]], ...]] = (
 )
 """Each part with its console page, and the rows that are needed to judge it."""
 WELL: Final = {
-    "broker": "it serves, and can store",
+    "broker": "serving, and able to store",
     "brokers": "none is lost",
     "configuration": "the same version everywhere",
-    "services": "whatever is asked for is answered",
-    "queues": "nothing waits for long",
-    "tasks": "whatever waits, somebody can do",
-    "clients": "nobody is ignored",
+    "services": "every requested service has workers",
+    "queues": "no request waits long",
+    "tasks": "every queued task has a worker",
+    "clients": "no client is ignored",
     "agents": "all are connected",
-    "checks": "no problem beside the incidents",
+    "checks": "no problems beside the incidents",
     "incidents": "none is open",
 }
 """The text for a part without findings."""
@@ -330,7 +302,7 @@ def parts(seen: NetworkSnapshot, found: Sequence[HealthFinding]) -> list[PartHea
     for name, page, rows in PARTS:
         mine = [one for one in found if one.page == page]
         if page in ("agents", "checks", "incidents") and not seen.watched and not mine:
-            words = "nothing is watched: no Helen is connected"
+            words = "no monitoring: no Helen is connected"
             out.append(
                 PartHealth(name, UNKNOWN, words, "`scale0 up` starts one here; else: scale0 helen --config FILE")
             )
@@ -346,7 +318,7 @@ def part_of(name: str, found: Sequence[HealthFinding], known: bool) -> PartHealt
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         return PartHealth(name, first.severity, f"{first.what}: {first.words}{more}", first.next)
     if not known:
-        return PartHealth(name, UNKNOWN, "not seen", "give --data-dir FOLDER, --token or --auth-id NAME")
+        return PartHealth(name, UNKNOWN, "not read", "give --data-dir FOLDER, --token or --auth-id NAME")
     return PartHealth(name, OK, WELL[name], "")
 
 

@@ -175,3 +175,6 @@ class TaskQuery:
         self.sent = 0
         self.answer = b""
         self.fault: TaskFault | None = None
+
+
+Call = TaskFuture | TaskQuery

@@ -13,8 +13,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.limits import Limits
 from scale0.kernel.timers import LazyTimerWheel
 from scale0.tasks.client import responses
-from scale0.tasks.client.futures import OWN_QUERIES, SubmissionReceipt, TaskFuture, TaskQuery
-from scale0.tasks.client.subscriptions import Call
+from scale0.tasks.client.futures import OWN_QUERIES, Call, SubmissionReceipt, TaskFuture, TaskQuery
 from scale0.transport.core.session import SessionEffects
 
 

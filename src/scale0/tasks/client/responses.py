@@ -7,11 +7,11 @@ others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from scale0.tasks.client.futures import SubmissionTemplate, TaskFault
+from scale0.tasks.client.futures import Call, SubmissionTemplate, TaskFault
 
 PREFIX: Final = "zerotask.broker."
 COMPLETE: Final = "zerotask.client.task_complete"
@@ -123,11 +123,7 @@ def template_of(client_id: str, service: str, options: Mapping[str, Any]) -> Sub
     return SubmissionTemplate(service, head, tail, bool(options.get("notify")), options.get("key") is not None)
 
 
-class CallSize(Protocol):
-    part: bytes
-
-
-def frames_of(calls: Sequence[CallSize], max_calls: int, max_bytes: int) -> Iterator[bytes]:
+def frames_of(calls: Sequence[Call], max_calls: int, max_bytes: int) -> Iterator[bytes]:
     """Calls as few arrays, each within the limits; a call that is larger than the limit goes alone."""
     parts = [call.part for call in calls]
     if len(parts) <= max_calls and sum(map(len, parts)) + len(parts) < max_bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
-from scale0.tasks.client.futures import ACCEPTED, UNKNOWN, FutureChanged, FutureWait, TaskFault, TaskFuture, TaskQuery
+from scale0.tasks.client.futures import ACCEPTED, UNKNOWN, Call, FutureChanged, FutureWait, TaskFault, TaskFuture
 from scale0.tasks.client.responses import Completed
 from scale0.transport.core.session import SessionEffects
 
@@ -25,7 +25,6 @@ SWEEP_FUTURES: Final = 1_000
 ENDS: Final = {"finished": FINISHED, "failed": FAILED, "cancelled": CANCELLED}
 
 
-Call = TaskFuture | TaskQuery
 Why = Callable[[], tuple[int, str]]
 """Gives a code and a message."""
 
@@ -146,9 +145,7 @@ class FutureSubscriptions:
                 self.to_ask[future.id] = future
 
     def reconnected(self, connection: int, broker: str, now: float) -> None:
-        """The ends that would have been pushed on the old connection must be asked for on this one, if the broker is
-        the same.
-        """
+        """Ends that would have been pushed on the old connection are asked for, if the broker is the same."""
         self._moved = self._moved or self.broker not in ("", broker)
         self.connection, self.broker = connection, broker
         self.to_ask = {id_: future for id_, future in self.waited_for.items() if future.status == ACCEPTED}

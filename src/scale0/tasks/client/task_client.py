@@ -16,6 +16,7 @@ from scale0.kernel.limits import Limits
 from scale0.tasks.client import futures, responses
 from scale0.tasks.client.futures import (
     OWN_QUERIES,
+    Call,
     FutureChanged,
     FutureWait,
     SubmissionReceipt,
@@ -26,7 +27,7 @@ from scale0.tasks.client.futures import (
 )
 from scale0.tasks.client.pending_calls import PendingCalls
 from scale0.tasks.client.responses import COMPLETE, RpcErrorBody, RpcResponse
-from scale0.tasks.client.subscriptions import Call, FutureSubscriptions, Why
+from scale0.tasks.client.subscriptions import FutureSubscriptions, Why
 from scale0.tasks.jsonrpc.messages import BAD_CLIENT, BAD_TASK, NOT_SERVING
 from scale0.transport.core.session import SessionEffects
 

@@ -52,15 +52,7 @@ class SessionConfig(msgspec.Struct, frozen=True):
 
 class AddressBook:
     __slots__ = (
-        "_given",
-        "_keys",
-        "_learned",
-        "_names",
-        "_owners",
-        "_redirected_by",
-        "_rng",
-        "_role",
-        "_tried",
+        *("_given", "_keys", "_learned", "_names", "_owners", "_redirected_by", "_rng", "_role", "_tried"),
         "current",
     )
 
@@ -94,9 +86,7 @@ class AddressBook:
 
     @property
     def owner(self) -> str:
-        """The owner of the tasks at the current broker: a group that shares a store, or the broker itself; empty if
-        unknown.
-        """
+        """The owner of the tasks here: a group that shares a store, or the broker itself; empty if unknown."""
         return self._owners.get(self.current) or self.name
 
     @property

@@ -80,9 +80,7 @@ class RequestReceived(msgspec.Struct, frozen=True, gc=False):
 
 
 class OfferAccepted(msgspec.Struct, frozen=True):
-    """Notification: the broker has accepted the services that we offer now; work that came earlier belongs to the old
-    offer.
-    """
+    """Notification: the broker has accepted the current offer; work that came earlier belongs to the old one."""
 
 
 class BackendSession:

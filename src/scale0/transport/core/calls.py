@@ -22,16 +22,7 @@ class PendingCall:
     """One outstanding call. `tag` belongs to the caller."""
 
     __slots__ = (
-        "bodies",
-        "bucket",
-        "deadline",
-        "ended",
-        "has_parts",
-        "id",
-        "options",
-        "retry",
-        "sent",
-        "service",
+        *("bodies", "bucket", "deadline", "ended", "has_parts", "id", "options", "retry", "sent", "service"),
         "tag",
     )
 
@@ -92,9 +83,7 @@ class ManagementAnswered(msgspec.Struct, frozen=True, gc=False):
 
 
 def refusal_of(service: str, bodies: Sequence[bytes], limits: Limits) -> Refusal | None:
-    """Why no broker would accept this request; it is not sent, because other requests share its BATCH and its
-    connection.
-    """
+    """Why no broker would accept this request. It is not sent: other requests share its BATCH and connection."""
     if len(service) > limits.max_service_bytes:
         return Refusal(codes.MALFORMED, f"a service name has 1 to {limits.max_service_bytes} printable bytes")
     if len(bodies) > limits.max_parts - HEAD_PARTS:

@@ -23,7 +23,7 @@ from scale0.kernel.limits import Limits
 MAGIC: Final = b"SCALE0/1"
 BATCH: Final = b"BATCH"
 CHUNK_MESSAGES: Final = 100
-"""Requests of one portion: one or two milliseconds of a broker."""
+"""Requests of one chunk: one or two milliseconds of a broker."""
 QUICK_LEVELS: Final = 8
 """Levels of nesting that are removed with `replace`; only the rest is walked bracket by bracket."""
 
@@ -90,9 +90,7 @@ class Codec:
     def __init__(
         self, schemas: Mapping[str, type], hot: Container[str], elsewhere: Container[str], limits: Limits
     ) -> None:
-        """`hot` commands have options of a few scalars and are decoded with the whole batch; `elsewhere` commands get
-        403.
-        """
+        """`hot` commands have a few scalar options and are decoded with the whole batch; `elsewhere` ones get 403."""
         self._limits = limits
         self._elsewhere = elsewhere
         self._json: dict[bytes, msgspec.json.Decoder[Any]] = {
@@ -222,7 +220,11 @@ def batch_length(packed: bytes) -> int:
 def batch_splitter(
     limits: Limits, ignores: Callable[[str, bytes], bool]
 ) -> Callable[[str, list[bytes]], Sequence[list[bytes]]]:
-    """What cuts messages of a door, each with its routing id first; `ignores`: it is not worth it for that one."""
+    """Split a long BATCH into several short ones, so that other clients have their turn in between.
+
+    The chunks, one after the other, mean what the BATCH means. An invalid BATCH, or one over the limit, stays whole and
+    is rejected. Each message begins with its routing id; those of clients that are ignored are not split.
+    """
     limit = limits.max_batch_messages
 
     def split(socket: str, message: list[bytes]) -> Sequence[list[bytes]]:
@@ -242,5 +244,5 @@ def batch_splitter(
 
 
 def _array_of(messages: Sequence[msgspec.Raw]) -> bytes:
-    """A MessagePack array of what is packed already."""
+    """A MessagePack array of packed messages."""
     return b"".join((b"\xdc", len(messages).to_bytes(2, "big"), *messages))

@@ -134,9 +134,7 @@ class PeerHeartbeat(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """TABLE: clients of another broker, all of them or the changes. `version` is an extension: entries with a lower
-    version are outdated.
-    """
+    """TABLE: clients of another broker, all of them or the changes. `version` is an extension."""
 
     seq: Version
     full: bool = False

@@ -65,7 +65,7 @@ def find_keys(
         own = read_pair(Path(given).expanduser())
     else:
         if server_key:
-            raise ConfigError(["server_key needs a key of one's own beside it: give key, or set SCALE0_KEY"])
+            raise ConfigError(["server_key needs a client key: give key, or set SCALE0_KEY"])
         found = _find_certificate(endpoints)
         if found is None:
             return None

@@ -38,7 +38,7 @@ _KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}", re.ASCII)
 HEADER: Final = """#   ZeroMQ CURVE {kind} Certificate
 #   {advice}
 """
-PUBLIC_ADVICE: Final = "It may be shown to anybody; whoever stores it lets its owner in."
+PUBLIC_ADVICE: Final = "It may be public. A broker that stores it grants access to its owner."
 SECRET_ADVICE: Final = "DO NOT PROVIDE THIS FILE TO OTHER USERS nor change its permissions."
 
 
@@ -126,13 +126,13 @@ def parse_certificate(text: str) -> CurveCertificate:
             continue
         found = _VALUE.fullmatch(line)
         if found is None or not section or (section, found[1]) in values:
-            raise ValueError(f"line {number} is not one of a certificate")
+            raise ValueError(f"line {number} is not valid in a certificate")
         values[section, found[1]] = found[2] if found[2] is not None else found[3]
     public, secret = values.get(("curve", "public-key"), ""), values.get(("curve", "secret-key"), "")
     if not is_key(public):
         raise ValueError("it has no public key")
     if secret and (not is_key(secret) or public_of(secret) != public):
-        raise ValueError("its two keys do not belong together")
+        raise ValueError("the public key and the secret key do not match")
     metadata = {key: value for (where, key), value in values.items() if where == "metadata"}
     return CurveCertificate(public=public, secret=secret, metadata=metadata)
 

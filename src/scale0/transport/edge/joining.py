@@ -62,7 +62,7 @@ class UnknownTokenError(JoinError):
     """The broker rejects the token's key."""
 
     def __init__(self) -> None:
-        message = "the broker does not take this token here: it was used, its time is over, or its role is another"
+        message = "the broker rejects this token: it was used, has expired, or is for another role"
         super().__init__(codes.NOT_ALLOWED, message)
 
 
@@ -115,7 +115,7 @@ def join_client(endpoint: str, token: JoinToken, name: str) -> tuple[Path, bool]
 def enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messages.Enrolled:
     """Send ENROL, and return the answer; JoinError if it is rejected."""
     if token.expires <= time.time():
-        raise JoinError(codes.NOT_ALLOWED, "the token's time is over")
+        raise JoinError(codes.NOT_ALLOWED, "the token has expired")
     end = time.monotonic() + TOKEN_VISIBLE_SECONDS
     while True:
         try:
@@ -164,10 +164,10 @@ def _wait_for_answer(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> m
 
 def _monitor_reason(event: int) -> tuple[int, str]:
     if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-        return codes.NOT_ALLOWED, "the broker there uses no keys"
+        return codes.NOT_ALLOWED, "the server at this address is unencrypted"
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-        return codes.NOT_ALLOWED, "the broker there is not the one that made this token"
-    return codes.UNREACHABLE, "no broker is there"
+        return codes.NOT_ALLOWED, "the server at this address is not the broker that issued this token"
+    return codes.UNREACHABLE, "no broker answers at this address"
 
 
 def _read_answer(frames: list[bytes]) -> messages.Enrolled:
@@ -176,5 +176,5 @@ def _read_answer(frames: list[bytes]) -> messages.Enrolled:
             return msgspec.json.decode(frames[2], type=messages.Enrolled)
         error = msgspec.json.decode(frames[2], type=messages.DisconnectError)
     except (IndexError, msgspec.DecodeError):
-        raise JoinError(codes.MALFORMED, "the broker said something that is no answer") from None
+        raise JoinError(codes.MALFORMED, "the broker sent an invalid answer") from None
     raise JoinError(error.code, error.message)

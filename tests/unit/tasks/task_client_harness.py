@@ -24,19 +24,19 @@ class Sent(NamedTuple):
     """What was submitted together."""
 
     receipt: SubmissionReceipt
-    tickets: list[TaskFuture]
+    futures: list[TaskFuture]
 
     @property
     def ended(self) -> bool:
         return self.receipt.ended
 
 
-class Desk(Bench):
+class TaskClientHarness(Bench):
     """A frontend with a task client, and a broker that answers when the test lets it."""
 
     def __init__(self, patience: float | None = None, limits: Limits | None = None) -> None:
-        self.asker = TaskClientSession("me", random.Random(5), limits)
-        self.frontend = FrontendSession([PLACE], None, random.Random(3), patience, sub_protocol=self.asker)
+        self.tasks = TaskClientSession("me", random.Random(5), limits)
+        self.frontend = FrontendSession([PLACE], None, random.Random(3), patience, sub_protocol=self.tasks)
         super().__init__(self.frontend)
         self.broker = TaskBroker()
         self.act("start")
@@ -44,22 +44,23 @@ class Desk(Bench):
 
     def submit(self, *bodies: bytes, watch: FutureWait | None = None, timeout: float = 30.0, **options: Any) -> Sent:
         id_ = options.pop("id", None)
-        order = self.asker.template(options.pop("service", "s"), {"notify": True, **options})
+        order = self.tasks.template(options.pop("service", "s"), {"notify": True, **options})
         made: list[Sent] = []
-        self.ride(lambda now: made.append(Sent(*self.asker.submit(order, bodies, timeout, "r", now, watch, id_))))
+        submit = self.tasks.submit
+        self.run_task_action(lambda now: made.append(Sent(*submit(order, bodies, timeout, "r", now, watch, id_))))
         return made[0]
 
     def ask(self, kind: str, id_: str, timeout: float = 30.0) -> TaskQuery:
         made: list[TaskQuery] = []
-        self.ride(lambda now: made.append(self.asker.query(kind, id_, timeout, "q", now)))
+        self.run_task_action(lambda now: made.append(self.tasks.query(kind, id_, timeout, "q", now)))
         return made[0]
 
     def watch(self, *held: TaskFuture, tag: str = "w") -> FutureWait:
         watch = FutureWait(tag)
-        self.ride(lambda now: self.asker.add_wait(watch, held, now))
+        self.run_task_action(lambda now: self.tasks.add_wait(watch, held, now))
         return watch
 
-    def ride(self, do: Any) -> None:
+    def run_task_action(self, do: Any) -> None:
         self.act("run_sub_protocol", do)
 
     def frames(self) -> list[bytes]:
@@ -99,9 +100,9 @@ def ready(said: list[Any]) -> list[bytes]:
 
 
 def one(receipt: Sent) -> TaskFuture:
-    [ticket] = receipt.tickets
-    return ticket
+    [future] = receipt.futures
+    return future
 
 
 def states(receipt: Sent) -> list[int]:
-    return [ticket.status for ticket in receipt.tickets]
+    return [future.status for future in receipt.futures]
