@@ -1,7 +1,6 @@
-"""What simulated Helens and agents are held to.
+"""The promises of simulated Helens and agents, checked on everything that is sent, spooled and stored.
 
-Lives here: a look at everything that is said, spooled and stored. Never here: what follows from results (the oracle),
-or anything that happens. Invariant: looking on changes nothing.
+Observing changes nothing. What follows from results is in `check_oracle`.
 """
 
 from __future__ import annotations
@@ -34,26 +33,26 @@ from simulator.promises import broken
 from simulator.virtual_time import Agenda, Diary
 
 GRACE_SECONDS: Final = 1.5
-"""By how much an answer may be later than its timeout: the network's delay, and a slow disk."""
+"""How much later than its timeout an answer may be: the network's delay, and a slow disk."""
 REVOKED_SECONDS: Final = 1.0
 BACK_SECONDS: Final = 60.0
 ROUNDING: Final = 0.001
-"""Ages and times travel in microseconds, and walls are floats."""
+"""Ages and times are sent in microseconds, and wall times are floats."""
 ROWS: Final = 10_000
-NO_BLAME: Final = (
+EXPECTED_ERRORS: Final = (
     *("no message was received for", "has connected again", "is revoked", "the limit is reached"),
     *("too slow while waiting for hello", "checks were not answered in time", " is connected to helen-"),
 )
-"""What an agent that does nothing wrong may be told."""
-VERSION_1_WORDS: Final = (messages.Check, messages.Reload, messages.Error)
+"""Errors that a correct agent may get."""
+VERSION_1_MESSAGES: Final = (messages.Check, messages.Reload, messages.Error)
 CODES: Final = frozenset(
     {codes.NO_SUCH_SERVICE, codes.TOO_MANY, codes.BACKEND_DIED, codes.NOT_SERVING, codes.NO_ANSWER}
 )
-"""Not connected, too many, the connection or Helen ended, she stops, no result in time."""
+"""Not connected, too many, the connection or Helen ended, Helen is stopping, no result in time."""
 
 
-class Overheard:
-    """One connection, as somebody on the wire hears it."""
+class ObservedConnection:
+    """The messages of one connection, as an observer on the network sees them."""
 
     __slots__ = ("acked", "down", "refs", "up")
 
@@ -61,13 +60,11 @@ class Overheard:
         self.up = Parser(to_helen=True)
         self.down = Parser(to_helen=False)
         self.refs: list[str] = []
-        """Of all reports so far; blank: it has none."""
+        """The refs of all reports so far; empty: none."""
         self.acked = 0
 
 
 class AgentChecks:
-    """All promises of one world of agents."""
-
     def __init__(self, agenda: Agenda, diary: Diary, strain: bool) -> None:
         self._agenda = agenda
         self._diary = diary
@@ -75,48 +72,45 @@ class AgentChecks:
         self.network: AgentNetwork | None = None
         self.results: dict[str, Spooled] = {}
         self.exempt: set[str] = set()
-        """Results that were thrown away, or lost with a disk."""
+        """Results that were dropped, or lost with a disk."""
         self.recorded: dict[str, dict[str, int]] = {}
         """By Helen: how often each result is in her journal."""
         self.recorded_twice = 0
-        """Results that two Helens have: the first one did not answer when the second one asked for them."""
+        """Results that two Helens have: the first one did not answer the second one's release request."""
         self.oracles: dict[str, Oracle] = {}
         self.boots: dict[str, tuple[str, int]] = {}
-        """The boot that each machine is in."""
+        """The current boot of each machine."""
         self._first_sent: dict[str, float] = {}
         self._asked_recorded: set[str] = set()
-        self._overheard: dict[bytes, Overheard] = {}
+        self._overheard: dict[bytes, ObservedConnection] = {}
         self.slow_until: dict[str, float] = {}
-        """Helens whose answers may be late: she slept, or her disk was slow."""
+        """Helens whose answers may be late, because of a suspension or a slow disk."""
         self.counts = dict.fromkeys(("answered", "notices", "acks", "state changes", "incidents"), 0)
 
     def spooled(self, result: Spooled) -> None:
-        """A result is in a spool."""
         if result.ref in self.results:
             raise broken("agent-result-once", f"{result.ref} names two results of {result.agent}")
         self.results[result.ref] = result
 
     def booted(self, machine: str, boot_id: int) -> None:
-        """A machine starts."""
         self.boots[machine] = (machine, boot_id)
 
     def given_up(self, ref: str) -> None:
-        """Nobody need hear of it any more."""
+        """A result is lost for good, as it may be."""
         self.exempt.add(ref)
 
     def delivered(self, agent: str, ref: str) -> None:
-        """An agent forgets a result."""
+        """An agent removes a result from its spool."""
         if not any(ref in refs for refs in self.recorded.values()):
             raise broken("agent-stored-then-acked", f"{agent} was told that {ref} is stored, and it is not")
 
-    def _hear(self, wire: Wire) -> Overheard:
+    def _hear(self, wire: Wire) -> ObservedConnection:
         found = self._overheard.get(wire.routing_id)
         if found is None:
-            found = self._overheard[wire.routing_id] = Overheard()
+            found = self._overheard[wire.routing_id] = ObservedConnection()
         return found
 
-    def agent_said(self, wire: Wire, data: bytes) -> None:
-        """An agent of version 2 sends."""
+    def agent_sent(self, wire: Wire, data: bytes) -> None:
         line = self._hear(wire)
         for word in line.up.feed(data):
             if isinstance(word, messages.Report):
@@ -129,19 +123,18 @@ class AgentChecks:
                 if len(line.refs) - line.acked > REPORT_WINDOW:
                     raise broken("agent-sequence", f"{wire.client.name} has more than a window without an ack")
 
-    def helen_said(self, node: HelenNode, wire: Wire, data: bytes) -> None:
-        """A Helen sends."""
+    def helen_sent(self, node: HelenNode, wire: Wire, data: bytes) -> None:
         line = self._hear(wire)
         old = getattr(wire.client, "version", 2) == 1
         for word in line.down.feed(data):
-            if old and not isinstance(word, VERSION_1_WORDS):
+            if old and not isinstance(word, VERSION_1_MESSAGES):
                 raise broken("agent-old-words", f"{node.name} said {type(word).__name__} to {wire.client.name}")
             if isinstance(word, messages.Ack):
                 self._ack(node, wire, line, word.sequence)
-            elif isinstance(word, messages.Error) and not any(part in word.message for part in NO_BLAME):
+            elif isinstance(word, messages.Error) and not any(part in word.message for part in EXPECTED_ERRORS):
                 raise broken("nobody-is-blamed", f"{node.name} told {wire.client.name}: {word.message}")
 
-    def _ack(self, node: HelenNode, wire: Wire, line: Overheard, sequence: int) -> None:
+    def _ack(self, node: HelenNode, wire: Wire, line: ObservedConnection, sequence: int) -> None:
         self.counts["acks"] += 1
         if not line.acked <= sequence <= len(line.refs):
             story = f"{node.name} acknowledged {sequence} of {len(line.refs)} to {wire.client.name}, after {line.acked}"
@@ -151,19 +144,16 @@ class AgentChecks:
                 raise broken("agent-stored-then-acked", f"{node.name} acknowledged {ref} before it was stored")
         line.acked = sequence
 
-    def helen_began(self, node: HelenNode) -> None:
-        """A Helen starts."""
+    def helen_started(self, node: HelenNode) -> None:
         self.recorded.setdefault(node.name, {})
         if node.name not in self.oracles:
             self.oracles[node.name] = Oracle(node.name)
 
     def helen_ended(self, node: HelenNode) -> None:
-        """A Helen died."""
         if self.network is not None:
             self.network.ended(node)
 
     def helen_stored(self, node: HelenNode, turn: StoredTurn) -> None:
-        """A turn is on disk."""
         for note in turn.notes:
             if isinstance(note, Taken):
                 self._result(node, note, turn)
@@ -196,7 +186,7 @@ class AgentChecks:
         found = (note.agent, answered.check, answered.finding.state)
         if found != (spooled.agent, spooled.check, spooled.state):
             raise broken("agent-true-result", f"{answered.ref} was {spooled}, and is recorded as {found}")
-        # By Helen's clock it ended then; what it was on its way for is all that may be added.
+        # The end by Helen's clock; only the transport may add to it.
         ended = turn.wall - turn.virtual + spooled.ended
         way = turn.virtual - self._first_sent[answered.ref]
         same_boot = spooled.boot == self.boots.get(spooled.boot[0])
@@ -206,7 +196,7 @@ class AgentChecks:
             raise broken("agent-times", f"{answered.ref} lies {answered.at - turn.wall:.3f} s in the future")
 
     def asked_ran(self, agent: str, args: bytes) -> None:
-        """An agent begins a check that Helen asked for."""
+        """An agent starts a check that Helen requested."""
         nonce = msgspec.json.decode(args).get("nonce")
         if nonce is None or self.network is None:
             return
@@ -216,7 +206,6 @@ class AgentChecks:
             raise broken("agent-asked-once", f"{nonce} for {question.agent} ran on {agent}, {question.runs} times")
 
     def question_ended(self, question: Question, node: HelenNode, answer: RequestReply | RequestError) -> None:
-        """Whoever asked has an answer."""
         question.ends += 1
         now = self._agenda.now
         if question.ends > 1:
@@ -236,7 +225,7 @@ class AgentChecks:
             raise broken("agent-stored-then-acked", f"{question.nonce} was answered before its result was stored")
 
     def submitted(self, node: HelenNode, ask: SubmitNotification, known: Task | None) -> None:
-        """The queue is given a task."""
+        """A task is submitted to the queue."""
         self.counts["notices"] += known is None
         if ask.id not in self.oracles[node.name].notices:
             raise broken("check-notice-once", f"{node.name} submitted {ask.id} before it was stored")
@@ -244,7 +233,7 @@ class AgentChecks:
             raise broken("check-notice-once", f"{ask.options['key']} was submitted twice, as two different tasks")
 
     def sweep(self, nodes: list[HelenNode]) -> None:
-        """Once a second."""
+        """The checks of each second."""
         assert self.network is not None
         for node in nodes:
             if node.up and not node.asleep:
@@ -271,16 +260,16 @@ class AgentChecks:
             raise broken("agent-one-connection", f"{node.name} counts {state.agents.connected}, and has {len(talking)}")
 
     def states(self, node: HelenNode) -> None:
-        """Are the stored states those that follow from what is stored?"""
+        """Check that the stored states follow from the stored results."""
         oracle = self.oracles[node.name]
         rows: Any = node.disk.store.read(ReadCheckStates("", "", ROWS))
         found = {(row.agent, row.check): from_row(row.body) for row in rows if row.agent and row.check}
         incidents: Any = node.disk.store.read(ReadIncidents(True, None, "", ROWS))
         opened = {(row.agent, row.check) for row in incidents}
         down = {key for key, one in found.items() if one.down}
-        # What two Helens saw apart may be soft for a while though it was down before.
-        doubted = {key for key, one in found.items() if key in oracle.adopted and not one.hard}
-        if not down <= opened <= down | doubted:
+        # What two Helens evaluated separately may be soft for a while though it was down before.
+        separated = {key for key, one in found.items() if key in oracle.adopted and not one.hard}
+        if not down <= opened <= down | separated:
             raise broken(
                 "check-incident", f"{node.name} has other incidents than checks that are down: {opened ^ down}"
             )
@@ -296,13 +285,13 @@ class AgentChecks:
                 raise broken("check-state", f"{key} at {node.name}: expected {wanted}, stored {plain(state)}")
 
     def everybody_back(self, agents: list[AgentNode | OldAgentNode], why: str) -> None:
-        """Enough time has passed."""
+        """Enough time has passed: check that all agents are connected."""
         away = [node.machine for node in agents if not node.accepted]
         if away:
             raise broken("agent-back", f"{BACK_SECONDS:g} s after {why} these are not back: {away}")
 
     def at_the_end(self, nodes: list[HelenNode], agents: list[AgentNode]) -> None:
-        """All is quiet."""
+        """The final checks, when nothing happens any more."""
         assert self.network is not None
         missing = [
             ref
@@ -315,17 +304,17 @@ class AgentChecks:
             self._connections(node)
             self.states(node)
             StoreChecks().journal(node.disk.store, None)
-            self._told(node)
+            self._check_notifications(node)
             self._quiet(node)
         for agent in agents:
             self._schedule(agent, nodes)
 
-    def _told(self, node: HelenNode) -> None:
-        """Every notice that is due and not suppressed is a task; what is suppressed is not."""
+    def _check_notifications(self, node: HelenNode) -> None:
+        """Each notification that is due and not suppressed is a task; a suppressed one is not."""
         assert self.network is not None
         oracle = self.oracles[node.name]
         for key, one in oracle.states.items():
-            # A dependency that is up again excuses until the next result: it is most likely better.
+            # A dependency that recovered suppresses until the next result.
             if one.held and not oracle.causes(key) and not oracle.definition(key).depends_on:
                 raise broken("check-notice", f"{key} at {node.name} is {one.state}, and nobody was told")
         for id_ in oracle.notices:
@@ -360,6 +349,6 @@ class AgentChecks:
 
 
 def plain(state: CheckState) -> tuple[Any, ...]:
-    """What is compared of a stored state."""
+    """The part of a stored state that is compared."""
     held = state.held and state.hard and state.state != state.notified
     return state.state, state.hard, state.attempt, state.flapping, state.at, state.notified, held

@@ -1,8 +1,7 @@
-"""The oracle: what must follow from the results that a Helen stored, worked out in the plainest way.
+"""The oracle: what must follow from the results that a Helen stored, computed in the simplest way.
 
-Lives here: states, incidents and notices by the rules of the documentation, from lists and fractions. Never here: code
-of `equus` that decides the same. Invariant: it is told only what is on disk, in the order in which it was stored; so it
-never has anything to take back.
+It derives states, incidents and notifications from the documented rules with lists and fractions, and uses no code of
+Helen that decides the same. It gets stored turns only, in order, so it never has to revise anything.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ LIMITS: Final = {"icinga": (30, 25), "nagios": (30, 20), "sensu": (60, 20)}
 
 
 def _weights(low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
-    """In even steps, the oldest change first."""
+    """In even steps, the oldest transition first."""
     return tuple(low + (high - low) * place / (TRANSITIONS - 1) for place in range(TRANSITIONS))
 
 
@@ -57,7 +56,7 @@ class CheckOracle:
         self.weighed = ""
         """The last state that counts for flapping."""
         self.changes = [False] * TRANSITIONS
-        """Whether it was another than the one before, the oldest first."""
+        """Whether each state differs from the one before, the oldest first."""
         self.known = 0
         self.at = 0.0
         self.since = 0.0
@@ -68,7 +67,7 @@ class CheckOracle:
 
     @property
     def attempt(self) -> int:
-        """Problems in a row, while they are soft."""
+        """Problems in a row while soft."""
         return 0 if self.hard else self.run
 
     @property
@@ -77,7 +76,7 @@ class CheckOracle:
         return self.hard and self.state in DOWN
 
     def advance(self, state: str, given: CheckDefinition) -> bool:
-        """Take a result; True: something is another now."""
+        """Apply a result; True: something changed."""
         before = (self.state, self.hard, self.flapping)
         self.run = 0 if state == "ok" else self.run + 1
         stays = self.hard and self.state not in ("", "ok")
@@ -95,7 +94,7 @@ class CheckOracle:
 
     @classmethod
     def of(cls, state: CheckState) -> CheckOracle:
-        """Where another Helen left off."""
+        """The state at a handover."""
         made = cls()
         made.state, made.hard, made.run, made.flapping = state.state, state.hard, state.attempt, state.flapping
         made.weighed, made.known = state.weighed, state.known
@@ -121,7 +120,7 @@ class CheckOracle:
 
 
 class Oracle:
-    """What one Helen must make of what she stored."""
+    """What must follow from the stored turns of one Helen."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -129,15 +128,15 @@ class Oracle:
         self.labels: dict[str, dict[str, str]] = {}
         self.states: dict[Key, CheckOracle] = {}
         self.incidents: dict[Key, float] = {}
-        """When each that is open was opened."""
+        """When each open incident was opened."""
         self.adopted: set[Key] = set()
         """Checks that another Helen knew a part of."""
         self.notices: dict[str, Notification] = {}
-        """All that were ever stored, by id."""
+        """All notifications that were ever stored, by id."""
         self._wall = 0.0
 
     def selected(self, agent: str, labels: dict[str, str]) -> dict[str, CheckDefinition]:
-        """The checks that an agent runs; no silence and no downtime is looked at."""
+        """The checks that an agent runs; silences and downtimes do not matter."""
         return {
             one.name: one
             for one in (() if self.part is None else self.part.checks)
@@ -145,7 +144,7 @@ class Oracle:
         }
 
     def stored(self, turn: StoredTurn) -> None:
-        """A turn is on disk: does what it decided follow from what it was told?"""
+        """A turn is stored: check that its events follow from its inputs."""
         self._wall = turn.wall
         expected: list[tuple[Any, ...]] = []
         notices: list[tuple[str, ...]] = []
@@ -197,11 +196,10 @@ class Oracle:
         notices += self._decide(key, given)
 
     def definition(self, key: Key) -> CheckDefinition:
-        """Of a check that this agent runs."""
         return self.selected(key[0], self.labels[key[0]])[key[1]]
 
     def causes(self, key: Key) -> tuple[str, ...]:
-        """All that suppresses a notice of this check."""
+        """Everything that suppresses a notification of this check."""
         agent, check = key
         labels, part = self.labels[agent], self.part
         if part is None:
@@ -227,7 +225,7 @@ class Oracle:
         return bool(starts <= self._wall and (one.ends == 0.0 or self._wall < one.ends))
 
     def is_due(self, key: Key) -> bool:
-        """Its handlers were told another hard state than the one that it has."""
+        """The handlers were notified of another hard state than the current one."""
         one = self.states[key]
         return one.hard and one.state != one.told
 
@@ -254,7 +252,7 @@ class Oracle:
         return [(name, *key, one.state, repr(one.at)) for name in names]
 
     def _drop_unselected(self) -> Iterator[tuple[Any, ...]]:
-        """A check that an agent no longer runs has no state, and no incident."""
+        """A check that an agent no longer runs has no state and no incident."""
         if self.part is None:
             return
         for key in list(self.states):
@@ -269,14 +267,14 @@ class Oracle:
         return IncidentClosed, *key, max(opened, at), reason
 
     def _hand_over(self, agent: str) -> None:
-        """Another Helen has it: nothing of it is left here, and nothing of it is over."""
+        """The agent moved to another Helen: nothing of it remains, and nothing of it has ended."""
         self.labels.pop(agent, None)
         for key in [key for key in self.states if key[0] == agent]:
             del self.states[key]
             self.incidents.pop(key, None)
 
     def _adopt(self, agent: str, turn: StoredTurn) -> None:
-        """Two Helens knew a part each: what they make of it together is taken as it was stored."""
+        """Two Helens knew a part each: the merged state is accepted as it was stored."""
         for write in turn.writes:
             match write:
                 case PutCheckState(name, check, body) if name == agent and check:
@@ -307,7 +305,7 @@ class Oracle:
                 if notice.agent not in joined:
                     found.append((notice.handler, notice.agent, notice.check, notice.state, repr(notice.payload["at"])))
         expected = [one for one in expected if one[1] not in joined]
-        # What was held goes out when what held it is over: at a time of Helen's own, but not before.
+        # A held notification is sent when the suppression ends: at a time that Helen chooses, but not before.
         for key in dict.fromkeys((one[1], one[2]) for one in found if one not in expected):
             one = self.states.get(key)
             if one is not None and one.held and self.is_due(key) and not self.causes(key):
@@ -318,7 +316,7 @@ class Oracle:
 
 
 def judged(finding: CheckFinding, given: CheckDefinition) -> str:
-    """The worst of what the agent says and what the limits say."""
+    """The worse of the agent's state and the thresholds' state."""
     state: str = finding.state
     for metric in finding.metrics:
         limits = given.thresholds.get(metric.name)
@@ -333,7 +331,7 @@ def judged(finding: CheckFinding, given: CheckDefinition) -> str:
 
 
 def plain(event: Any) -> tuple[Any, ...]:
-    """An event in the shape in which it is expected."""
+    """An event in the form in which it is expected."""
     match event:
         case CheckAnswered():
             return event.agent, event.check, event.ref, event.at, event.state, event.scheduled

@@ -1,8 +1,7 @@
-"""What a simulated Helen's Watch is told, written down, so that an oracle can work out what must follow.
+"""Records the inputs of a simulated Helen's evaluation, so that an oracle can compute what must follow.
 
-Lives here: a note of each kind of call, and `WatchSpy`, which takes them. Never here: a turn, or a judgement.
-Invariant: Watch hears exactly what it would hear without a spy, and each call that may move a state is noted before it
-is made.
+The evaluation gets exactly the calls that it would get without a recorder. Each call that may change a state is
+recorded before it is made.
 """
 
 from __future__ import annotations
@@ -20,20 +19,18 @@ from scale0.monitoring.helen.core.evaluation import Evaluation, IncomingResult
 
 
 class Configured(msgspec.Struct, frozen=True):
-    """Watch was given a configuration."""
-
     part: ClientConfig
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Watch was asked for the schedule of an agent with these labels."""
+    """The schedule of an agent with these labels was requested."""
 
     agent: str
     labels: dict[str, str]
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """Watch was given a result."""
+    """A result was evaluated."""
 
     agent: str
     labels: dict[str, str]
@@ -41,17 +38,17 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Ticked(msgspec.Struct, frozen=True):
-    """Watch was told the time."""
+    """A timer was due."""
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """Watch has let go of an agent: another Helen has it."""
+    """An agent moved to another Helen."""
 
     agent: str
 
 
 class TakenOver(msgspec.Struct, frozen=True):
-    """Watch was given what another Helen had of an agent."""
+    """Another Helen's bundle of an agent was merged."""
 
     agent: str
     labels: dict[str, str]
@@ -61,7 +58,7 @@ Note = Configured | Known | Taken | Ticked | HandedOver | TakenOver
 
 
 class StoredTurn(msgspec.Struct, frozen=True):
-    """What Watch was told in one turn, and what was decided: stored as a whole, or not at all."""
+    """The inputs and the outputs of one turn, which is stored as a whole or not at all."""
 
     virtual: float
     wall: float
@@ -71,51 +68,44 @@ class StoredTurn(msgspec.Struct, frozen=True):
     row: JournalRow | None
 
 
-class WatchSpy:
-    """Watch, with somebody who writes down what it is told."""
+class EvaluationRecorder:
+    """The evaluation, with each call recorded."""
 
-    def __init__(self, watch: Evaluation, notes: list[Note]) -> None:
-        self.watch = watch
+    def __init__(self, evaluation: Evaluation, notes: list[Note]) -> None:
+        self.evaluation = evaluation
         self.notes = notes
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.watch, name)
+        return getattr(self.evaluation, name)
 
     def configure(self, part: ClientConfig, now: Now, effects: Effects) -> None:
-        """Noted."""
         self.notes.append(Configured(part))
-        self.watch.configure(part, now, effects)
+        self.evaluation.configure(part, now, effects)
 
     def schedule_for(self, agent: str, labels: dict[str, str]) -> bytes:
-        """Noted."""
         self.notes.append(Known(agent, labels))
-        return self.watch.schedule_for(agent, labels)
+        return self.evaluation.schedule_for(agent, labels)
 
     def process_result(
         self, agent: str, labels: dict[str, str], answered: IncomingResult, now: Now, effects: Effects
     ) -> None:
-        """Noted."""
         self.notes.append(Taken(agent, labels, answered))
-        self.watch.process_result(agent, labels, answered, now, effects)
+        self.evaluation.process_result(agent, labels, answered, now, effects)
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Noted."""
         self.notes.append(Ticked())
-        self.watch.tick(now, effects)
+        self.evaluation.tick(now, effects)
 
     def selects(self, agent: str, labels: dict[str, str], check: str) -> Any:
-        """Noted."""
         self.notes.append(Known(agent, labels))
-        return self.watch.selects(agent, labels, check)
+        return self.evaluation.selects(agent, labels, check)
 
     def hand_over(self, agent: str, now: Now, effects: Effects) -> Any:
-        """Noted."""
         self.notes.append(HandedOver(agent))
-        return self.watch.hand_over(agent, now, effects)
+        return self.evaluation.hand_over(agent, now, effects)
 
     def take_over(
         self, agent: str, labels: dict[str, str], unpacked: OpenedEvaluation, now: Now, effects: Effects
     ) -> None:
-        """Noted."""
         self.notes.append(TakenOver(agent, labels))
-        self.watch.take_over(agent, labels, unpacked, now, effects)
+        self.evaluation.take_over(agent, labels, unpacked, now, effects)

@@ -1,7 +1,7 @@
-"""Simulated agents: the real session and check schedule on a machine with its own clocks, spool and checks.
+"""A simulated agent: the real session and check schedule on a host with its own clocks, spool and checks.
 
-This is what `monitoring/agent/edge/agent.py` does with them, without sockets, files and processes. Invariants: a result
-of the schedule is in the spool before it is sent; a process that died does nothing any more.
+It does what `monitoring/agent/edge/agent.py` does, without sockets, files and processes. A scheduled result is in the
+spool before it is sent. A process that ended does nothing more.
 """
 
 from __future__ import annotations
@@ -32,42 +32,42 @@ Place = tuple[str, int]
 
 
 class Spooled(msgspec.Struct, frozen=True):
-    """A result as it went into a spool."""
+    """A result as it was spooled."""
 
     ref: str
     agent: str
     check: str
     state: str
     ended: float
-    """By the world's clock."""
+    """Virtual time."""
     boot: tuple[str, int]
-    """Which machine, and which boot of it."""
+    """The machine, and the number of its boot."""
 
 
-class Looker(Protocol):
-    """Who looks on: see `agent_checks`."""
+class Observer(Protocol):
+    """The observer: see `simulator/invariants/agents.py`."""
 
     def spooled(self, result: Spooled) -> None: ...
     def booted(self, machine: str, boot_id: int) -> None: ...
     def given_up(self, ref: str) -> None: ...
-    def agent_said(self, wire: Wire, data: bytes) -> None: ...
+    def agent_sent(self, wire: Wire, data: bytes) -> None: ...
     def delivered(self, agent: str, ref: str) -> None: ...
     def asked_ran(self, agent: str, args: bytes) -> None: ...
 
 
-class Around(Protocol):
-    """The world, as an agent meets it."""
+class Surroundings(Protocol):
+    """The rest of the network, as an agent sees it."""
 
     agenda: Agenda
     health: Health
 
     @property
-    def looker(self) -> Looker: ...
+    def observer(self) -> Observer: ...
     def connect(self, node: Node, place: Place, attempt: int) -> None: ...
 
 
 class Node(Protocol):
-    """Whoever connects to a Helen."""
+    """Whatever connects to a Helen."""
 
     name: str
     route: Route
@@ -83,55 +83,43 @@ class Node(Protocol):
 
 
 class AgentNode:
-    """One machine with an agent of ours, over all its processes."""
+    """One machine with an agent, over all its processes."""
 
     version = 2
 
     __slots__ = (
-        *("_alarm_at", "_chance", "_mono_base", "_offer_seconds", "_offering", "_offers_at_once", "_on_waking"),
-        *("_stored_schedule", "address", "around", "asleep"),
-        *(
-            "attempt",
-            "labels",
-            "life",
-            "machine",
-            "name",
-            "places",
-            "check_schedule",
-            "route",
-            "serial",
-            "session",
-            "since",
-        ),
+        *("_alarm_at", "_rng", "_mono_base", "_offer_seconds", "_offering", "_offers_at_once", "_on_waking"),
+        *("_stored_schedule", "address", "check_schedule", "surroundings", "asleep"),
+        *("attempt", "labels", "life", "machine", "name", "places", "route", "serial", "session", "since"),
         *("spool", "starts", "up", "wall_offset", "wire"),
     )
 
     def __init__(
         self,
-        around: Around,
+        surroundings: Surroundings,
         name: str,
         machine: str,
         route: Route,
-        chance: random.Random,
+        rng: random.Random,
         places: list[Place],
         spool_records: int,
         offers: tuple[int, float],
     ) -> None:
-        self.around = around
+        self.surroundings = surroundings
         self.name = name
         self.machine = machine
         self.route = route
-        self._chance = chance
+        self._rng = rng
         self.places = places
         self.address = f"{machine}:1"
         self.serial = f"{machine}-1"
         self.labels: dict[str, str] = {}
-        self.spool = SpoolModel(spool_records, around.looker.given_up)
+        self.spool = SpoolModel(spool_records, surroundings.observer.given_up)
         self._offers_at_once, self._offer_seconds = offers
         self._stored_schedule: bytes | None = None
         """The schedule on disk."""
         self.wall_offset = 0.0
-        self._mono_base = chance.random() * 10_000.0
+        self._mono_base = rng.random() * 10_000.0
         self.life = 0
         self.starts = 0
         self.attempt = 0
@@ -141,22 +129,20 @@ class AgentNode:
         self.wire: Wire | None = None
         self.since = 0.0
         """When it was accepted."""
-        self.session = AgentSession(places, "2.0.0", chance)
+        self.session = AgentSession(places, "2.0.0", rng)
         self.check_schedule = CheckSchedule(name)
 
     @property
     def now(self) -> Now:
-        """As this machine's clocks have it."""
-        at = self.around.agenda.now
+        """The time by this machine's clocks."""
+        at = self.surroundings.agenda.now
         return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
 
     @property
     def accepted(self) -> bool:
-        """A Helen has it."""
         return self.up and self.session.state == session.ACCEPTED
 
     def start(self) -> None:
-        """A process starts."""
         if self.up:
             return
         self.life += 1
@@ -164,16 +150,16 @@ class AgentNode:
         self.up, self.asleep, self._on_waking = True, False, []
         self._alarm_at = float("inf")
         self._offering = False
-        self.session = AgentSession(self.places, "2.0.0", self._chance)
+        self.session = AgentSession(self.places, "2.0.0", self._rng)
         self.check_schedule = CheckSchedule(self.name)
-        self.around.looker.booted(self.machine, self.spool.boot_id)
+        self.surroundings.observer.booted(self.machine, self.spool.boot_id)
         self.spool.begin(f"{self.machine}.{self.starts}")
         if self._stored_schedule is not None:
             self.check_schedule.replace(self._stored_schedule, self.now)
         self._act(self.session.start)
 
     def kill(self, silent: bool) -> None:
-        """The process ends at once; `silent`: nobody is told."""
+        """End the process at once; `silent`: no connection is reset."""
         if not self.up:
             return
         self.up = False
@@ -185,11 +171,11 @@ class AgentNode:
             wire.close(lossy=True)
 
     def lose_power(self) -> None:
-        """The machine ends, and its clock begins again."""
+        """End the machine; its monotonic clock starts again."""
         self.kill(silent=True)
         self.spool.lose_power(self._boot)
-        self.around.looker.booted(self.machine, self.spool.boot_id)
-        self._mono_base = self._chance.random() * 10_000.0
+        self.surroundings.observer.booted(self.machine, self.spool.boot_id)
+        self._mono_base = self._rng.random() * 10_000.0
 
     def sleep(self) -> None:
         """SIGSTOP."""
@@ -205,27 +191,25 @@ class AgentNode:
 
     @property
     def _boot(self) -> float:
-        return self._mono_base + self.around.agenda.now
+        return self._mono_base + self.surroundings.agenda.now
 
     def _when_awake(self, act: Callable[[], None]) -> None:
-        """Now, or when it wakes; never in another process."""
+        """Act now, or after SIGCONT; never in another process."""
         if self.asleep:
             self._on_waking.append(act)
         elif self.up:
             act()
 
     def connected(self, wire: Wire) -> None:
-        """TLS is up."""
         self.wire = wire
         self._when_awake(lambda: self._act(self.session.opened) if wire is self.wire else None)
 
     def refused(self, attempt: int) -> None:
-        """Nobody listens there."""
         if attempt == self.attempt and self.wire is None:
             self._when_awake(lambda: self._lost("refused"))
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
-        """Bytes of Helen's, or her end."""
+        """Bytes of Helen, or the end of the connection."""
         self._when_awake(lambda: self._arrive(wire, parcel))
 
     def _arrive(self, wire: Wire, parcel: Parcel) -> None:
@@ -238,7 +222,6 @@ class AgentNode:
         self._act(lambda now, out: self.session.received(data, now, out))
 
     def broke(self, wire: Wire) -> None:
-        """The connection is gone."""
         self._when_awake(lambda: self._broke(wire))
 
     def _broke(self, wire: Wire) -> None:
@@ -252,7 +235,7 @@ class AgentNode:
         self.spool.disconnected()
 
     def _act(self, do: Callable[[Now, AgentEffects], None]) -> None:
-        """Let the session decide, and do what it says."""
+        """Let the session decide, and execute its effects."""
         if not self.up:
             return
         out = AgentEffects()
@@ -261,14 +244,14 @@ class AgentNode:
             self.attempt += 1
             wire, self.wire = self.wire, None
             if wire is not None:
-                wire.close(lossy=self._chance.random() < 0.5)
+                wire.close(lossy=self._rng.random() < 0.5)
         if out.open is not None:
             self.attempt += 1
-            self.around.connect(self, out.open, self.attempt)
+            self.surroundings.connect(self, out.open, self.attempt)
         if out.sends and self.wire is not None:
             data = b"".join(out.sends)
-            self.around.looker.agent_said(self.wire, data)
-            for piece in cut(data, self._chance):
+            self.surroundings.observer.agent_sent(self.wire, data)
+            for piece in cut(data, self._rng):
                 self.wire.to_broker([piece])
         for news in out.updates:
             self._heed(news)
@@ -286,17 +269,17 @@ class AgentNode:
                     if place is not None:
                         part, end = place
                         if end <= len(part.records):
-                            self.around.looker.delivered(self.name, part.ref(part.records[end - 1]))
+                            self.surroundings.observer.delivered(self.name, part.ref(part.records[end - 1]))
                         self.spool.delivered(place)
             case effects.TakeSchedule(body):
                 self._stored_schedule = body
                 self.check_schedule.replace(body, self.now)
             case effects.SessionAccepted():
-                self.since = self.around.agenda.now
+                self.since = self.surroundings.agenda.now
                 self.spool.connected()
                 self.introduce()
             case effects.ReloadNow():
-                self.around.agenda.after(0.0, self._reload, self.life)
+                self.surroundings.agenda.after(0.0, self._reload, self.life)
             case _:
                 pass
 
@@ -306,26 +289,26 @@ class AgentNode:
             self.start()
 
     def introduce(self) -> None:
-        """Say what it is labelled; without a place in the spool, since each connection says it anew."""
+        """Report labels and checks; not spooled, because each connection reports them again."""
         said = {"state": "ok", "sent": self.now.wall, "age": 0.0, "labels": self.labels, "checks": ["c0"]}
         body = msgspec.json.encode(said)
         self._act(lambda now, out: self.session.offer(AGENT_REPORT, body, None, now, out))
 
     def _run_asked(self, ticket: int, name: str, args: bytes) -> None:
-        self.around.looker.asked_ran(self.name, args)
-        seconds = self.around.health.seconds(self._chance)
+        self.surroundings.observer.asked_ran(self.name, args)
+        seconds = self.surroundings.health.seconds(self._rng)
         life = self.life
 
         def end() -> None:
             body = write_result(self._found(name, seconds, CHECK_TIMEOUT, args.decode()))
             self._act(lambda now, out: self.session.finished(ticket, body, now, out))
 
-        self.around.agenda.after(
+        self.surroundings.agenda.after(
             min(seconds, CHECK_TIMEOUT), lambda: self._when_awake(end) if life == self.life else None
         )
 
     def _run_due(self, due: DueCheck) -> None:
-        seconds = self.around.health.seconds(self._chance)
+        seconds = self.surroundings.health.seconds(self._rng)
         life = self.life
 
         def end() -> None:
@@ -333,13 +316,13 @@ class AgentNode:
             finding = self._found(due.check, seconds, due.timeout, "")
             boot = self._boot
             ref = self.spool.append(due.name, write_result(finding), boot)
-            ended = self.around.agenda.now
+            ended = self.surroundings.agenda.now
             where = (self.machine, self.spool.boot_id)
-            self.around.looker.spooled(Spooled(ref, self.name, due.name, finding.state, ended, where))
+            self.surroundings.observer.spooled(Spooled(ref, self.name, due.name, finding.state, ended, where))
             self._offer_soon()
             self._arm()
 
-        self.around.agenda.after(
+        self.surroundings.agenda.after(
             min(seconds, due.timeout), lambda: self._when_awake(end) if life == self.life else None
         )
 
@@ -347,13 +330,13 @@ class AgentNode:
         started = self.now.wall - min(seconds, timeout)
         if seconds >= timeout:
             return CheckFinding("unknown", "no result in time", (), started, timeout)
-        state, value = self.around.health.find(self.name, check, self.around.agenda.now)
+        state, value = self.surroundings.health.find(self.name, check, self.surroundings.agenda.now)
         return CheckFinding(state, message, (EventMetric("value", value),), started, seconds)
 
     def _offer_soon(self) -> None:
         if not self._offering and self.session.room > 0 and self.spool.has_more:
             self._offering = True
-            self.around.agenda.after(self._offer_seconds, self._offer, self.life)
+            self.surroundings.agenda.after(self._offer_seconds, self._offer, self.life)
 
     def _offer(self, life: int) -> None:
         if life == self.life:
@@ -372,10 +355,10 @@ class AgentNode:
         dues = [due for due in (self.session.deadline(), self.check_schedule.deadline()) if due is not None]
         if not dues or not self.up:
             return
-        when = max(min(dues) - self._mono_base, self.around.agenda.now + LEAST_SECONDS)
+        when = max(min(dues) - self._mono_base, self.surroundings.agenda.now + LEAST_SECONDS)
         if when < self._alarm_at:
             self._alarm_at = when
-            self.around.agenda.at(when, self._ring, when, self.life)
+            self.surroundings.agenda.at(when, self._ring, when, self.life)
 
     def _ring(self, when: float, life: int) -> None:
         if life == self.life and when == self._alarm_at:

@@ -1,7 +1,6 @@
-"""Faults: what goes wrong between simulated Helens and agents, and how it is healed.
+"""Faults between simulated Helens and agents, one method for each name in `plan.FAULTS`, each with its repair.
 
-Lives here: one method per fault of `agent_plan.FAULTS`, each with its own way back. Never here: what must hold all the
-same. Invariants: faults are injected and healed one by one, in an order of chance; after `heal_at` there are none.
+Faults are injected and repaired one by one, in random order. After `heal_at` there are none.
 """
 
 from __future__ import annotations
@@ -18,26 +17,24 @@ from simulator.network.faults import JUMPS
 
 FIRST_SECONDS: Final = 8.0
 UNSEEN: Final = 1e9
-"""So late that nobody notices within a run."""
+"""Later than the end of each run."""
 OLD_NOTICES_SECONDS: Final = 60.0
-"""Who has no heartbeats notices by TCP's own keepalive."""
+"""An agent without heartbeats notices a lost connection by TCP keepalive."""
 LATE_SECONDS: Final = 20.0
-"""How long after a Helen was slow an answer may still be late: a question's time begins when she takes it."""
+"""How long answers may be late after a Helen was slow: the timeout of a request begins when she receives it."""
 MANY_STARTS: Final = 24
-"""Restarts of an agent in a row: more than Helen remembers spools of one agent."""
+"""Restarts of an agent in a row: more spools of one agent than Helen remembers."""
 
 
 class AgentFaults:
-    """The weather of one world."""
-
     def __init__(self, world: AgentWorld) -> None:
         self._world = world
-        self._dice = world.dice("faults")
+        self._dice = world.rng_of("faults")
         self._table: dict[str, Callable[[], None]] = {name: getattr(self, f"_{name}") for name in world.plan.faults}
         self._number = 0
 
     def begin(self) -> None:
-        """Put the first fault on the agenda, and the end of all."""
+        """Schedule the first fault, and the end of all."""
         if self._table:
             first = 70.0 if self._world.plan.storm else FIRST_SECONDS
             self._world.agenda.at(first, self._next)
@@ -54,7 +51,7 @@ class AgentFaults:
             world.agenda.after(self._dice.expovariate(1 / world.plan.fault_every), self._next)
 
     def _later(self, low: float, high: float, act: Callable[[], None]) -> None:
-        """Heal it after a while, unless everything is healed before that."""
+        """Repair it after a while, unless everything is repaired before."""
         self._world.agenda.after(self._dice.uniform(low, high), lambda: None if self._world.healed else act())
 
     def _helen(self) -> HelenNode:
@@ -181,7 +178,7 @@ class AgentFaults:
         self._later(1.0, 30.0, agent.start)
 
     def _agent_restarts_often(self) -> None:
-        """An agent that dies soon after each start, for a while without a Helen to talk to."""
+        """An agent that dies soon after each start, for a while without a Helen."""
         agent = self._agent()
         agent.route.clog("up")
         agent.route.clog("down")
@@ -212,7 +209,7 @@ class AgentFaults:
         self._later(2.0, 60.0, lambda: setattr(agent, "wall_offset", 0.0))
 
     def _certificate_cloned(self) -> None:
-        """A second machine with the certificate of the first; it is switched off again, and its disk is gone."""
+        """A second machine with the same certificate; later it is switched off and its disk is lost."""
         agent = self._agent()
         self._number += 1
         clone = self._world.make_agent(agent.name, f"clone-{self._number}")
@@ -233,7 +230,7 @@ class AgentFaults:
         self._later(2.0, 30.0, lambda: self._world.enrol(agent))
 
     def _labels_changed(self) -> None:
-        """Its file says something else, and it is started again."""
+        """The labels in its configuration change, and it restarts."""
         agent = self._agent()
         agent.labels = {"tier": self._dice.choice(TIERS)}
         agent.kill(silent=False)

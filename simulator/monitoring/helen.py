@@ -1,9 +1,6 @@
-"""A Helen in the simulated world: the real machine, turned as `kernel/edge/runner.py` turns it.
+"""A simulated Helen: the real machine, driven by `kernel.turn`.
 
-Lives here: turns, commits that take virtual time, crashes, restarts and sleep. Never here: the
-line protocol, or a promise. Invariants: what a turn sends leaves at its end; promises leave after their commit, and a
-connection that is closed gets what the same turn promised it; a crash leaves exactly what was committed; looking on
-changes nothing.
+Commits take virtual time; a crash leaves exactly what was committed. Observers change nothing.
 """
 
 from __future__ import annotations
@@ -33,29 +30,29 @@ from scale0.monitoring.helen.core.socket_events import (
     RequestReply,
 )
 from scale0.monitoring.helen.edge.composition import MAX_CLIENT_BYTES, compose_helen, read_agents, read_spools
-from simulator.invariants.evaluation_recorder import Note, StoredTurn, WatchSpy
+from simulator.invariants.evaluation_recorder import EvaluationRecorder, Note, StoredTurn
 from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
 from simulator.network.connections import Parcel, Wire
 from simulator.network.disk import Disk
 from simulator.virtual_time import Agenda, Diary
 
 Item = tuple[str, bytes, AgentEvent | NetworkEvent]
-"""What waits at a door: its name, who, and the frames."""
+"""A received event: its socket, its routing id and the event."""
 
 MAX_PIECES: Final = 4
 
 
-class Looker(Protocol):
-    """Who looks on: see `agent_checks`."""
+class Observer(Protocol):
+    """The observer: see `simulator/invariants/agents.py`."""
 
-    def helen_began(self, node: HelenNode) -> None: ...
+    def helen_started(self, node: HelenNode) -> None: ...
     def helen_ended(self, node: HelenNode) -> None: ...
-    def helen_said(self, node: HelenNode, wire: Wire, data: bytes) -> None: ...
+    def helen_sent(self, node: HelenNode, wire: Wire, data: bytes) -> None: ...
     def helen_stored(self, node: HelenNode, turn: StoredTurn) -> None: ...
 
 
 class Surroundings(Protocol):
-    """The rest of the network, as a Helen meets it: see `agent_network`."""
+    """The rest of the network, as a Helen sees it: see `network`."""
 
     def started(self, node: HelenNode) -> None: ...
     def answer(self, node: HelenNode, ask: Any) -> None: ...
@@ -64,11 +61,23 @@ class Surroundings(Protocol):
 
 
 class HelenNode:
-    """One Helen, over all her lives."""
+    """One Helen, over all her processes."""
 
     __slots__ = (
-        *("_agenda", "_alarm_at", "_chance", "_diary", "_driver", "_inbox", "_journal", "_mono_base", "_notes"),
-        *("around", "asleep", "config", "disk", "helen", "life", "lives", "looker", "name", "on_waking", "place"),
+        *("_agenda", "_alarm_at", "_rng", "_diary", "_driver", "_inbox", "_journal", "_mono_base", "_notes"),
+        *(
+            "surroundings",
+            "asleep",
+            "config",
+            "disk",
+            "helen",
+            "life",
+            "lives",
+            "observer",
+            "name",
+            "on_waking",
+            "place",
+        ),
         *("_turn_due", "started", "up", "wall_offset", "wires"),
     )
 
@@ -77,18 +86,18 @@ class HelenNode:
         agenda: Agenda,
         diary: Diary,
         config: HelenConfig,
-        chance: random.Random,
-        looker: Looker,
-        around: Surroundings,
+        rng: random.Random,
+        observer: Observer,
+        surroundings: Surroundings,
     ) -> None:
         self._agenda = agenda
         self._diary = diary
-        self._chance = chance
+        self._rng = rng
         self.config = config
         self.name = config.identity
         self.place = (config.advertise, config.helen_port)
-        self.looker = looker
-        self.around = around
+        self.observer = observer
+        self.surroundings = surroundings
         self.life = 0
         self.lives = 0
         self.up = False
@@ -97,22 +106,22 @@ class HelenNode:
         self.wall_offset = 0.0
         self.started = 0.0
         self.wires: dict[bytes, Wire] = {}
-        self.disk = Disk(agenda, chance, self)
+        self.disk = Disk(agenda, rng, self)
         self.disk.on_stored = self._stored
         self._mono_base = 0.0
 
     @property
     def now(self) -> Now:
-        """As this machine's clocks have it."""
+        """The time by this machine's clocks."""
         at = self._agenda.now
         return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
 
     def start(self) -> None:
-        """A process starts, on the disk that the last one left."""
+        """Start a process on the disk that the last one left."""
         self.life += 1
         self.lives += 1
         self.up, self.asleep, self.on_waking = True, False, []
-        self._mono_base = self._chance.random() * 10_000.0
+        self._mono_base = self._rng.random() * 10_000.0
         self._inbox: deque[Item] = deque()
         self._turn_due = False
         self._alarm_at = float("inf")
@@ -127,17 +136,17 @@ class HelenNode:
         self.helen: Helen = compose_helen(self.config, self.config.helen_port, self.disk.store)
         self._driver = Turn(self.helen, self, MAX_CLIENT_BYTES)
         self._notes: list[Note] = []
-        spy: Any = WatchSpy(self.helen.state.evaluation, self._notes)
-        self.helen.state.evaluation = spy
+        recorder: Any = EvaluationRecorder(self.helen.state.evaluation, self._notes)
+        self.helen.state.evaluation = recorder
         self._diary.note(f"{self.name} starts, boot {boot:x}")
-        self.looker.helen_began(self)
+        self.observer.helen_started(self)
         self.helen.start(read_agents(self.disk.store), read_spools(self.disk.store), now, effects)
-        self.helen.revoke(self.around.revoked, now, effects)
+        self.helen.revoke(self.surroundings.revoked, now, effects)
         self._finish(effects, now)
-        self.around.started(self)
+        self.surroundings.started(self)
 
     def crash(self, silent: bool) -> None:
-        """The process ends at once; `silent`: with its machine, so that no connection is reset."""
+        """End the process at once; `silent`: with its machine, so that no connection is reset."""
         if not self.up:
             return
         self._diary.note(f"{self.name} {'loses power' if silent else 'is killed'}, commit in flight: {self.disk.busy}")
@@ -146,10 +155,10 @@ class HelenNode:
         for wire in list(self.wires.values()):
             wire.end_of_broker(silent)
         self.wires = {}
-        self.looker.helen_ended(self)
+        self.observer.helen_ended(self)
 
     def stop(self) -> None:
-        """She stops in order, as on SIGTERM."""
+        """An orderly stop, as on SIGTERM."""
         self.take(self.helen.stop)
         self._agenda.after(self.disk.high * 2, self._stopped, self.life)
 
@@ -162,7 +171,7 @@ class HelenNode:
         self.asleep = self.up
 
     def wake(self) -> None:
-        """SIGCONT: timers ring before what came is read, as it happens on a real machine."""
+        """SIGCONT: timers fire before received data is read, as on a real machine."""
         if not self.asleep:
             return
         self.asleep = False
@@ -173,30 +182,26 @@ class HelenNode:
         self._turn_due = False
         self._turn(self.life)
         self._inbox.extend(inbox)
-        self._soon(self._chance.random() * 0.05)
+        self._soon(self._rng.random() * 0.05)
 
     def accept(self, wire: Wire, opened: ConnectionOpened) -> None:
-        """A connection with its certificate."""
         self.wires[wire.routing_id] = wire
         self._put(AGENTS, wire.routing_id, opened)
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
-        """Bytes of an agent."""
         if parcel:
             self._put(AGENTS, wire.routing_id, BytesReceived(parcel[0]))
 
     def hung_up(self, wire: Wire) -> None:
-        """A connection is gone."""
         if self.wires.pop(wire.routing_id, None) is not None:
             self._put(AGENTS, wire.routing_id, ConnectionClosed("closed", orderly=not wire.open))
 
     def request(self, routing_id: bytes, event: NetworkEvent) -> None:
-        """Something came from the network."""
         if self.up:
             self._put(NETWORK, routing_id, event)
 
     def take(self, do: Callable[[Now, Effects], Any]) -> None:
-        """A turn for what came by no door."""
+        """A turn for an input that comes by no socket."""
         if not self.up:
             return
         if self.asleep:
@@ -238,7 +243,7 @@ class HelenNode:
         if isinstance(ask, StoreQuery):
             self.disk.ask(ask)
         else:
-            self.around.answer(self, ask)
+            self.surroundings.answer(self, ask)
 
     def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
         row = self._journal.append(events, now) if events else None
@@ -252,7 +257,7 @@ class HelenNode:
             self.disk.add(writes, None if release is None else functools.partial(self._released, release), turn)
 
     def _stored(self, turn: StoredTurn) -> None:
-        self.looker.helen_stored(self, turn)
+        self.observer.helen_stored(self, turn)
 
     def _released(self, release: Callable[[], None]) -> None:
         release()
@@ -264,14 +269,14 @@ class HelenNode:
 
     def send(self, peer: Any, frames: list[Any]) -> Sent:
         if peer.door == NETWORK:
-            self.around.reply(self, peer.routing_id, frames[0])
+            self.surroundings.reply(self, peer.routing_id, frames[0])
             return "sent"
         wire = self.wires.get(peer.routing_id)
         if wire is None:
             return "gone"
         data = b"".join(frames)
-        self.looker.helen_said(self, wire, data)
-        for piece in cut(data, self._chance):
+        self.observer.helen_sent(self, wire, data)
+        for piece in cut(data, self._rng):
             wire.to_client([piece])
         return "sent"
 
@@ -293,14 +298,14 @@ class HelenNode:
         raise error
 
     def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
-        """What the disk answered, in one turn."""
+        """The disk's answers, in one turn."""
         now, effects = self.now, Effects()
         for question, value in answers:
             self.helen.answer(question, value, now, effects)
         self._finish(effects, now)
 
     def tell(self, ask: Any, value: Any, life: int) -> None:
-        """What the network answered, if she still is who asked."""
+        """The network's answer, if the process that asked still runs."""
         if life == self.life:
             self.take(lambda now, effects: self.helen.answer(ask, value, now, effects))
 
@@ -326,9 +331,9 @@ class HelenNode:
             self._arm()
 
 
-def cut(data: bytes, chance: random.Random) -> list[bytes]:
+def cut(data: bytes, rng: random.Random) -> list[bytes]:
     """The same bytes in a few pieces, cut anywhere."""
-    if len(data) < 2 or chance.random() < 0.5:
+    if len(data) < 2 or rng.random() < 0.5:
         return [data]
-    places = sorted(chance.randrange(1, len(data)) for _ in range(chance.randint(1, MAX_PIECES - 1)))
+    places = sorted(rng.randrange(1, len(data)) for _ in range(rng.randint(1, MAX_PIECES - 1)))
     return [data[begin:end] for begin, end in zip([0, *places], [*places, len(data)], strict=True) if begin < end]

@@ -1,8 +1,7 @@
-"""The network around simulated Helens: her configuration, whoever asks her, her siblings, and the queue of tasks.
+"""The network around simulated Helens: configuration, clients, other Helens and the task queue.
 
-Lives here: what a broker and its clients are to a Helen, in the fewest words. Never here: a broker's own promises,
-which networks of their own are simulated for. Invariants: a key makes one task, however often it is submitted; what a
-Helen who died was asked ends for its asker too.
+It is a minimal broker, as a Helen sees it. A key makes one task, however often it is submitted. Requests to a Helen
+that crashed end with an error.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from simulator.monitoring.helen import HelenNode
 from simulator.virtual_time import Agenda, Diary
 
 HEAL_METHOD: Final = "heal"
-"""The user's own task that a handler submits."""
+"""The task that a handler of the configuration submits."""
 RETRY_SECONDS: Final = 3.0
 MAX_TRIES: Final = 8
 MAX_DELAY: Final = 0.02
@@ -39,7 +38,7 @@ Answer = RequestReply | RequestError
 
 
 class Question(msgspec.Struct):
-    """A `helen.check` that somebody asked."""
+    """A `helen.check` request."""
 
     nonce: str
     helen: str
@@ -53,8 +52,6 @@ class Question(msgspec.Struct):
 
 
 class Task(msgspec.Struct):
-    """A task of the queue."""
-
     id: str
     key: str
     method: str
@@ -65,89 +62,85 @@ class Task(msgspec.Struct):
     tries: int = 0
 
 
-class Looker(Protocol):
-    """Who looks on: see `agent_checks`."""
+class Observer(Protocol):
+    """The observer: see `simulator/invariants/agents.py`."""
 
     def question_ended(self, question: Question, node: HelenNode, answer: Answer) -> None: ...
     def submitted(self, node: HelenNode, ask: SubmitNotification, known: Task | None) -> None: ...
 
 
 class AgentNetwork:
-    """All that a Helen meets beside her agents."""
-
-    def __init__(self, agenda: Agenda, diary: Diary, chance: random.Random, health: Health, looker: Looker) -> None:
+    def __init__(self, agenda: Agenda, diary: Diary, rng: random.Random, health: Health, observer: Observer) -> None:
         self._agenda = agenda
         self._diary = diary
-        self._chance = chance
+        self._rng = rng
         self._health = health
-        self._looker = looker
+        self._observer = observer
         self.helens: list[HelenNode] = []
         self.part = b"{}"
-        """The configuration as it is now."""
+        """The current configuration."""
         self.queue_away = False
         self.closing = False
-        """Nothing new is begun any more."""
+        """Nothing new is started any more."""
         self.questions: dict[str, Question] = {}
         self.tasks: dict[str, Task] = {}
         """By key."""
         self._by_id: dict[str, Task] = {}
         self._waits: dict[bytes, tuple[int, Callable[[Answer], None]]] = {}
-        """Who waits for which request, and in which life of a Helen."""
+        """The callback of each pending request, and the process of the Helen that it was sent to."""
         self._serial = 0
         self.revoked_serials: dict[str, float] = {}
-        """Certificates that count no more, and since when."""
+        """Revoked certificates, and since when."""
 
     def revoked(self, name: str, serial: str, issued: float) -> bool:
-        """As a Helen's authority says it."""
         return serial in self.revoked_serials
 
     def revoke(self, serial: str) -> None:
-        """Every Helen hears of it within half a second."""
+        """Each Helen notices it within half a second."""
         self.revoked_serials[serial] = self._agenda.now
         for node in self.helens:
-            self._agenda.after(self._chance.random() * 0.5, self._tell_revoked, node)
+            self._agenda.after(self._rng.random() * 0.5, self._tell_revoked, node)
 
     def _tell_revoked(self, node: HelenNode) -> None:
         if node.up:
             node.take(lambda now, effects: node.helen.revoke(self.revoked, now, effects))
 
     def configure(self, part: bytes) -> None:
-        """A new configuration: each Helen hears of it in her own time."""
+        """A new configuration: each Helen gets it after her own delay."""
         self.part = part
         for node in self.helens:
             self._agenda.after(self._delay(), self._deliver, node, node.life)
 
     def started(self, node: HelenNode) -> None:
-        """A Helen comes to the network."""
-        self._agenda.after(self._chance.uniform(0.05, 1.5), self._deliver, node, node.life)
+        self._agenda.after(self._rng.uniform(0.05, 1.5), self._deliver, node, node.life)
 
     def _deliver(self, node: HelenNode, life: int) -> None:
         if node.life == life:
             node.request(b"config", read_config(self.part))
 
     def introduce_helens(self) -> None:
-        """Who else is there; every ten seconds."""
+        """The list of Helens; every ten seconds."""
         names = [node.name for node in self.helens if node.up]
         for node in self.helens:
             node.take(lambda now, effects, node=node: node.helen.learn_replicas(names, now, effects))  # type: ignore[misc]
 
     def ask(self, node: HelenNode, agent: str, check: str, timeout: float) -> None:
-        """Somebody wants a check run."""
+        """Request a check."""
         nonce = f"ask-{len(self.questions) + 1}"
         question = Question(nonce, node.name, agent, check, self._agenda.now + timeout)
         self.questions[nonce] = question
         body = msgspec.json.encode({"agent": agent, "check": check, "args": {"nonce": nonce}, "timeout": timeout})
         event = NetworkRequest("helen.check", timeout, body)
-        self._request(node, nonce.encode(), event, lambda answer: self._looker.question_ended(question, node, answer))
+        self._request(node, nonce.encode(), event, lambda answer: self._observer.question_ended(question, node, answer))
 
     def reload(self, node: HelenNode, agent: str) -> None:
-        """Somebody wants a fresh agent."""
+        """Request the reload of an agent."""
         self._serial += 1
         event = NetworkRequest("helen.reload", 5.0, msgspec.json.encode({"agent": agent}))
         self._request(node, b"reload-%d" % self._serial, event, lambda _: None)
 
     def ended(self, node: HelenNode) -> None:
-        """A Helen died: whoever waited for her is told so by the broker."""
+        """A Helen crashed: the broker answers her pending requests."""
         for routing_id, (life, _) in list(self._waits.items()):
             if routing_id.startswith(node.name.encode() + b"/") and life != node.life:
                 self._end(routing_id, RequestError(codes.BACKEND_DIED, "Helen died"))
@@ -161,7 +154,6 @@ class AgentNetwork:
         node.request(routing_id, event)
 
     def reply(self, node: HelenNode, routing_id: bytes, answer: Answer) -> None:
-        """A Helen answers."""
         self._diary.message(node.name, "network", [routing_id, msgspec.json.encode(answer)])
         self._agenda.after(self._delay(), self._end, routing_id, answer)
 
@@ -171,7 +163,7 @@ class AgentNetwork:
             waits[1](answer)
 
     def answer(self, node: HelenNode, ask: Any) -> None:
-        """What a Helen asks of the network."""
+        """Answer an ask of a Helen."""
         if isinstance(ask, ForwardRequest):
             self._forward(node, ask)
         elif isinstance(ask, SubmitNotification):
@@ -194,7 +186,7 @@ class AgentNetwork:
         _, name, _ = ask.service.split(".", 2)
         sibling = next(one for one in self.helens if one.name == name)
         self._serial += 1
-        # The ref that the other Helen records is the request's id: whoever asked knows it by that.
+        # The other Helen records the request's id as the ref: the client knows the result by it.
         event = NetworkRequest(ask.service, ask.timeout, bytes(ask.body))
         self._request(sibling, b"forward-%d" % self._serial, event, answered)
         self._agenda.after(ask.timeout + 1.0, tell, Refusal(codes.NO_ANSWER, "no answer"))
@@ -205,24 +197,24 @@ class AgentNetwork:
             return
         key = str(ask.options["key"])
         task = self.tasks.get(key)
-        self._looker.submitted(node, ask, task)
+        self._observer.submitted(node, ask, task)
         if task is None:
             after = tuple(ask.options.get("after", ()))
             task = Task(f"t-{len(self.tasks) + 1}", key, ask.method, ask.params, after)
             self.tasks[key] = self._by_id[task.id] = task
-            self._agenda.after(self._chance.random(), self._perform, task)
+            self._agenda.after(self._rng.random(), self._perform, task)
         else:
             task.submissions += 1
         self._agenda.after(self._delay(), node.tell, ask, task.id, life)
 
     def _perform(self, task: Task) -> None:
-        """A worker does it; one that waits for others is tried again."""
+        """Run a task; one with unfinished dependencies is tried again later."""
         if any(not self._by_id[name].done for name in task.after):
             self._agenda.after(RETRY_SECONDS, self._perform, task)
         elif task.method == RECHECK_METHOD:
             self._recheck(task)
         else:
-            if task.method == HEAL_METHOD and self._chance.random() < 0.7:
+            if task.method == HEAL_METHOD and self._rng.random() < 0.7:
                 (said,) = msgspec.json.decode(task.params, type=tuple[dict[str, Any]])
                 self._health.heal(said["agent"], said["check"], self._agenda.now)
             elif task.method not in (HEAL_METHOD, NOTIFY_METHOD):
@@ -234,7 +226,7 @@ class AgentNetwork:
             task.done = True
             return
         task.tries += 1
-        node = self._chance.choice(self.helens)
+        node = self._rng.choice(self.helens)
         name = b"%b.%d" % (task.id.encode(), task.tries)
         event = NetworkTask(task.id, RECHECK_METHOD, task.params)
 
@@ -247,4 +239,4 @@ class AgentNetwork:
         self._request(node, name, event, answered)
 
     def _delay(self) -> float:
-        return self._chance.random() * MAX_DELAY
+        return self._rng.random() * MAX_DELAY

@@ -1,8 +1,4 @@
-"""One run of a world of Helens and agents, and how it went.
-
-Lives here: a seed's run to its end or to the first broken promise, and its story for people. Never here: the command
-line (`sim`), a clock, or a promise.
-"""
+"""One run of simulated Helens and agents, to its end or to the first broken promise, and its report."""
 
 from __future__ import annotations
 
@@ -19,18 +15,16 @@ from simulator.promises import PROMISES, PromiseBroken
 
 
 class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one run went."""
-
     seed: int
     minutes: float
     broken: str
-    """The name of the promise that did not hold; empty: all of them did."""
+    """The name of the broken promise; empty: none."""
     story: str
     check_sum: int
     results: int
-    """Of schedules, spooled by agents."""
+    """Scheduled results that agents spooled."""
     recorded: int
-    """Of these, in the journal of a Helen."""
+    """Of these, the results in the journal of a Helen."""
     asked: int
     answered: int
     messages: int
@@ -39,7 +33,7 @@ class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def simulate_agents(
     seed: int, minutes: float, keep_all: bool = False, only: Sequence[str] = ()
 ) -> tuple[AgentOutcome, AgentWorld]:
-    """Run one seed to its end, or to the first broken promise."""
+    """Run a seed to its end, or to the first broken promise."""
     world = AgentWorld(make_agent_plan(seed, minutes, only), keep_all)
     name = story = ""
     try:
@@ -67,14 +61,14 @@ def simulate_agents(
 
 
 def replay_agents(outcome: AgentOutcome, only: Sequence[str]) -> str:
-    """How to see a run again."""
+    """The command that repeats a run."""
     faults = f" --faults {','.join(only)}" if only else ""
     seed = f"--seed {outcome.seed} --kind agents"
     return f"python -m simulator.main {seed} --minutes {outcome.minutes:g}{faults} --trace"
 
 
 def told_agents(outcome: AgentOutcome, world: AgentWorld, whole: bool, only: Sequence[str]) -> Iterator[str]:
-    """One run, for people."""
+    """The report of a run."""
     plan = world.plan
     if whole or outcome.broken:
         yield from world.diary.lines()

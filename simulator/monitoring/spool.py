@@ -1,9 +1,8 @@
-"""The spool of a simulated agent: what `monitoring/agent/edge/spool.py` promises, without a disk.
+"""A model of an agent's spool: the promises of `monitoring/agent/edge/spool.py` without a disk.
 
-Lives here: parts in the order in which they were begun, and what a restart leaves of them. Never here: a file, or a
-connection. Invariants: a record is given up only by an acknowledgement, or because it is among the oldest of too many;
-what was found while Helen was there goes first; a restart forgets what was acknowledged of a part that is not done, so
-that it is offered again; each start has a spool id of its own.
+A record is removed only by an acknowledgement, or as one of the oldest when there are too many. Results from the
+current connection go first. A restart forgets the acknowledgements of an unfinished segment, which is then offered
+again. Each start has a new spool id.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import msgspec
 PARTS_PER_SPOOL: Final = 8
 MAX_PART_RECORDS: Final = 40
 SYNC_SECONDS: Final = 1.0
-"""What is younger may be lost with the power."""
+"""Younger records may be lost at a power failure."""
 
 _to_json: Final = msgspec.json.Encoder().encode
 
 
 class Record(NamedTuple):
-    """One result, and when it ended by the machine's own clock."""
+    """A result, and when it ended by the machine's boot clock."""
 
     n: int
     name: str
@@ -31,7 +30,7 @@ class Record(NamedTuple):
 
 
 class Part:
-    """One file of a spool."""
+    """One segment of a spool."""
 
     __slots__ = ("acked", "boot_id", "in_flight", "live", "offered", "records", "spool")
 
@@ -46,20 +45,20 @@ class Part:
 
     @property
     def done(self) -> bool:
-        """Nothing is left to offer or to wait for."""
+        """True if nothing is left to offer, and everything is acknowledged."""
         return self.offered >= len(self.records) and self.in_flight == 0
 
     def ref(self, record: Record) -> str:
-        """What names this result everywhere."""
+        """The ref of a result."""
         return f"{self.spool}:{record.n}"
 
 
 Place = tuple[Part, int]
-"""A part, and how many of its records are over when this one is."""
+"""A segment, and the number of its records up to this one."""
 
 
 class SpoolModel:
-    """All results of one machine that Helen may not have."""
+    """The results of one machine that Helen may not have."""
 
     __slots__ = ("_connected", "_current", "_n", "_part_records", "_parts", "_spool", "boot_id", "lost", "most")
 
@@ -67,7 +66,7 @@ class SpoolModel:
         self.most = most
         self._part_records = max(1, min(MAX_PART_RECORDS, most // PARTS_PER_SPOOL))
         self.lost = lost
-        """Told of each result that nobody need hear of any more."""
+        """Called for each result that is lost for good."""
         self.boot_id = 1
         self._spool = ""
         self._n = 0
@@ -77,16 +76,14 @@ class SpoolModel:
 
     @property
     def has_more(self) -> bool:
-        """True when `next` has something."""
         return any(part.offered < len(part.records) for part in self._parts)
 
     @property
     def count(self) -> int:
-        """Records that are kept."""
         return sum(len(part.records) for part in self._parts)
 
     def begin(self, spool: str) -> None:
-        """A process starts, and finds what the last one left."""
+        """A process starts, with the segments of the last one."""
         self.disconnected()
         self._current = None
         self._spool, self._n = spool, 0
@@ -95,7 +92,7 @@ class SpoolModel:
             part.offered = part.acked = part.in_flight = 0
 
     def lose_power(self, boot: float) -> None:
-        """The machine ends: what was not synced is gone. Its clock begins again."""
+        """A power failure: records that were not synced are lost, and the boot clock starts again."""
         for part in self._parts:
             kept = [record for record in part.records if boot - record.boot > SYNC_SECONDS]
             for record in part.records[len(kept) :]:
@@ -104,14 +101,14 @@ class SpoolModel:
         self.boot_id += 1
 
     def lose_all(self) -> None:
-        """The machine is gone with its disk."""
+        """The machine and its disk are lost."""
         for part in self._parts:
             for record in part.records:
                 self.lost(part.ref(record))
         self._parts, self._current = [], None
 
     def append(self, name: str, body: bytes, boot: float) -> str:
-        """Keep a result; its ref."""
+        """Spool a result; returns its ref."""
         self._n += 1
         if self._current is not None and len(self._current.records) >= self._part_records:
             self._roll()
@@ -127,7 +124,7 @@ class SpoolModel:
         return ref
 
     def connected(self) -> None:
-        """Helen is there: what is found from now on goes first."""
+        """Connected: results from now on go first."""
         self._connected = True
         if self._current is not None and not self._current.records:
             self._current.live = True
@@ -135,13 +132,13 @@ class SpoolModel:
             self._roll()
 
     def disconnected(self) -> None:
-        """She is not: what she did not acknowledge is offered again."""
+        """Disconnected: what was not acknowledged is offered again."""
         self._connected = False
         for part in self._parts:
             part.offered, part.in_flight, part.live = part.acked, 0, False
 
     def next(self, boot: float, wall: float) -> tuple[Place, str, bytes] | None:
-        """The next report to send: live ones first, then the oldest."""
+        """The next report: those of this connection first, then the oldest."""
         for live in (True, False):
             for part in self._parts:
                 if part.live is live and part.offered < len(part.records):
@@ -159,7 +156,7 @@ class SpoolModel:
         return record.body[:-1] + b"," + _to_json(more)[1:]
 
     def delivered(self, place: Place) -> None:
-        """Helen has it, and all before it in its part."""
+        """Helen has acknowledged this record and all before it in its segment."""
         part, end = place
         if part not in self._parts:
             return

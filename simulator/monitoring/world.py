@@ -1,8 +1,6 @@
-"""The simulated world of Helens and agents: machines, the network between them, and their configuration.
+"""The simulated network of Helens and agents, built from a plan, with the timetable of a run.
 
-Lives here: putting a world together from a plan, its daily life, and the timetable of a run. Never here: what goes
-wrong (`agent_faults`), or what must hold (`agent_checks`, `agent_oracle`). Invariant: everything that happens comes
-from the agenda, and every die from the plan's seed.
+Everything that happens comes from the agenda, and each random number from the plan's seed.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from simulator.virtual_time import Agenda, Diary
 
 SWEEP_SECONDS: Final = 1.0
 STATES_EVERY: Final = 10
-"""Sweeps from one look at all stored states to the next."""
+"""Sweeps between two checks of all stored states."""
 SIBLINGS_SECONDS: Final = 10.0
 LAST_ASK_SECONDS: Final = 45.0
-"""How long before the end the last check is asked for; and from when on all checks of the schedule stop."""
+"""How long before the end the last check is requested, and the schedules stop."""
 OPEN_SECONDS: Final = 15.0
 FIRST_PORT: Final = 5_710
 ASK_TIMEOUTS: Final = (0.2, 2.0, 10.0)
@@ -37,18 +35,16 @@ TIERS: Final = ("web", "work", "db")
 
 
 class AgentWorld:
-    """One or two Helens, their agents, and the weather."""
-
     def __init__(self, plan: AgentPlan, keep_all: bool = False) -> None:
         self.plan = plan
         self.agenda = Agenda()
         self.diary = Diary(self.agenda, keep_all)
-        self.chance = self.dice("world")
+        self.rng = self.rng_of("world")
         self.health = Health(plan.seed)
-        self.check = self.looker = AgentChecks(self.agenda, self.diary, not plan.calm)
-        self.network = AgentNetwork(self.agenda, self.diary, self.dice("network"), self.health, self.check)
+        self.check = self.observer = AgentChecks(self.agenda, self.diary, not plan.calm)
+        self.network = AgentNetwork(self.agenda, self.diary, self.rng_of("network"), self.health, self.check)
         self.check.network = self.network
-        self._serial = self.dice("routing ids").getrandbits(24)
+        self._serial = self.rng_of("routing ids").getrandbits(24)
         self.healed = plan.calm
         self.fault_counts: dict[str, int] = {}
         self.last_fault = 0.0
@@ -57,7 +53,9 @@ class AgentWorld:
         self.network.helens = self.helens
         self.agents = [self.make_agent(f"agent-{number}", f"agent-{number}") for number in range(plan.agents)]
         self.old_agents = [
-            OldAgentNode(self, f"old-{number}", self.route(f"old-{number}"), self.dice(f"old {number}"), self.places())
+            OldAgentNode(
+                self, f"old-{number}", self.route(f"old-{number}"), self.rng_of(f"old {number}"), self.places()
+            )
             for number in range(plan.old_agents)
         ]
         self.clones: list[AgentNode] = []
@@ -66,19 +64,19 @@ class AgentWorld:
         self.downtimes: dict[str, dict[str, Any]] = {}
         self._sweeps = 0
 
-    def dice(self, name: str) -> random.Random:
-        """Dice of their own for every part: one part's throws do not change another's."""
+    def rng_of(self, name: str) -> random.Random:
+        """Independent random numbers for each part."""
         return random.Random(f"scale0 agents {self.plan.seed} {name}")
 
     def route(self, name: str) -> Route:
-        """The way of a machine to its Helens."""
-        self.routes[name] = route = Route(name, self.dice(f"route {name}"))
+        """The route of a machine to its Helens."""
+        self.routes[name] = route = Route(name, self.rng_of(f"route {name}"))
         return route
 
     def places(self) -> list[Place]:
-        """Where the Helens are, each agent's own in its order."""
+        """The endpoints of the Helens."""
         places: list[Place] = [node.place for node in self.helens]
-        self.chance.shuffle(places)
+        self.rng.shuffle(places)
         return places
 
     def _make_helen(self, number: int) -> HelenNode:
@@ -92,14 +90,16 @@ class AgentWorld:
             max_agents=self.plan.max_agents[number],
             heartbeat_seconds=self.plan.heartbeat,
         )
-        return HelenNode(self.agenda, self.diary, config, self.dice(f"helen {number}"), self.check, self.network)
+        return HelenNode(self.agenda, self.diary, config, self.rng_of(f"helen {number}"), self.check, self.network)
 
     def make_agent(self, name: str, machine: str) -> AgentNode:
         """A machine with a certificate of this name."""
-        dice = self.dice(f"agent {machine}")
+        rng_of = self.rng_of(f"agent {machine}")
         plan = self.plan
-        node = AgentNode(self, name, machine, self.route(machine), dice, self.places(), plan.spool_records, plan.offers)
-        node.labels = {"tier": dice.choice(TIERS)}
+        node = AgentNode(
+            self, name, machine, self.route(machine), rng_of, self.places(), plan.spool_records, plan.offers
+        )
+        node.labels = {"tier": rng_of.choice(TIERS)}
         return node
 
     def connect(self, node: Node, place: Place, attempt: int) -> None:
@@ -127,7 +127,7 @@ class AgentWorld:
         node.connected(wire)
 
     def configure(self) -> None:
-        """The configuration as it is now goes to every Helen."""
+        """Deliver the current configuration to each Helen."""
         handlers = [
             {"name": "mail", "type": "webhook", "url": "http://mail.example/", "limit": 100_000},
             {"name": "heal", "type": "task", "method": HEAL_METHOD, "limit": 100_000},
@@ -141,13 +141,13 @@ class AgentWorld:
         self.network.configure(msgspec.json.encode(part))
 
     def begin(self) -> None:
-        """Everybody starts, in an order of chance."""
+        """Start everything, in random order."""
         self.configure()
         for helen in self.helens:
-            self.agenda.at(self.chance.random() * 2, helen.start)
+            self.agenda.at(self.rng.random() * 2, helen.start)
         everybody: list[AgentNode | OldAgentNode] = [*self.agents, *self.old_agents]
         for node in everybody:
-            self.agenda.at(self.chance.random() * 3, node.start)
+            self.agenda.at(self.rng.random() * 3, node.start)
         self.agenda.at(5.0, self._ask)
         self.agenda.at(SWEEP_SECONDS, self._sweep)
         if len(self.helens) > 1:
@@ -155,7 +155,7 @@ class AgentWorld:
         self.agenda.at(self.plan.seconds - LAST_ASK_SECONDS, self._wind_down)
 
     def run(self) -> None:
-        """From the first start to the last look; faults are put on the agenda by whoever wants them."""
+        """Run from the first start to the final checks; the caller schedules the faults."""
         plan = self.plan
         settled = plan.heal_at + BACK_SECONDS + OPEN_SECONDS + 3 * plan.heartbeat + 5.0
         self.agenda.run(settled)
@@ -164,7 +164,7 @@ class AgentWorld:
         self.check.at_the_end(self.helens, self.agents)
 
     def heal(self) -> None:
-        """Everything is well again, and stays so; silences remain, because they must stop no check."""
+        """Repair everything for good; silences remain, because they must stop no check."""
         self.healed = True
         self.diary.note("everything is healed")
         for route in self.routes.values():
@@ -192,12 +192,12 @@ class AgentWorld:
             old.start()
 
     def enrol(self, agent: AgentNode) -> None:
-        """A machine whose certificate was revoked gets another."""
+        """A machine whose certificate was revoked gets a new one."""
         if agent.serial in self.network.revoked_serials:
             agent.serial += "+"
 
     def watch_return(self, helen: HelenNode) -> None:
-        """A Helen has started: in a world without other faults all agents must be back in time."""
+        """A Helen has started: without other faults, all agents must reconnect in time."""
         self.agenda.after(BACK_SECONDS, self._returned, helen, helen.life)
 
     def _returned(self, helen: HelenNode, life: int) -> None:
@@ -205,25 +205,25 @@ class AgentWorld:
             self.check.everybody_back([*self.agents, *self.old_agents], f"{helen.name} started")
 
     def ask(self) -> None:
-        """Somebody wants a check run on an agent."""
-        helen = self.chance.choice(self.helens)
+        """Request a check on a random agent."""
+        helen = self.rng.choice(self.helens)
         agents = [*(node.name for node in self.agents), *(node.name for node in self.old_agents)]
         if not self.plan.calm:
             agents.append("nobody")
-        self.network.ask(helen, self.chance.choice(agents), "c0", self.chance.choice(ASK_TIMEOUTS))
+        self.network.ask(helen, self.rng.choice(agents), "c0", self.rng.choice(ASK_TIMEOUTS))
 
     def _ask(self) -> None:
         if self.agenda.now < self.plan.seconds - LAST_ASK_SECONDS:
             if not self.plan.calm or self.agenda.now > BACK_SECONDS:
                 self.ask()
-            self.agenda.after(self.chance.expovariate(1 / self.plan.ask_every), self._ask)
+            self.agenda.after(self.rng.expovariate(1 / self.plan.ask_every), self._ask)
 
     def _siblings(self) -> None:
         self.network.introduce_helens()
         self.agenda.after(SIBLINGS_SECONDS, self._siblings)
 
     def _wind_down(self) -> None:
-        """No more runs, so that all that was found can arrive before the last look: the intervals become long."""
+        """Stop the schedules by long intervals, so that all results can arrive before the final checks."""
         self.network.closing = True
         for one in self.checks.values():
             one["interval"] = 100_000.0
@@ -239,13 +239,13 @@ class AgentWorld:
         if self.healed:
             for helen in self.helens:
                 if not helen.up and helen.lives:
-                    # She was stopping in order when everything was healed.
+                    # She was stopping when everything was repaired.
                     helen.start()
         self.agenda.after(SWEEP_SECONDS, self._sweep)
 
 
 def definition(plan: CheckPlan) -> dict[str, Any]:
-    """A check as the network's document has it."""
+    """A check as in the network document."""
     flapping = {"formula": plan.formula, "suppress": plan.suppress_flapping}
     limits = {} if plan.limits is None else {"value": {"warn": plan.limits[0], "crit": plan.limits[1]}}
     return {
