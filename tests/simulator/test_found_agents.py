@@ -9,7 +9,7 @@ from scale0.monitoring.helen.core.deduplication import Spools
 from scale0.monitoring.helen.core.evaluation import IncomingResult
 from scale0.monitoring.helen.core.notifications import GIVE_UP_SECONDS
 from scale0.monitoring.protocol.results import CheckFinding, State
-from tests.unit.monitoring.watch_world import World
+from tests.unit.monitoring.evaluation_world import World
 
 CHECK = CheckDefinition(name="disk", max_attempts=1, handlers=("pager",))
 PAGER = Reaction(name="pager", type="webhook", url="http://pager.example/")
@@ -22,7 +22,7 @@ def test_two_changes_of_one_moment_are_two_notices():
     states: tuple[State, ...] = ("critical", "warning", "critical")
     for number, state in enumerate(states, start=1):
         answered = IncomingResult("disk", CheckFinding(state), f"s:{number}", world.wall, True)
-        world.watch.process_result("web-1", {}, answered, world.now, effects)
+        world.evaluation.process_result("web-1", {}, answered, world.now, effects)
     world.finish(effects)
     assert [state for _, state in world.told()] == ["critical", "warning", "critical"]
 

@@ -1,7 +1,4 @@
-"""Throw-away certificates for tests: a CA, a Helen and agents, made with `cryptography` alone.
-
-Lives here: files of one folder. Never here: the product's own authority, which has tests of its own.
-"""
+"""Certificates for tests: a CA, a Helen and agents, made with `cryptography` alone, not by our authority."""
 
 from __future__ import annotations
 

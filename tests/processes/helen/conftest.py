@@ -1,4 +1,4 @@
-"""What Helen's tests with processes share: a broker, a Helen and a client of the network for each file of tests."""
+"""Fixtures: a broker, a Helen and a client of the network for each test file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is behind, or full: whoever stands at Helen's door waits there, and memory stays as it is."""
+"""While the disk is slow or full, agents wait at Helen's socket, and her memory does not grow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.edge.process import watch_disk
 from scale0.storage.memory.store import MemoryStore
 from tests.fakes.waiting import PATIENCE_SECONDS
-from tests.processes.helen.echo import Echo
+from tests.processes.helen.echo_machine import Echo
 
 pytestmark = pytest.mark.processes
 

@@ -1,4 +1,4 @@
-"""Helen on the network: schedules, notices through the queue, other Helens, a broker that comes and goes."""
+"""Helen on the network: schedules, notifications through the queue, other Helens, and a broker that restarts."""
 
 from __future__ import annotations
 

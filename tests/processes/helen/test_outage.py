@@ -1,6 +1,6 @@
-"""Helen killed under agents with schedules: every result of that time arrives, once.
+"""Helen is killed while agents run schedules: each result of that time arrives, once.
 
-The full size is `SCALE0_OUTAGE_AGENTS=200 SCALE0_OUTAGE_SECONDS=120`; in the tests it is smaller.
+The full size is `SCALE0_OUTAGE_AGENTS=200 SCALE0_OUTAGE_SECONDS=120`; the default is smaller.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def newest(found: collections.Counter[tuple[str, int]]) -> collections.Counter[s
 
 @contextlib.contextmanager
 def crowd(helen: HelenProcess, names: list[str]) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.processes.helen.crowd", str(helen.files), str(helen.port), *names]
+    command = [sys.executable, "-m", "tests.processes.helen.many_agents", str(helen.files), str(helen.port), *names]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:

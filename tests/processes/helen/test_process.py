@@ -1,4 +1,4 @@
-"""Helen as a process: agents by hand, requests of the network, revocation, signals, restarts."""
+"""Helen as a process: raw agents, requests of the network, revocation, signals, restarts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A Helen without sockets: the real machine, a clock that a test moves, and what agents and askers would have heard.
+"""A Helen without sockets: the real machine, a clock that tests move, and what agents and clients receive.
 
-Lives here: turns, connections, commits and time for unit tests. Never here: a decision of Helen's. Invariant: a turn is
-what the runner makes of it: promises are heard only after their commit, and what is written must be fit for the store.
+A turn is that of the runner: promises are delivered only after their commit, and all writes go to a store.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from scale0.storage.memory.store import MemoryStore
 WALL = 1_900_000_000.0
 
 
-class PlainWatch:
+class FakeEvaluation:
     """Watch as Helen sees it, without any meaning: it keeps what it is given and says what it is told to say."""
 
     def __init__(self) -> None:
@@ -110,13 +109,13 @@ class HelenWorld:
         self,
         agents: Sequence[AgentRow] = (),
         spools: Sequence[SpoolRow] = (),
-        watch: Evaluation | None = None,
+        evaluation: Evaluation | None = None,
         **settings: Any,
     ) -> None:
-        self.watch = PlainWatch()
+        self.evaluation = FakeEvaluation()
         self.mono = 1_000.0
         self.wall = WALL
-        self.helen = Helen(HelenSettings(identity="helen-1", **settings), watch or self.watch)  # type: ignore[arg-type]
+        self.helen = Helen(HelenSettings(identity="helen-1", **settings), evaluation or self.evaluation)  # type: ignore[arg-type]
         self.events: list[Any] = []
         self.writes: list[Any] = []
         self.asks: list[Any] = []

@@ -1,4 +1,4 @@
-"""An agent's session keeps its promises for any behaviour of Helen and the network."""
+"""Whatever Helen and the network do to an agent's session, it keeps its promises at every step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ VERSION_1 = (messages.Hello, messages.Result)
 
 
 class Promises(Story):
-    """A story in which every promise is looked after at every effects."""
+    """A story in which every promise is checked at every step."""
 
     def __init__(self, *places: Address, seed: int) -> None:
         self.owed: set[int] = set()

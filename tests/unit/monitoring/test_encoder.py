@@ -1,4 +1,4 @@
-"""What is written is what the other end reads; what could not be read is never written."""
+"""Encoded messages are parsed to equal messages; what cannot be parsed is never encoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flapping is the three formulas, exactly; each is checked against one that keeps fractions and whole lists."""
+"""The three flapping formulas, each compared with one that uses fractions and whole lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both ends of the line together: whatever is cut, killed or sent again, a result counts once and none is lost."""
+"""Helen and an agent together: whatever is cut, killed or repeated, a result counts once and none is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats, certificates, and how Helen starts, stops and goes on."""
+"""Heartbeats, certificates, and Helen's start, stop and restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: counted once, acknowledged after the commit, dated as well as can be known."""
+"""Reports: counted once, acknowledged after the commit, dated as accurately as possible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_report_reaches_watch_and_is_acknowledged():
     connection = world.agent()
     heard = world.say(connection, report(1, "load", seconds=0.5))
     assert heard == [Ack(1)]
-    ((agent, answered),) = world.watch.taken
+    ((agent, answered),) = world.evaluation.taken
     assert (agent, answered.check, answered.ref, answered.scheduled) == ("web-1", "load", "s1:1", True)
     assert (answered.finding.state, answered.at) == ("ok", WALL)
     assert any(isinstance(write, PutSpool) for write in world.writes)
@@ -43,7 +43,7 @@ def test_one_acknowledgement_speaks_for_all_reports_of_a_turn():
     world = HelenWorld()
     connection = world.agent()
     assert world.say(connection, *(report(number) for number in range(1, 500))) == [Ack(499)]
-    assert len(world.watch.taken) == 499
+    assert len(world.evaluation.taken) == 499
     puts = [write for write in world.writes if isinstance(write, PutSpool)]
     assert len(puts) == 1
 
@@ -56,7 +56,7 @@ def test_a_repeated_report_is_acknowledged_and_not_counted():
     world.gone(connection, orderly=False)
     again = world.agent()
     assert world.say(again, report(1, n=1), report(2, n=2), report(3, n=3)) == [Ack(3)]
-    assert [answered.ref for _, answered in world.watch.taken] == ["s1:1", "s1:2", "s1:3"]
+    assert [answered.ref for _, answered in world.evaluation.taken] == ["s1:1", "s1:2", "s1:3"]
     assert world.helen.view()["counts"]["reports_repeated"] == 2
 
 
@@ -66,14 +66,14 @@ def test_a_repeated_report_is_known_after_a_restart():
     world.say(world.agent(), report(1, n=5))
     again = HelenWorld(spools=world.spool_rows())
     assert again.say(again.agent(), report(1, n=5), report(2, n=6)) == [Ack(2)]
-    assert [answered.ref for _, answered in again.watch.taken] == ["s1:6"]
+    assert [answered.ref for _, answered in again.evaluation.taken] == ["s1:6"]
 
 
 def test_the_same_spool_and_number_of_two_agents_are_two_reports():
     world = HelenWorld()
     world.say(world.agent("a"), report(1))
     world.say(world.agent("b"), report(1))
-    assert len(world.watch.taken) == 2
+    assert len(world.evaluation.taken) == 2
 
 
 def test_a_report_that_names_no_spool_counts_each_time():
@@ -82,7 +82,7 @@ def test_a_report_that_names_no_spool_counts_each_time():
     world.say(
         connection, Report(1, "load", b'{"state":"ok"}'), Report(2, "load", b'{"state":"ok","spool":"a b","n":1}')
     )
-    assert [answered.ref for _, answered in world.watch.taken] == ["", ""]
+    assert [answered.ref for _, answered in world.evaluation.taken] == ["", ""]
 
 
 # Promise: CHECK-5
@@ -92,7 +92,7 @@ def test_a_report_that_names_no_spool_counts_each_time():
 def test_what_is_no_result_is_unknown_and_goes_on(body: bytes):
     world = HelenWorld()
     assert world.say(world.agent(), Report(1, "load", body)) == [Ack(1)]
-    assert world.watch.taken[0][1].finding.state == "unknown"
+    assert world.evaluation.taken[0][1].finding.state == "unknown"
 
 
 # Promise: AGENT-9
@@ -115,7 +115,7 @@ def test_what_is_no_result_is_unknown_and_goes_on(body: bytes):
 def test_a_report_happened_when_it_can_be_known_and_never_later_than_now(fields: dict[str, Any], ago: float):
     world = HelenWorld()
     world.say(world.agent(), report(1, **fields))
-    assert world.watch.taken[0][1].at == WALL - ago
+    assert world.evaluation.taken[0][1].at == WALL - ago
 
 
 def test_reports_count_upwards():
@@ -131,19 +131,19 @@ def test_reports_count_upwards():
 # Promise: AGENT-11
 def test_labels_select_the_schedule_and_are_kept():
     world = HelenWorld()
-    world.watch.plans["db"] = [PLAN]
+    world.evaluation.plans["db"] = [PLAN]
     connection = world.agent()
     said = report(1, "equus.agent", labels={"role": "db"}, checks=["load", "disk", "load"])
     schedule, ack = world.say(connection, said)
     assert isinstance(schedule, Schedule)
     assert msgspec.json.decode(schedule.body)["checks"] == [PLAN]
     assert ack == Ack(1)
-    assert world.watch.taken == []  # it is no result of a check
+    assert world.evaluation.taken == []  # it is no result of a check
     assert world.events[-1].kind == "client.changed"
     assert world.events[-1].services == ("disk", "load")
     assert any(isinstance(write, PutAgent) for write in world.writes)
     world.say(connection, report(2, "load"))
-    assert world.watch.labels == [{"role": "db"}]
+    assert world.evaluation.labels == [{"role": "db"}]
 
 
 def test_what_an_agent_said_of_itself_long_ago_does_not_count_again():
@@ -170,7 +170,7 @@ def test_a_new_configuration_reaches_all_agents_over_several_turns():
     world = HelenWorld()
     many = MAX_PUSHES + 50
     connections = [world.agent(f"a{number}") for number in range(many)]
-    world.watch.plans[""] = [PLAN]
+    world.evaluation.plans[""] = [PLAN]
     world.configure()
     assert world.helen.deadline() == 0.0
     world.do(world.helen.tick)
@@ -189,7 +189,7 @@ def test_a_configuration_that_cannot_be_read_changes_nothing():
     for body in (b"", b"{", b'{"chekcs": []}', b"[" * 100_000):
         world.configure(body)
         assert world.helen.config_error
-    assert world.watch.parts == []
+    assert world.evaluation.parts == []
     assert world.helen.view()["counts"]["configs_refused"] == 4
     world.configure()
     assert world.helen.config_error == ""
@@ -198,7 +198,7 @@ def test_a_configuration_that_cannot_be_read_changes_nothing():
 # Promise: AGENT-6
 def test_our_own_mistake_acknowledges_nothing_and_costs_one_report_only():
     world = HelenWorld()
-    world.watch.fails_at = "bad"
+    world.evaluation.fails_at = "bad"
     connection, other = world.agent(), world.agent("db-1")
     with pytest.raises(RuntimeError):
         world.say(connection, report(1, "load"), report(2, "bad"), report(3, "disk"))
@@ -207,7 +207,7 @@ def test_our_own_mistake_acknowledges_nothing_and_costs_one_report_only():
     assert world.say(other, report(1)) == [Ack(1)]
     again = world.agent()
     assert world.say(again, report(1, "load"), report(2, "bad"), report(3, "disk")) == [Ack(3)]
-    assert [answered.check for agent, answered in world.watch.taken if agent == "web-1"] == ["load", "disk"]
+    assert [answered.check for agent, answered in world.evaluation.taken if agent == "web-1"] == ["load", "disk"]
 
 
 def test_names_of_checks_do_not_make_an_agents_events_long():
@@ -224,14 +224,14 @@ def test_an_agent_that_speaks_of_itself_without_end_has_its_checks_chosen_twice_
     world = HelenWorld()
     connection = world.agent()
     asked = 0
-    plain = world.watch.schedule_for
+    plain = world.evaluation.schedule_for
 
     def counted(*given: Any) -> bytes:
         nonlocal asked
         asked += 1
         return plain(*given)
 
-    monkeypatch.setattr(world.watch, "schedule_for", counted)
+    monkeypatch.setattr(world.evaluation, "schedule_for", counted)
     roles = ["web", "db"] * 50
     said = [report(n, name=AGENT_REPORT, labels={"role": role}) for n, role in enumerate(roles, 1)]
     assert world.say(connection, *said)[-1] == Ack(100)

@@ -1,4 +1,4 @@
-"""What the network asks of Helen: every request is answered exactly once."""
+"""Helen's services: each request is answered exactly once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_check_is_asked_for_and_its_result_answered_after_the_commit():
     world.commit()
     (answer,) = world.answers()
     assert body_of(answer)["state"] == "warning"
-    ((agent, answered),) = world.watch.taken
+    ((agent, answered),) = world.evaluation.taken
     assert (agent, answered.check, answered.ref, answered.scheduled) == ("web-1", "load", "r1", False)
     world.pass_time(60)
     assert world.answers() == []
@@ -56,7 +56,7 @@ def test_results_come_in_any_order():
         world.say(connection, Result(check.message_id, check.name, GOOD))
     for number in range(10):
         assert len(world.answers(b"r%d" % number)) == 1
-    assert [answered.ref for _, answered in world.watch.taken] == [f"r{number}" for number in reversed(range(10))]
+    assert [answered.ref for _, answered in world.evaluation.taken] == [f"r{number}" for number in reversed(range(10))]
 
 
 # Promise: AGENT-5
@@ -79,7 +79,7 @@ def test_no_result_in_time_is_504_and_a_late_one_is_recorded_and_dropped():
     assert answer[:2] == [b"error", b"504"]
     assert world.say(connection, Result(check.message_id, "load", GOOD)) == []
     assert world.events[-1].kind == "agent.late"
-    assert world.watch.taken == []
+    assert world.evaluation.taken == []
     assert world.answers() == []
     heard = world.say(connection, Result(check.message_id, "load", GOOD))
     assert [type(word) for word in heard] == [Error]  # late once, wrong twice
@@ -148,7 +148,7 @@ def test_checks_that_wait_are_bounded():
 
 def test_a_recheck_runs_the_definition_and_counts_as_scheduled():
     world = HelenWorld()
-    world.watch.plans[""] = [PLAN]
+    world.evaluation.plans[""] = [PLAN]
     connection = world.agent()
     params = msgspec.json.encode({"agent": "web-1", "check": "root-disk"})
     for name, given in ((b"t1", params), (b"t2", b"[" + params + b"]")):
@@ -157,7 +157,7 @@ def test_a_recheck_runs_the_definition_and_counts_as_scheduled():
         assert (check.name, check.args) == ("disk", b'{"path":"/"}')
         world.say(connection, Result(check.message_id, "disk", GOOD))
         assert body_of(world.answers(name)[0])["state"] == "warning"
-    _, answered = world.watch.taken[-1]
+    _, answered = world.evaluation.taken[-1]
     assert (answered.check, answered.ref, answered.scheduled) == ("root-disk", "task-9", True)
 
 
@@ -173,7 +173,7 @@ def test_a_recheck_runs_the_definition_and_counts_as_scheduled():
 )
 def test_a_wrong_task_is_answered_so(method: str, params: bytes, code: bytes):
     world = HelenWorld()
-    world.watch.plans[""] = [PLAN]
+    world.evaluation.plans[""] = [PLAN]
     world.agent()
     world.task(b"t", method, params)
     assert world.answers(b"t")[0][:2] == [b"error", code]
@@ -262,13 +262,13 @@ def test_a_recheck_elsewhere_is_asked_for_as_a_recheck():
     world.task(b"t", "helen.recheck", params)
     (ask,) = forwards(world)
     there = HelenWorld()
-    there.watch.plans[""] = [PLAN]
+    there.evaluation.plans[""] = [PLAN]
     connection = there.agent("far-1")
     there.request("helen.helen-1.check", ask.body)
     (check,) = there.hear(connection)
     assert check.name == "disk"
     there.say(connection, Result(check.message_id, "disk", GOOD))
-    assert there.watch.taken[0][1].scheduled
+    assert there.evaluation.taken[0][1].scheduled
 
 
 def test_reload_reaches_its_agent_here_or_elsewhere():
@@ -316,7 +316,7 @@ def test_an_agent_that_is_gone_for_good_can_be_forgotten():
     assert world.request("helen.forget", gone)[0][:2] == [b"error", b"409"]
     world.gone(connection)
     assert body_of(world.request("helen.forget", gone)[0]) == {"forgotten": "web-1"}
-    assert world.watch.forgotten == ["web-1"]
+    assert world.evaluation.forgotten == ["web-1"]
     assert world.agent_rows() == []
     assert world.spool_rows() == []
     assert world.request("helen.forget", gone)[0][:2] == [b"error", b"404"]

@@ -1,4 +1,4 @@
-"""The line protocol is read strictly, the same in every cut, and within its limits."""
+"""The line protocol is parsed strictly, the same in each cut, and within its limits."""
 
 from __future__ import annotations
 

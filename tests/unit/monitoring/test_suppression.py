@@ -1,4 +1,4 @@
-"""What suppresses a notice is named; nothing suppresses itself."""
+"""Each suppression is named; no check suppresses itself."""
 
 from __future__ import annotations
 

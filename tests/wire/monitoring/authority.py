@@ -1,7 +1,4 @@
-"""Certificates for tests, made by hand: an authority, and whoever it vouches for.
-
-Lives here: keys, requests and certificates as PEM files. Never here: the product's own authority, which is under test.
-"""
+"""Certificates for tests, made by hand and not by the product's authority, which is under test."""
 
 from __future__ import annotations
 

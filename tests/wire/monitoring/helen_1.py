@@ -1,4 +1,4 @@
-"""A Helen of version 1, written from the note alone: hello, check, result, reload, error, and not a word more."""
+"""A Helen of version 1, written from the protocol alone: hello, check, result, reload, error."""
 
 from __future__ import annotations
 

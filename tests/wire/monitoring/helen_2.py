@@ -1,4 +1,4 @@
-"""A Helen of version 2: what version 1 says, and accepted, schedule, ack, ping, redirect."""
+"""A Helen of version 2: version 1, and accepted, schedule, ack, ping, redirect."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A broker and a Helen as processes, asked through the network, with agents typed by hand.
-
-Lives here: what the tests share. Never here: an expectation.
-"""
+"""A broker and a Helen as processes, with network clients and raw agents."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Real processes of ours for these tests: started from a file, and always ended.
-
-Lives here: `scale0 helen` and `scale0 agent` as processes. Never here: what is said to them.
-Invariant: a process that a test started is gone at its end, and no other.
-"""
+"""`scale0 helen` and `scale0 agent` as processes. Each process that a test started has ended after it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""An agent typed by hand: a TLS socket, bytes out and lines in. Written from the protocol alone.
-
-Lives here: the socket and its deadlines. Never here: a word of the product. Invariant: every wait ends.
-"""
+"""A raw agent: a TLS socket, bytes out and lines in, written from the protocol alone. Each wait has a deadline."""
 
 from __future__ import annotations
 

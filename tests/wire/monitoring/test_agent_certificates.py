@@ -1,4 +1,4 @@
-"""Our agent and the papers that Helens show it, and those it has itself (PROTOCOL 10)."""
+"""Our agent and certificates: Helen's, and its own (PROTOCOL 10)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from tests.wire.monitoring.agent_house import house
+from tests.wire.monitoring.agent_process import house
 from tests.wire.monitoring.authority import new_authority
 from tests.wire.monitoring.helen_1 import Helen1
 

@@ -1,4 +1,4 @@
-"""Our agent's start, end and places to go: several Helens, signals, and nothing that survives it (PROTOCOL 10, 12)."""
+"""Start and end of our agent: several Helens, signals, and no process that survives it (PROTOCOL 10, 12)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.fakes.waiting import until
-from tests.wire.monitoring.agent_house import house
+from tests.wire.monitoring.agent_process import house
 from tests.wire.monitoring.helen_1 import Helen1
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]

@@ -1,4 +1,4 @@
-"""Our agent before a Helen of the note: version 1 and nothing else (PROTOCOL 10, FAULTS: agents)."""
+"""Our agent with a Helen of version 1 (PROTOCOL 10, FAULTS: agents)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.waiting import until
-from tests.wire.monitoring.agent_house import House, house
+from tests.wire.monitoring.agent_process import House, house
 from tests.wire.monitoring.helen_1 import Helen1, Line
 
 pytestmark = pytest.mark.processes

@@ -1,4 +1,4 @@
-"""Our agent before a Helen of version 2: accepted, ping, schedule, report and ack, redirect (PROTOCOL 10)."""
+"""Our agent with a Helen of version 2: accepted, ping, schedule, report and ack, redirect (PROTOCOL 10)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.wire.monitoring.agent_house import House, house
+from tests.wire.monitoring.agent_process import House, house
 from tests.wire.monitoring.helen_1 import Line
 from tests.wire.monitoring.helen_2 import Helen2, reports, schedule
 

@@ -1,4 +1,4 @@
-"""An agent that a person types, with `openssl s_client` and nothing else (PROTOCOL 10)."""
+"""An agent typed by a person with `openssl s_client` alone (PROTOCOL 10)."""
 
 from __future__ import annotations
 

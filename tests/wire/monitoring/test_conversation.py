@@ -1,4 +1,4 @@
-"""Version 1, the agent typed by hand: hello, check, result, reload, in every way that bytes can come (PROTOCOL 10)."""
+"""A raw agent of version 1: hello, check, result, reload, with the bytes cut in every way (PROTOCOL 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Helen answers with `error` and close, each way of it, and that nobody else notices (PROTOCOL 10)."""
+"""Each mistake that Helen answers with `error` and close, without an effect on other agents (PROTOCOL 10)."""
 
 from __future__ import annotations
 

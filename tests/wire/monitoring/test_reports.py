@@ -1,4 +1,4 @@
-"""Version 2, the agent typed by hand: accepted, ping, schedule, report and ack, fetch (PROTOCOL 10)."""
+"""A raw agent of version 2: accepted, ping, schedule, report and ack, fetch (PROTOCOL 10)."""
 
 from __future__ import annotations
 

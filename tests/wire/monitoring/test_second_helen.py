@@ -1,4 +1,4 @@
-"""Two Helens in one network: heartbeats of a second, agents too old, forwarding, and kill -9."""
+"""Two Helens in one network: short heartbeats, old agents, forwarding, and kill -9."""
 
 from __future__ import annotations
 

@@ -14,12 +14,7 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
 from scale0.kernel.timers import ring
-from scale0.monitoring.helen.core.agent_connection import (
-    ACTIVE,
-    ENDED,
-    RELOADING,
-    AgentConnection,
-)
+from scale0.monitoring.helen.core.agent_connection import ACTIVE, ENDED, RELOADING, AgentConnection
 from scale0.monitoring.helen.core.evaluation import Evaluation
 from scale0.monitoring.helen.core.handshake import Handshake, Revoked
 from scale0.monitoring.helen.core.keepalive import Keepalive

@@ -1,4 +1,4 @@
-"""Agents that move between Helens: a result counts once, an incident goes on, and nobody is told twice."""
+"""Agents that move between Helens: a result counts once, an incident continues, and no notification is repeated."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from scale0.monitoring.helen.core.migration import MIGRATION_SECONDS
 from scale0.monitoring.helen.core.replicas import SILENT_AFTER
 from scale0.monitoring.protocol.messages import Accepted, Hello, Redirect, Report, Schedule
 from tests.fakes.examples import seeds
-from tests.unit.monitoring.handover_world import World
 from tests.unit.monitoring.helen_world import HelenWorld
+from tests.unit.monitoring.migration_world import World
 
 PAGER = Reaction(name="pager", type="webhook", url="http://127.0.0.1:1/x", limit=10_000)
 DISK = CheckDefinition(name="disk", interval=60.0, max_attempts=1, handlers=("pager",))

@@ -1,4 +1,4 @@
-"""Helen with the real Watch: from configuration to schedule, from report to state, from task to recheck."""
+"""Helen with the real evaluation: from configuration to schedule, from report to state, from task to recheck."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FULL = msgspec.json.encode({"state": "critical", "message": "full"})
 
 
 def configured() -> HelenWorld:
-    world = HelenWorld(watch=Evaluation(StoredChecks()), token="secret")
+    world = HelenWorld(evaluation=Evaluation(StoredChecks()), token="secret")
     world.configure(msgspec.json.encode(PART))
     assert world.helen.config_error == ""
     return world

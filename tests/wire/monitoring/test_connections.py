@@ -1,4 +1,4 @@
-"""Helen's door: who gets in, who is kept waiting, and what a connection without a certificate may say (PROTOCOL 10)."""
+"""Connections to Helen: limits, timeouts, and clients without a certificate (PROTOCOL 10)."""
 
 from __future__ import annotations
 

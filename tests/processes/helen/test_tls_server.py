@@ -1,4 +1,4 @@
-"""Helen's door with real sockets: those who come, those who are slow, and those who only pretend."""
+"""Helen's TLS socket with real clients: normal, slow and hostile ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from scale0.monitoring.helen.core.socket_events import ConnectionClosed
 from tests.fakes.waiting import PATIENCE_SECONDS, until
 from tests.processes.helen.certificates import Certificates
-from tests.processes.helen.echo import EchoDoor, echo_door, read
+from tests.processes.helen.echo_machine import EchoServer, echo_server, read
 
 pytestmark = pytest.mark.processes
 
@@ -24,8 +24,8 @@ AT_ONCE = 2.0
 
 
 @pytest.fixture
-def helen(tmp_path: Path) -> Iterator[EchoDoor]:
-    with echo_door(tmp_path) as served:
+def helen(tmp_path: Path) -> Iterator[EchoServer]:
+    with echo_server(tmp_path) as served:
         yield served
 
 
@@ -36,7 +36,7 @@ def reset(agent: socket.socket) -> None:
 
 
 # Promise: AGENT-15
-def test_agent_is_told_by_the_name_in_its_certificate(helen: EchoDoor) -> None:
+def test_agent_is_told_by_the_name_in_its_certificate(helen: EchoServer) -> None:
     with helen.connect() as agent:
         agent.sendall(b"hello 2 trial\n")
         assert read(agent, 14) == b"hello 2 trial\n"
@@ -49,7 +49,7 @@ def test_agent_is_told_by_the_name_in_its_certificate(helen: EchoDoor) -> None:
     until(lambda: [closed.orderly for closed in helen.machine.gone] == [True])
 
 
-def test_stranger_without_certificate_is_let_in_without_a_name(helen: EchoDoor) -> None:
+def test_stranger_without_certificate_is_let_in_without_a_name(helen: EchoServer) -> None:
     with helen.connect(ssl.create_default_context(cafile=helen.certificates.ca)) as agent:
         agent.sendall(b"enrol\n")
         assert read(agent, 6) == b"enrol\n"
@@ -57,7 +57,7 @@ def test_stranger_without_certificate_is_let_in_without_a_name(helen: EchoDoor) 
     assert (opened.name, opened.serial) == ("", "")
 
 
-def refused(helen: EchoDoor, context: ssl.SSLContext) -> None:
+def refused(helen: EchoServer, context: ssl.SSLContext) -> None:
     """In TLS 1.3 the client learns of it when it reads."""
     answer = b""
     with contextlib.suppress(ssl.SSLError, ConnectionError), helen.connect(context) as agent:
@@ -70,23 +70,23 @@ def refused(helen: EchoDoor, context: ssl.SSLContext) -> None:
 
 
 # Promise: AGENT-15
-def test_certificate_of_another_authority_is_refused(helen: EchoDoor, tmp_path: Path) -> None:
+def test_certificate_of_another_authority_is_refused(helen: EchoServer, tmp_path: Path) -> None:
     refused(helen, helen.context(Certificates(tmp_path / "other", "another CA").sign("web-1")))
 
 
 # Promise: AGENT-15
-def test_certificate_that_is_over_is_refused(helen: EchoDoor) -> None:
+def test_certificate_that_is_over_is_refused(helen: EchoServer) -> None:
     refused(helen, helen.context(helen.certificates.sign("old", hours=-1)))
 
 
 # Promise: AGENT-15
 @pytest.mark.parametrize("names", [(), ("one", "two"), ("no identity",)])
-def test_certificate_that_names_nobody_is_refused(helen: EchoDoor, names: tuple[str, ...]) -> None:
+def test_certificate_that_names_nobody_is_refused(helen: EchoServer, names: tuple[str, ...]) -> None:
     refused(helen, helen.context(helen.certificates.sign(*names)))
 
 
 # Promise: AGENT-15
-def test_old_tls_is_refused(helen: EchoDoor) -> None:
+def test_old_tls_is_refused(helen: EchoServer) -> None:
     context = helen.context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(OSError, match=r"PROTOCOL_VERSION|reset"):
@@ -96,7 +96,7 @@ def test_old_tls_is_refused(helen: EchoDoor) -> None:
 
 # Promise: AGENT-14
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.0\r\n\r\n", b"\0" * 100, b"\x16\x03\x01\xff\xff" + b"a" * 70_000])
-def test_plain_bytes_end_the_connection_and_nothing_else(helen: EchoDoor, data: bytes) -> None:
+def test_plain_bytes_end_the_connection_and_nothing_else(helen: EchoServer, data: bytes) -> None:
     with helen.plain() as stranger, contextlib.suppress(ConnectionError):
         stranger.sendall(data)
         while stranger.recv(1_000):
@@ -105,7 +105,7 @@ def test_plain_bytes_end_the_connection_and_nothing_else(helen: EchoDoor, data: 
     assert helen.says_back() < AT_ONCE
 
 
-def test_garbage_after_the_handshake_is_a_loss_with_a_reason(helen: EchoDoor) -> None:
+def test_garbage_after_the_handshake_is_a_loss_with_a_reason(helen: EchoServer) -> None:
     agent = helen.connect()
     raw = socket.socket(fileno=agent.detach())
     with raw:
@@ -116,7 +116,7 @@ def test_garbage_after_the_handshake_is_a_loss_with_a_reason(helen: EchoDoor) ->
     assert closed.reason == "wrong version number" or "record" in closed.reason
 
 
-def test_last_words_arrive_before_the_end(helen: EchoDoor) -> None:
+def test_last_words_arrive_before_the_end(helen: EchoServer) -> None:
     with helen.connect() as agent:
         # More than is read before the answer: a close with unread bytes would be a RST, and take the words along.
         agent.sendall(b"bye" + b"x" * 200_000)
@@ -125,13 +125,13 @@ def test_last_words_arrive_before_the_end(helen: EchoDoor) -> None:
     assert helen.machine.gone == []
 
 
-def test_close_waits_for_what_was_promised_in_the_same_turn(helen: EchoDoor) -> None:
+def test_close_waits_for_what_was_promised_in_the_same_turn(helen: EchoServer) -> None:
     with helen.connect() as agent:
         agent.sendall(b"later")
         assert read(agent, 1_000) == b"stored\n"
 
 
-def test_close_waits_for_bytes_that_do_not_fit_yet(helen: EchoDoor) -> None:
+def test_close_waits_for_bytes_that_do_not_fit_yet(helen: EchoServer) -> None:
     with helen.connect() as agent:
         agent.sendall(b"much 3000000")
         until(lambda: helen.machine.heard == 12)
@@ -140,13 +140,13 @@ def test_close_waits_for_bytes_that_do_not_fit_yet(helen: EchoDoor) -> None:
 
 
 @pytest.mark.slow
-def test_who_does_not_hang_up_is_hung_up_on(helen: EchoDoor) -> None:
+def test_who_does_not_hang_up_is_hung_up_on(helen: EchoServer) -> None:
     with helen.connect() as agent:
         agent.sendall(b"bye")
         until(lambda: helen.door.connections == 0)
 
 
-def test_reset_is_told_as_gone(helen: EchoDoor) -> None:
+def test_reset_is_told_as_gone(helen: EchoServer) -> None:
     agent = helen.connect()
     agent.sendall(b"a")
     assert read(agent, 1) == b"a"
@@ -156,7 +156,7 @@ def test_reset_is_told_as_gone(helen: EchoDoor) -> None:
     assert helen.door.connections == 0
 
 
-def test_half_close_ends_the_connection(helen: EchoDoor) -> None:
+def test_half_close_ends_the_connection(helen: EchoServer) -> None:
     with helen.connect() as agent:
         agent.sendall(b"a")
         assert read(agent, 1) == b"a"
@@ -165,7 +165,7 @@ def test_half_close_ends_the_connection(helen: EchoDoor) -> None:
         assert len(read(agent, 1_000)) < 100  # an alert at the most, and then the end
 
 
-def test_bytes_come_back_in_order_however_large(helen: EchoDoor) -> None:
+def test_bytes_come_back_in_order_however_large(helen: EchoServer) -> None:
     data = bytes(range(256)) * 4_000
     with helen.connect() as agent:
         got = bytearray()
@@ -177,7 +177,7 @@ def test_bytes_come_back_in_order_however_large(helen: EchoDoor) -> None:
 
 
 # Promise: AGENT-14
-def test_one_byte_at_a_time_is_served_and_harms_nobody(helen: EchoDoor) -> None:
+def test_one_byte_at_a_time_is_served_and_harms_nobody(helen: EchoServer) -> None:
     with helen.connect() as slow:
         for byte in b"slowly\n":
             slow.sendall(bytes([byte]))
@@ -186,7 +186,7 @@ def test_one_byte_at_a_time_is_served_and_harms_nobody(helen: EchoDoor) -> None:
 
 
 # Promise: AGENT-14
-def test_who_never_reads_is_heard_no_longer_and_let_go_at_the_limit(helen: EchoDoor) -> None:
+def test_who_never_reads_is_heard_no_longer_and_let_go_at_the_limit(helen: EchoServer) -> None:
     with helen.connect() as deaf:
         for _ in range(20):
             deaf.sendall(b"much 500000")
@@ -199,7 +199,7 @@ def test_who_never_reads_is_heard_no_longer_and_let_go_at_the_limit(helen: EchoD
         assert read(deaf, 500_000) == b"x" * 500_000
 
 
-def test_more_than_may_wait_is_a_loss(helen: EchoDoor) -> None:
+def test_more_than_may_wait_is_a_loss(helen: EchoServer) -> None:
     with helen.connect() as deaf:
         deaf.sendall(b"much 30000000")
         until(lambda: helen.machine.gone)
@@ -208,7 +208,7 @@ def test_more_than_may_wait_is_a_loss(helen: EchoDoor) -> None:
 
 
 def test_beyond_the_most_connections_whoever_comes_is_sent_away(tmp_path: Path) -> None:
-    with echo_door(tmp_path, max_connections=3) as helen, contextlib.ExitStack() as stack:
+    with echo_server(tmp_path, max_connections=3) as helen, contextlib.ExitStack() as stack:
         agents = [stack.enter_context(helen.connect()) for _ in range(3)]
         with pytest.raises(OSError, match=r"EOF|reset"):
             helen.connect()
@@ -219,7 +219,7 @@ def test_beyond_the_most_connections_whoever_comes_is_sent_away(tmp_path: Path) 
 
 # Promise: AGENT-14
 @pytest.mark.slow
-def test_silent_strangers_are_let_go_after_the_deadline_and_others_come_at_once(helen: EchoDoor) -> None:
+def test_silent_strangers_are_let_go_after_the_deadline_and_others_come_at_once(helen: EchoServer) -> None:
     with contextlib.ExitStack() as stack:
         began = time.monotonic()
         silent = [stack.enter_context(helen.plain()) for _ in range(300)]
@@ -235,7 +235,7 @@ def test_silent_strangers_are_let_go_after_the_deadline_and_others_come_at_once(
 
 # Promise: AGENT-14
 @pytest.mark.slow
-def test_two_thousand_silent_strangers_do_not_keep_others_out(helen: EchoDoor) -> None:
+def test_two_thousand_silent_strangers_do_not_keep_others_out(helen: EchoServer) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(2_000):
             stack.enter_context(helen.plain())
@@ -246,7 +246,7 @@ def test_two_thousand_silent_strangers_do_not_keep_others_out(helen: EchoDoor) -
 
 # Promise: AGENT-14
 @pytest.mark.slow
-def test_two_thousand_agents_at_once_are_all_served(helen: EchoDoor) -> None:
+def test_two_thousand_agents_at_once_are_all_served(helen: EchoServer) -> None:
     context = helen.context()
     with contextlib.ExitStack() as stack:
         agents = [stack.enter_context(helen.connect(context)) for _ in range(2_000)]

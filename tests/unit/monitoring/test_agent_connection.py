@@ -1,4 +1,4 @@
-"""What a connection may say, word by word; every fault of the protocol is `error` and the end."""
+"""The messages of a connection: each violation of the protocol is answered with `error` and closes the connection."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_fault_gets_one_error_and_the_end(what: str):
     assert connection in world.closed
     assert world.kinds()[-2:] == ["agent.refused", "client.lost"]
     assert world.data(connection, b"ping 9\n") == []
-    assert world.watch.taken == []
+    assert world.evaluation.taken == []
 
 
 # Promise: AGENT-2
@@ -61,7 +61,7 @@ def test_nothing_comes_before_hello(said: bytes):
 # Promise: AGENT-3
 def test_version_1_hears_nothing_but_its_own_words():
     world = HelenWorld()
-    world.watch.plans[""] = [{"name": "load", "check": "load", "args": {}, "interval": 60, "timeout": 10}]
+    world.evaluation.plans[""] = [{"name": "load", "check": "load", "args": {}, "interval": 60, "timeout": 10}]
     connection = world.connect()
     assert world.say(connection, Hello(1, "typed-by-hand")) == []
     world.configure()
@@ -183,7 +183,7 @@ def test_no_bytes_raise_or_disturb_another(pieces: list[bytes]):
     for piece in pieces:
         world.data(strange, piece)
     world.say(other, report(1))
-    assert [agent for agent, _ in world.watch.taken if agent == "db-1"] == ["db-1"]
+    assert [agent for agent, _ in world.evaluation.taken if agent == "db-1"] == ["db-1"]
 
 
 # Promise: AGENT-1
@@ -196,5 +196,5 @@ def test_words_count_the_same_however_they_are_cut():
     for at in range(len(said)):
         heard += cut.data(other, said[at : at + 1])
     assert sorted(map(str, heard)) == sorted(map(str, expected))
-    assert cut.watch.taken == whole.watch.taken
-    assert len(cut.watch.taken) == 1
+    assert cut.evaluation.taken == whole.evaluation.taken
+    assert len(cut.evaluation.taken) == 1

@@ -1,7 +1,4 @@
-"""An agent process of ours and the raw Helen that it serves.
-
-Lives here: its file, its checks, its connection. Never here: an expectation.
-"""
+"""An agent process and the raw Helen that it connects to."""
 
 from __future__ import annotations
 

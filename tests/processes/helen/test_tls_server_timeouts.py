@@ -1,4 +1,4 @@
-"""Helen's door by a clock that the test moves: deadlines, pauses and order, turn by turn."""
+"""Helen's TLS socket with a clock that tests move: deadlines, pauses and order, turn by turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The book: who runs what, the schedule as bytes, and what a finding means under limits."""
+"""Check rules: which agent runs what, the schedule as bytes, and findings under thresholds."""
 
 from __future__ import annotations
 

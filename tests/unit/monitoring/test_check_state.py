@@ -1,4 +1,4 @@
-"""Soft and hard, against an oracle that keeps every result and reads the whole list each time."""
+"""Soft and hard states, compared with an oracle that keeps every result."""
 
 from __future__ import annotations
 

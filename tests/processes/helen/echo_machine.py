@@ -1,6 +1,5 @@
-"""A small machine behind Helen's real door, under the real runner, in a thread of its own.
-
-Lives here: `Echo`, which says back what it hears, and `echo_door`, which serves it. Never here: Helen's own protocol.
+"""A small machine behind Helen's real TLS socket, under the real runner, in a thread: `Echo` sends back what it
+receives.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class Echo:
     def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None: ...
 
 
-class EchoDoor:
+class EchoServer:
     """The door, and how to come to it."""
 
     def __init__(self, certificates: Certificates, machine: Echo, door: TlsServer) -> None:
@@ -151,7 +150,7 @@ def read(agent: socket.socket, size: int) -> bytes:
 
 
 @contextlib.contextmanager
-def echo_door(folder: Path, max_connections: int = 10_000) -> Iterator[EchoDoor]:
+def echo_server(folder: Path, max_connections: int = 10_000) -> Iterator[EchoServer]:
     """A door that serves, until the end of the block."""
     certificates = Certificates(folder)
     machine = Echo()
@@ -197,7 +196,7 @@ def echo_door(folder: Path, max_connections: int = 10_000) -> Iterator[EchoDoor]
     thread.start()
     up.wait(PATIENCE_SECONDS)
     try:
-        yield EchoDoor(certificates, machine, door)
+        yield EchoServer(certificates, machine, door)
     finally:
         for end in stop:
             end()

@@ -1,4 +1,4 @@
-"""Notices go out: webhooks, commands and e-mail against real sockets and processes, kind ones and others."""
+"""Delivery of notifications: webhooks, commands and e-mail against real sockets and processes."""
 
 from __future__ import annotations
 

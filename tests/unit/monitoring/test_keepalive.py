@@ -1,4 +1,4 @@
-"""`equus.alive`: an agent that goes silent is a problem, and Helen's own absence is none."""
+"""`equus.alive`: an agent that goes silent is a problem; Helen's own absence is not."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
 from scale0.monitoring.helen.core.keepalive import GRACE_SECONDS, SETTLE_SECONDS, Keepalive
 from scale0.monitoring.helen.core.socket_events import ConnectionOpened, NetworkTask
 from scale0.monitoring.helen.core.state import HelenSettings, HelenState
-from tests.unit.monitoring.handover_world import TOKEN, World
 from tests.unit.monitoring.helen_world import HelenWorld
+from tests.unit.monitoring.migration_world import TOKEN, World
 
 PAGER = Reaction(name="pager", type="webhook", url="http://127.0.0.1:1/x")
 ALIVE = CheckDefinition(name="alive", check="equus.alive", interval=60.0, max_attempts=2, handlers=("pager",))
@@ -89,8 +89,8 @@ def test_it_obeys_silences_and_other_checks_can_depend_on_it():
     assert found is not None
     assert (found["state"], found["hard"], found["suppressed"]) == ("critical", True, ["silence s"])
     node = world.nodes["h1"]
-    watch = node.helen.state.evaluation
-    assert watch.selects("web-1", {}, "disk") is not None
+    evaluation = node.helen.state.evaluation
+    assert evaluation.selects("web-1", {}, "disk") is not None
     agent.mute = False
     agent.connection_lost(agent.connection)
     agent.report("critical")
@@ -137,7 +137,7 @@ def test_a_helen_who_slept_judges_nobody_by_it():
 
 
 def test_a_jump_of_the_wall_clock_is_taken_for_sleep():
-    world = HelenWorld(watch=Evaluation(StoredChecks()))
+    world = HelenWorld(evaluation=Evaluation(StoredChecks()))
     part = msgspec.json.encode(PART)
     world.configure(part)
     connection = world.agent(version=1)

@@ -1,4 +1,4 @@
-"""Who comes in: one connection per identity, as many as there is room for, none too old, none revoked."""
+"""Hello and enrol: one connection per identity, within the limits, not too old, not revoked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAN = {"name": "load", "check": "load", "args": {}, "interval": 60, "timeout": 
 # Promise: AGENT-11
 def test_an_agent_is_accepted_and_gets_its_schedule():
     world = HelenWorld(heartbeat_seconds=20)
-    world.watch.plans[""] = [PLAN]
+    world.evaluation.plans[""] = [PLAN]
     connection = world.connect()
     accepted, schedule = world.say(connection, Hello(2, "0.1.0"))
     assert accepted == Accepted(20)
@@ -42,7 +42,7 @@ def test_an_empty_schedule_is_sent_as_well():
 # Promise: AGENT-11
 def test_until_somebody_says_what_to_run_an_agent_keeps_what_it_has():
     world = HelenWorld()
-    world.watch.configured_at_all = False
+    world.evaluation.configured_at_all = False
     connection = world.connect()
     assert world.say(connection, Hello(2, "0.1.0")) == [Accepted(30)]
     world.configure()
@@ -64,7 +64,7 @@ def test_the_newcomer_takes_over():
     world.gone(old)  # the door may say so later: it is nobody's any more
     assert world.helen.view()["agents"] == 1
     world.say(new, report(1))
-    assert len(world.watch.taken) == 1
+    assert len(world.evaluation.taken) == 1
 
 
 # Promise: AGENT-16
@@ -137,7 +137,7 @@ def test_an_agent_too_old_is_told_to_reload_and_then_refused(version: int, softw
     first = world.connect()
     assert world.say(first, Hello(version, software)) == [Reload()]
     assert world.data(first, b"ping 1\nreport 1 load 2\n{}\n") == []  # it goes on as it can, and counts for nothing
-    assert world.watch.taken == []
+    assert world.evaluation.taken == []
     world.gone(first)
     (error,) = world.say(second := world.connect(), Hello(version, software))
     assert isinstance(error, Error)
@@ -241,7 +241,7 @@ def test_an_agent_is_known_again_after_a_restart():
     world.say(connection, report(1, "equus.agent", labels={"role": "web"}, checks=["disk", "load"]))
     world.gone(connection)
     again = HelenWorld(agents=world.agent_rows())
-    again.watch.plans["web"] = [PLAN]
+    again.evaluation.plans["web"] = [PLAN]
     (item,) = msgspec.json.decode(again.request("helen.agents", {"all": True})[0][1])["items"]
     assert (item["state"], item["labels"], item["left"]) == ("away", {"role": "web"}, world.wall)
     again.pass_time(1)

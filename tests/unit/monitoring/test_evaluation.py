@@ -1,4 +1,4 @@
-"""Stories of Watch: results become events, states and incidents, and survive a restart."""
+"""Evaluation: results become events, states and incidents, and survive a restart."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from scale0.monitoring.helen.core.evaluation import SLICE, Evaluation, StoredChe
 from scale0.monitoring.helen.core.incidents import RECENT, SWEEP_LIMIT
 from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS
 from scale0.storage.check_rows import CheckStateRow, DropCheckState, PutCheckState, ReadCheckStates, ReadIncidents
-from tests.unit.monitoring.test_state import Oracle
-from tests.unit.monitoring.watch_world import START, World
+from tests.unit.monitoring.evaluation_world import START, World
+from tests.unit.monitoring.test_check_state import Oracle
 
 DISK = CheckDefinition(name="disk", interval=60.0, timeout=10.0, max_attempts=2)
 
@@ -56,7 +56,7 @@ def test_a_result_without_a_definition_or_asked_by_hand_touches_no_state(what):
     world.result("critical", **what)
     (event,) = world.kinds("check.answered")
     assert event["data"] == {"message": "m", "scheduled": False}
-    assert world.watch.checks({})["items"] == []
+    assert world.evaluation.checks({})["items"] == []
 
 
 def test_soft_then_hard_then_up_again():
@@ -135,11 +135,11 @@ def test_rows_are_written_once_in_a_turn():
     effects = Effects()
     for state in ("ok", "critical", "critical", "critical"):
         world.take(effects, state)
-    world.watch.settle(effects)
+    world.evaluation.settle(effects)
     written = [(one.agent, one.check) for one in effects.writes if isinstance(one, PutCheckState)]
     assert written == [("web-1", "disk"), ("web-1", "")]
     again = Effects()
-    world.watch.settle(again)
+    world.evaluation.settle(again)
     assert again.writes == []
 
 
@@ -151,24 +151,28 @@ def test_everything_is_as_before_after_a_restart():
         world.result("critical", agent=f"web-{number}", check="load")
     for _ in range(2):
         world.result("critical")
-    before = world.watch.checks({}), world.watch.incidents({}), world.watch.schedule_for("web-1", {})
+    before = world.evaluation.checks({}), world.evaluation.incidents({}), world.evaluation.schedule_for("web-1", {})
     events = len(world.events)
     world.restart()
-    assert (world.watch.checks({}), world.watch.incidents({}), world.watch.schedule_for("web-1", {})) == before
+    assert (
+        world.evaluation.checks({}),
+        world.evaluation.incidents({}),
+        world.evaluation.schedule_for("web-1", {}),
+    ) == before
     assert len(world.events) == events
-    assert world.watch.configured
+    assert world.evaluation.configured
     world.result("ok")
     assert len(world.kinds("incident.closed")) == 1
 
 
 def test_a_new_helen_is_not_configured_and_drops_nothing():
     world = World()
-    assert not world.watch.configured
+    assert not world.evaluation.configured
     world.result("ok")
-    assert json.loads(world.watch.schedule_for("web-1", {}))["checks"] == []
+    assert json.loads(world.evaluation.schedule_for("web-1", {}))["checks"] == []
     world.wait(100.0)
     world.configure(checks=(DISK,))
-    assert world.watch.configured
+    assert world.evaluation.configured
 
 
 def test_a_check_that_is_no_longer_defined_is_forgotten_and_its_incident_closed():
@@ -182,7 +186,7 @@ def test_a_check_that_is_no_longer_defined_is_forgotten_and_its_incident_closed(
     assert [(event["identity"], event["service"]) for event in world.kinds("check.removed")] == [
         (closed["identity"], closed["service"])
     ]
-    assert [item["check"] for item in world.watch.checks({})["items"]] == ["load"]
+    assert [item["check"] for item in world.evaluation.checks({})["items"]] == ["load"]
     kept = world.store.read(ReadCheckStates("", "", 99))
     assert [(row.agent, row.check) for row in kept] == [  # type: ignore[union-attr]
         ("", "book"),
@@ -193,13 +197,13 @@ def test_a_check_that_is_no_longer_defined_is_forgotten_and_its_incident_closed(
 
 def test_other_labels_are_another_schedule():
     world = World(checks=(msgspec.structs.replace(DISK, labels={"role": "web"}),))
-    assert b"disk" not in world.watch.schedule_for("web-1", {})
-    assert b"disk" in world.watch.schedule_for("web-1", {"role": "web"})
+    assert b"disk" not in world.evaluation.schedule_for("web-1", {})
+    assert b"disk" in world.evaluation.schedule_for("web-1", {"role": "web"})
     world.labels["web-1"] = {"role": "web"}
     world.result("ok")
-    assert b"disk" not in world.watch.schedule_for("web-1", {"role": "db"})
+    assert b"disk" not in world.evaluation.schedule_for("web-1", {"role": "db"})
     world.wait(1.0)
-    assert world.watch.checks({})["items"] == []
+    assert world.evaluation.checks({})["items"] == []
 
 
 def test_an_agent_that_is_forgotten_leaves_nothing():
@@ -207,8 +211,8 @@ def test_an_agent_that_is_forgotten_leaves_nothing():
     for _ in range(2):
         world.result("critical")
     effects = Effects()
-    world.watch.forget("web-1", world.now, effects)
-    world.watch.forget("web-2", world.now, effects)
+    world.evaluation.forget("web-1", world.now, effects)
+    world.evaluation.forget("web-2", world.now, effects)
     world.finish(effects)
     assert [event["data"]["reason"] for event in world.kinds("incident.closed")] == ["removed"]
     assert len(world.kinds("downtime.ended")) == 1
@@ -270,7 +274,7 @@ def test_a_flapping_check_says_so_in_its_event_and_its_incident():
     first = next(event for event in world.kinds("check.state_changed") if event["data"]["flapping"])
     assert first["data"]["flapping_percent"] > 30
     assert world.check()["flapping"]
-    assert world.watch.incidents({"open": True})["items"][0]["flapping"]
+    assert world.evaluation.incidents({"open": True})["items"][0]["flapping"]
 
 
 def test_views_are_pages_with_filters():
@@ -281,19 +285,19 @@ def test_views_are_pages_with_filters():
     seen: list[tuple[str, str]] = []
     query: dict[str, Any] = {"limit": 3}
     while True:
-        page = world.watch.checks(query)
+        page = world.evaluation.checks(query)
         seen += [(item["agent"], item["check"]) for item in page["items"]]
         if not page["next"]:
             break
         query["after"] = page["next"]
     assert seen == [(f"web-{number}", check) for number in range(5) for check in ("disk", "load")]
-    assert len(world.watch.checks({"agent": "web-[01]", "check": "l*"})["items"]) == 2
-    assert len(world.watch.checks({"state": "problem"})["items"]) == 2
-    newest = world.watch.incidents({"limit": 1})
+    assert len(world.evaluation.checks({"agent": "web-[01]", "check": "l*"})["items"]) == 2
+    assert len(world.evaluation.checks({"state": "problem"})["items"]) == 2
+    newest = world.evaluation.incidents({"limit": 1})
     assert [item["agent"] for item in newest["items"]] == ["web-3"]
-    rest = world.watch.incidents({"after": newest["next"]})
+    rest = world.evaluation.incidents({"after": newest["next"]})
     assert ([item["agent"] for item in rest["items"]], rest["next"]) == (["web-1"], None)
-    json.dumps([newest, world.watch.checks({})], allow_nan=False)
+    json.dumps([newest, world.evaluation.checks({})], allow_nan=False)
 
 
 def all_incidents(world: World, **query: Any) -> list[str]:
@@ -302,7 +306,7 @@ def all_incidents(world: World, **query: Any) -> list[str]:
     while True:
         page: dict[str, Any] = {}
         effects = Effects()
-        world.watch.find_incidents(query, lambda found, now, out, page=page: page.update(found), effects)  # type: ignore[misc]
+        world.evaluation.find_incidents(query, lambda found, now, out, page=page: page.update(found), effects)  # type: ignore[misc]
         world.finish(effects)
         found += [item["id"] for item in page["items"]]
         if page["next"] is None:
@@ -318,7 +322,7 @@ def test_incidents_that_are_long_over_come_from_the_store():
         if number < RECENT + 143:
             world.result("ok", agent=f"web-{number % 7}")
             world.wait(1.0)
-    assert len(world.watch.incidents({"limit": 1_000})["items"]) == 1_000
+    assert len(world.evaluation.incidents({"limit": 1_000})["items"]) == 1_000
     found = all_incidents(world, limit=99)
     assert len(found) == len(set(found)) == RECENT + 150
     times = [int(id_.rpartition("@")[2]) for id_ in found]
@@ -350,9 +354,9 @@ def test_incidents_are_forgotten_90_days_after_their_end_some_at_a_time():
 def test_a_query_that_is_wrong_is_refused(query):
     world = World(checks=(DISK,))
     with pytest.raises(Refusal):
-        world.watch.checks(query)
+        world.evaluation.checks(query)
     with pytest.raises(Refusal):
-        world.watch.incidents({"after": "x@٣"})
+        world.evaluation.incidents({"after": "x@٣"})
 
 
 def test_a_damaged_row_stops_the_start_and_says_which():
@@ -365,7 +369,7 @@ def test_a_damaged_row_stops_the_start_and_says_which():
 def test_events_are_what_the_whole_list_of_results_says(results):
     """Whatever comes, with restarts between: changes and incidents are those of an oracle that keeps everything."""
     world = World(checks=(DISK,))
-    rule = world.watch._rules.definitions["disk"].flap_rule
+    rule = world.evaluation._rules.definitions["disk"].flap_rule
     oracle = Oracle(rule)
     for state, restart in results:
         oracle.results.append((state, 2))
@@ -392,15 +396,15 @@ def test_events_are_what_the_whole_list_of_results_says(results):
 
 def test_where_there_are_thousands_of_definitions_fewer_agents_are_looked_at_in_a_turn():
     world = World(checks=(DISK,))
-    assert world.watch.slice == SLICE
+    assert world.evaluation.slice == SLICE
     many = tuple(CheckDefinition(name=f"c{number}", agents=("nobody",)) for number in range(1_000))
     for number in range(200):
         world.result("ok", agent=f"web-{number}")
     effects = Effects()
-    world.watch.configure(ClientConfig(checks=many), world.now, effects)
-    assert world.watch.slice == MAX_MATCHES_PER_TURN // 1_000
-    world.watch.tick(world.now, effects)
-    assert sum(isinstance(write, DropCheckState) for write in effects.writes) == world.watch.slice
+    world.evaluation.configure(ClientConfig(checks=many), world.now, effects)
+    assert world.evaluation.slice == MAX_MATCHES_PER_TURN // 1_000
+    world.evaluation.tick(world.now, effects)
+    assert sum(isinstance(write, DropCheckState) for write in effects.writes) == world.evaluation.slice
 
 
 # Promise: AGENT-14
@@ -411,7 +415,7 @@ def test_pages_of_long_messages_stay_short_enough_for_a_message_of_the_network()
     found: list[str] = []
     after = ""
     while True:
-        page = world.watch.checks({"limit": 1_000, "after": after})
+        page = world.evaluation.checks({"limit": 1_000, "after": after})
         assert len(msgspec.json.encode(page)) < Limits().max_message_bytes
         found += [item["agent"] for item in page["items"]]
         if page["next"] is None:
@@ -419,5 +423,5 @@ def test_pages_of_long_messages_stay_short_enough_for_a_message_of_the_network()
         after = page["next"]
     assert found == [f"web-{number:03}" for number in range(600)]
     for query in ({"limit": 1_000}, {"limit": 1_000, "open": True}):
-        assert len(msgspec.json.encode(world.watch.incidents(query))) < Limits().max_message_bytes
+        assert len(msgspec.json.encode(world.evaluation.incidents(query))) < Limits().max_message_bytes
         assert len(all_incidents(world, **query)) == 600

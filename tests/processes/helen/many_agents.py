@@ -1,6 +1,6 @@
 """Many whole agents in one process: session, check schedule, spool, running checks and TLS as in `scale0 agent`.
 
-    python -m tests.processes.helen.crowd FOLDER PORT NAME...
+    python -m tests.processes.helen.many_agents FOLDER PORT NAME...
 
 FOLDER holds ca.pem and each agent's certificate. Their one check, `probe`, counts its runs and answers with the count;
 on SIGTERM the process prints how often each ran, as JSON, and ends.

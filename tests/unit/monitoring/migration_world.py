@@ -1,7 +1,6 @@
-"""Several Helens and their agents on one clock: real machines, joined by a wire that is slow and loses things.
+"""Several Helens and their agents on one clock: real machines, connected by a network with delays and losses.
 
-Lives here: turns, commits, connections, requests between Helens, crashes. Never here: a decision of Helen's or of an
-agent's. Invariant: what is not committed is lost in a crash, and a promise is heard only after its commit.
+A crash loses what is not committed, and a promise is delivered only after its commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A Watch with a clock that tests turn, a real journal and the store's twin in memory.
-
-Lives here: the world around Watch, and short words for stories. Never here: a test.
-"""
+"""An evaluation with a clock that tests move, a real journal and the in-memory store."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class World:
         self.tasks: list[SubmitNotification] = []
         """What the queue took."""
         self.queue_is_up = True
-        self.watch = Evaluation(StoredChecks())
+        self.evaluation = Evaluation(StoredChecks())
         if config:
             self.configure(**config)
 
@@ -57,7 +54,7 @@ class World:
         """A turn in which the configuration comes."""
         part = ClientConfig(checks=checks, handlers=handlers, downtimes=downtimes, silences=silences)
         effects = Effects()
-        self.watch.configure(part, self.now, effects)
+        self.evaluation.configure(part, self.now, effects)
         self.finish(effects)
 
     def result(self, state: str, agent: str = "web-1", check: str = "disk", **more: Any) -> None:
@@ -82,14 +79,14 @@ class World:
         labels = self.labels.setdefault(agent, {})
         finding = CheckFinding(state, message, metrics, None, seconds)  # type: ignore[arg-type]
         answered = IncomingResult(check, finding, "s:1", self.wall - age, scheduled)
-        self.watch.process_result(agent, labels, answered, self.now, effects)
+        self.evaluation.process_result(agent, labels, answered, self.now, effects)
 
     def finish(self, effects: Effects) -> None:
         """The end of a turn as the runner does it: tick if it is time, settle, commit, and what was asked for."""
-        due = self.watch.deadline()
+        due = self.evaluation.deadline()
         if due is not None and due <= self.mono:
-            self.watch.tick(self.now, effects)
-        self.watch.settle(effects)
+            self.evaluation.tick(self.now, effects)
+        self.evaluation.settle(effects)
         row = self.journal.append(effects.events, self.now)
         if row is not None:
             self.events += read(row.body)
@@ -123,12 +120,12 @@ class World:
         drift = (seconds if wall is None else wall) - seconds
         self.wall += drift
         for _ in range(1_000):
-            due = self.watch.deadline()
+            due = self.evaluation.deadline()
             when = ends if due is None else min(ends, max(self.mono, due))
             self.wall += when - self.mono
             self.mono = when
             self.finish(Effects())
-            due = self.watch.deadline()
+            due = self.evaluation.deadline()
             if when >= ends and (due is None or due > ends):
                 return
         raise AssertionError("Watch never rests")
@@ -144,7 +141,7 @@ class World:
                 break
         incidents: Any = self.store.read(ReadIncidents(False, None, "", 1_000))
         notices: Any = self.store.read(ReadNotices("", 1_000))
-        self.watch = Evaluation(StoredChecks(tuple(states), tuple(incidents), tuple(notices)))
+        self.evaluation = Evaluation(StoredChecks(tuple(states), tuple(incidents), tuple(notices)))
         self.finish(Effects())
 
     def kinds(self, *kinds: str) -> list[dict[str, Any]]:
@@ -166,6 +163,6 @@ class World:
 
     def check(self, agent: str = "web-1", check: str = "disk") -> dict[str, Any]:
         """How a check stands in the view."""
-        (item,) = self.watch.checks({"agent": agent, "check": check})["items"]
+        (item,) = self.evaluation.checks({"agent": agent, "check": check})["items"]
         found: dict[str, Any] = item
         return found

@@ -1,4 +1,4 @@
-"""Who is told what: through the queue, once, after the commit, and not when something suppresses it."""
+"""Notifications: sent through the queue, once, after the commit, and not while suppressed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scale0.monitoring.helen.core.notifications import (
     Outbox,
 )
 from scale0.storage.check_rows import PutCheckState, PutNotice, ReadNotices
-from tests.unit.monitoring.watch_world import START, World
+from tests.unit.monitoring.evaluation_world import START, World
 
 PAGER = Reaction(name="pager", type="webhook", url="http://h/")
 DISK = CheckDefinition(name="disk", max_attempts=1, handlers=("pager",))
@@ -78,7 +78,7 @@ def test_nothing_is_submitted_before_it_is_stored():
     world = World(checks=(DISK,), handlers=(PAGER,))
     effects = Effects()
     world.take(effects, "critical")
-    world.watch.settle(effects)
+    world.evaluation.settle(effects)
     assert effects.asks == []
     assert len(effects.deferred) == 1
     assert any(isinstance(write, PutNotice) for write in effects.writes)
@@ -231,7 +231,7 @@ def test_a_crash_between_the_task_and_its_recheck_loses_neither():
     world = World(checks=(CheckDefinition(name="disk", max_attempts=1, handlers=("heal",)),), handlers=(HEAL,))
     effects = Effects()
     world.take(effects, "critical")
-    world.watch.settle(effects)
+    world.evaluation.settle(effects)
     world.store.commit(effects.writes)
     later = Effects()
     effects.deferred[0](world.now, later)
@@ -239,7 +239,7 @@ def test_a_crash_between_the_task_and_its_recheck_loses_neither():
     world.tasks.append(submit)
     last = Effects()
     submit.then("t-0", world.now, last)
-    world.watch.settle(last)
+    world.evaluation.settle(last)
     world.store.commit(last.writes)
     world.restart()
     world.wait(5.0)
@@ -324,7 +324,7 @@ def test_notices_wait_while_nobody_says_which_handlers_there_are():
     world.queue_is_up = True
     world.restart()
     world.wait(5.0)
-    assert not world.watch.configured
+    assert not world.evaluation.configured
     assert world.told() == []
     assert world.kinds("notice.dropped") == []
     world.configure(checks=(DISK,), handlers=(PAGER,))
