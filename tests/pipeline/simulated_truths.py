@@ -164,7 +164,7 @@ def write_segments(truths: Truths, data: Path, place: Path) -> int:
     settings = ExporterSettings(
         source=truths.world.broker.name,
         data_dir=str(data),
-        place=str(place),
+        destination=str(place),
         seconds=60.0,
         events=SEGMENT_EVENTS,
         keep_days=0,

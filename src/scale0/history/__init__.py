@@ -1,1 +1,1 @@
-"""What happened: events and their journal (`events`), and segments, the files that keep it (`segments`)."""
+"""Events and their journal (`events`), and the Parquet files to which it is exported (`segments`)."""

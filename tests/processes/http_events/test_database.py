@@ -40,7 +40,7 @@ class Database:
         place = str(folder / "segments")
         self.writer = SegmentWriter(
             ExporterSettings(
-                source="ann", data_dir=str(folder), place=place, seconds=60, events=10, keep_days=0, database=url
+                source="ann", data_dir=str(folder), destination=place, seconds=60, events=10, keep_days=0, database=url
             )
         )
         assert list(self.writer.export()) == []

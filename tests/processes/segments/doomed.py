@@ -24,7 +24,7 @@ def main(settings: str, point: str, nth: int) -> None:
         if hits == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    writer = SegmentWriter(msgspec.json.decode(settings.encode(), type=ExporterSettings), reach=die)
+    writer = SegmentWriter(msgspec.json.decode(settings.encode(), type=ExporterSettings), failpoint=die)
     for done in writer.export(everything=True):
         os.write(1, f"{done.first_seq} {done.last_seq}\n".encode())
 

@@ -64,7 +64,7 @@ class Folder:
         usual: dict[str, Any] = {
             "source": self.source,
             "data_dir": str(self.path),
-            "place": str(self.path / "segments"),
+            "destination": str(self.path / "segments"),
             "seconds": 60.0,
             "events": 250_000,
             "keep_days": 0,

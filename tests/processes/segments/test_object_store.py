@@ -94,13 +94,13 @@ def test_segments_go_to_an_object_store_and_old_days_leave_it(tmp_path, store):
     store.start()
     folder = Folder(tmp_path / "data")
     folder.fill(30, events=4)
-    made = SegmentWriter(folder.settings(place=store.url, events=50, keep_days=1), wall=lambda: folder.wall)
+    made = SegmentWriter(folder.settings(destination=store.url, events=50, keep_days=1), wall=lambda: folder.wall)
     assert [done[:2] for done in made.export(everything=True)] == [(1, 48), (49, 96), (97, 120)]
     assert store.seqs() == list(range(1, 121))
     assert all(name.startswith("east/written=2026-05-01/seg-east-1-") for name in store.names())
     made.close()
     folder.fill(1)
-    again = SegmentWriter(folder.settings(place=store.url, keep_days=1), wall=lambda: folder.wall)
+    again = SegmentWriter(folder.settings(destination=store.url, keep_days=1), wall=lambda: folder.wall)
     assert [(done[:2], bool(done.name)) for done in again.export(everything=True)] == [
         ((1, 120), False),
         ((121, 121), True),

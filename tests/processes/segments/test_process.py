@@ -122,7 +122,7 @@ def test_a_writer_that_is_killed_comes_back_and_it_is_said_once(tmp_path):
         until(lambda: all_safe(broker))
         assert writer(broker).pid != old.pid
         log = broker.log.read_text()
-        assert log.count("the writer of segments ended with status -9") == 1
+        assert log.count("the segment exporter ended with status -9") == 1
         assert log.count("written again") == 1
 
 

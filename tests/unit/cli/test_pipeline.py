@@ -37,7 +37,7 @@ def asked(place: Place, command: str, *words: str) -> Result:
 def noted(data_dir: Path, place: str) -> Path:
     """A folder in which a writer left where it writes."""
     data_dir.mkdir(parents=True, exist_ok=True)
-    write_export_state(data_dir, ExportState(source="broker-1", place=place))
+    write_export_state(data_dir, ExportState(source="broker-1", destination=place))
     return data_dir
 
 

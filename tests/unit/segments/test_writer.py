@@ -263,11 +263,11 @@ def test_days_that_are_too_old_go_and_today_never_does(folder, clock):
         (segments / f"written={day}" / ".writing-x-1").write_bytes(b"")
     (segments / "notes").mkdir()
     made = writer_of(folder, clock, keep_days=1)
-    assert made.keep() == [], "not right after the start: the clock may be wrong"
-    clock.mono += writer.KEEP_LOOK_SECONDS
-    assert made.keep() == [date(2026, 3, 31)]
+    assert made.apply_retention() == [], "not right after the start: the clock may be wrong"
+    clock.mono += writer.RETENTION_SECONDS
+    assert made.apply_retention() == [date(2026, 3, 31)]
     assert sorted(os.listdir(segments)) == ["notes", *(f"written=2026-0{day}" for day in ("4-30", "5-01", "5-02"))]
-    assert made.keep() == []
+    assert made.apply_retention() == []
     made.close()
 
 
@@ -296,7 +296,7 @@ def test_the_note_says_where_segments_are_and_is_for_its_owner_alone(folder, clo
     made.close()
     note = read_export_state(folder.path)
     assert note is not None
-    assert (note.place, note.day) == (str(folder.path / "segments"), "written=2026-05-01")
+    assert (note.destination, note.day) == (str(folder.path / "segments"), "written=2026-05-01")
     assert (folder.path / EXPORT_STATE_FILE).stat().st_mode & 0o777 == 0o600
     (folder.path / EXPORT_STATE_FILE).write_text('{"place": 7')
     assert read_export_state(folder.path) is None

@@ -73,8 +73,8 @@ def local_segments(data_dir: str) -> tuple[str, ...]:
         if own.is_dir():
             found[str(own)] = None
         note = read_export_state(folder)
-        if note is not None and (is_url(note.place) or _is_another_folder(Path(note.place), own)):
-            found[note.place] = None
+        if note is not None and (is_url(note.destination) or _is_another_folder(Path(note.destination), own)):
+            found[note.destination] = None
     return tuple(found)
 
 

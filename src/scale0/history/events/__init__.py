@@ -1,5 +1,4 @@
-"""What happened: the events, their one schema, and the journal that numbers them.
+"""Events, their one schema, and the journal that numbers them; nothing here does I/O.
 
-Reading order: `columns` (the schema), `kinds` (the registry; one file per noun beside it), `histogram`, `journal`.
-Nothing here does I/O, and nothing here imports another room than `base`.
+Read `columns` (the schema), `kinds` (the registry; one module per noun beside it), `histogram` and `journal`.
 """

@@ -1,7 +1,6 @@
-"""Events of those who change the network: configuration and management.
+"""Events of configuration changes and admin commands; they never contain a password, a token or the text of a document.
 
-Lives here: the classes. Never here: a password, a token or a document's text. Invariant: a version is exact in `data`
-even where the `code` column is too small for it, since other brokers choose versions.
+`data` has the exact version, because other brokers choose versions that may not fit the `code` column.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from scale0.history.events.columns import EventRow, clip_int
 
 
 class ConfigChanged(msgspec.Struct, frozen=True):
-    """Another network document is the current one."""
+    """Another network document is current."""
 
     kind: ClassVar[str] = "config.changed"
     version: int
@@ -22,7 +21,7 @@ class ConfigChanged(msgspec.Struct, frozen=True):
     parent: str
     """The hash of the document that it was made from."""
     changed_by: str
-    """An admin here, or the broker that it came from."""
+    """An admin here, or the broker that sent it."""
 
     def row(self) -> EventRow:
         data = {"version": self.version, "hash": self.hash, "parent": self.parent}
@@ -30,15 +29,15 @@ class ConfigChanged(msgspec.Struct, frozen=True):
 
 
 class ConfigConflict(msgspec.Struct, frozen=True):
-    """Two documents where one was expected: neither descends from the other."""
+    """Two documents conflict: neither descends from the other."""
 
     kind: ClassVar[str] = "config.conflict"
     version: int
     hash: str
-    """Of the one that is current here now."""
+    """The hash of the current document here."""
     other_hash: str
     identity: str
-    """Who has, or had, the other."""
+    """The broker that has, or had, the other one."""
 
     def row(self) -> EventRow:
         data = {"version": self.version, "hash": self.hash, "other_hash": self.other_hash}
@@ -46,19 +45,19 @@ class ConfigConflict(msgspec.Struct, frozen=True):
 
 
 class ManagementCommanded(msgspec.Struct, frozen=True):
-    """An admin's command was answered; or taken, if it takes its time. Should that fail, it is another event."""
+    """An admin command was answered, or accepted if it runs longer; a later failure is another event."""
 
     kind: ClassVar[str] = "management.commanded"
     identity: str
     """The `auth_id`."""
     command: str
     code: int
-    """The answer's."""
+    """The code of the answer."""
     origin: str = ""
-    """Which door and connection it came from."""
+    """The socket and connection that it came from."""
     before: Any = None
     after: Any = None
-    """What it changed, in plain values."""
+    """The values that it changed."""
 
     def row(self) -> EventRow:
         data = {"command": self.command, "origin": self.origin, "before": self.before, "after": self.after}

@@ -1,7 +1,7 @@
-"""Events of monitoring: what checks answered, what followed from it, and what became of agents and notices.
+"""Events of monitoring: results of checks, states, incidents, downtimes, notices and agents.
 
-Lives here: the classes. Never here: when one is recorded. There may be 10,000 `check.answered` a second, so that one
-gives the journal its cells itself; its maker hands over times that are finite and not negative.
+There may be 10,000 `check.answered` a second, so this class makes its journal cells itself; the caller passes times
+that are finite and not negative.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scale0.history.events.columns import EventMetric, EventRow, clip_int
 
 
 class _AnsweredData(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The data of `check.answered`; the fields stand in the order of the alphabet, as the journal writes keys."""
+    """The data of `check.answered`; the fields are in alphabetical order, as the journal writes keys."""
 
     interval: float | None = None
     max_attempts: int | None = None
@@ -27,13 +27,13 @@ _to_json: Final = msgspec.json.Encoder().encode
 
 
 class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
-    """A check ended, on the agent's schedule or because somebody asked; it happened at its end."""
+    """A check ended, on schedule or on request; `at` is its end."""
 
     kind: ClassVar[str] = "check.answered"
     agent: str
     check: str
     ref: str
-    """`spool:n` of a report; the request or message id of one that was asked for."""
+    """`spool:n` of a report, or the id of the request or message."""
     at: float
     state: str
     seconds: float | None
@@ -54,7 +54,6 @@ class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
         )
 
     def cells(self) -> list[Any]:
-        """The stored row."""
         # fmt: off
         return ["check.answered", self.at, self.agent, self.check, self.ref,
                 None, None, self.state, self.seconds, None, None, None,
@@ -76,25 +75,25 @@ class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckStateChanged(msgspec.Struct, frozen=True):
-    """The state of a check, its hardness or its flapping is another than before this result."""
+    """A result changed the state of a check, its hardness or its flapping."""
 
     kind: ClassVar[str] = "check.state_changed"
     agent: str
     check: str
     ref: str
-    """Of the result that changed it."""
+    """The ref of the result that changed it."""
     at: float
     state: str
     hard: bool
     attempt: int
-    """Problems in a row, while they are soft; 0 once ok or hard."""
+    """The number of consecutive soft problems; 0 once ok or hard."""
     previous: str
-    """The state before; blank: there was none."""
+    """The previous state; blank: there was none."""
     flapping: bool
     flapping_percent: float
     message: str = ""
     suppressed: tuple[str, ...] = ()
-    """What kept a notice from being sent, if one was due: `silence NAME`, `downtime NAME`, `depends_on CHECK`…"""
+    """Why a due notice was not sent: `silence NAME`, `downtime NAME`, `depends_on CHECK`…"""
 
     def row(self) -> EventRow:
         data = {
@@ -118,7 +117,7 @@ class CheckStateChanged(msgspec.Struct, frozen=True):
 
 
 class CheckRemoved(msgspec.Struct, frozen=True):
-    """An agent no longer runs a check: its definition is gone, or selects it no more, or the agent was forgotten."""
+    """An agent no longer runs a check: its definition no longer selects the agent, or the agent was deleted."""
 
     kind: ClassVar[str] = "check.removed"
     agent: str
@@ -129,7 +128,7 @@ class CheckRemoved(msgspec.Struct, frozen=True):
 
 
 class IncidentOpened(msgspec.Struct, frozen=True):
-    """A check is down: a hard critical or unknown."""
+    """A check is down: its hard state is critical or unknown."""
 
     kind: ClassVar[str] = "incident.opened"
     agent: str
@@ -153,7 +152,7 @@ class IncidentOpened(msgspec.Struct, frozen=True):
 
 
 class IncidentClosed(msgspec.Struct, frozen=True):
-    """It is up again, or nobody watches it any more."""
+    """The check is up again, or was removed."""
 
     kind: ClassVar[str] = "incident.closed"
     agent: str
@@ -161,7 +160,7 @@ class IncidentClosed(msgspec.Struct, frozen=True):
     incident: str
     at: float
     worst: str
-    """The worst state of the time that it was open."""
+    """The worst state while it was open."""
     seconds: float
     reason: str
     """`up`, or `removed`: the check is no longer defined for this agent."""
@@ -182,7 +181,7 @@ class IncidentClosed(msgspec.Struct, frozen=True):
 
 
 class DowntimeStarted(msgspec.Struct, frozen=True):
-    """A planned downtime begins for one agent, or for one check of it."""
+    """A planned downtime began for one agent, or for one check of it."""
 
     kind: ClassVar[str] = "downtime.started"
     downtime: str
@@ -207,14 +206,14 @@ class DowntimeStarted(msgspec.Struct, frozen=True):
 
 
 class DowntimeEnded(msgspec.Struct, frozen=True):
-    """It is over, or was taken away before its end."""
+    """A planned downtime ended, or was removed before its end."""
 
     kind: ClassVar[str] = "downtime.ended"
     downtime: str
     agent: str
     check: str
     ends: float
-    """What was planned."""
+    """The planned end."""
     at: float | None = None
 
     def row(self) -> EventRow:
@@ -229,11 +228,11 @@ class DowntimeEnded(msgspec.Struct, frozen=True):
 
 
 class NoticeSent(msgspec.Struct, frozen=True):
-    """A notice is on the queue as a task: from here on the queue's promises hold for it."""
+    """A notice was submitted as a task: from now on the guarantees of the task queue apply."""
 
     kind: ClassVar[str] = "notice.sent"
     notice: str
-    """Its id."""
+    """The id of the notice."""
     agent: str
     check: str
     handler: str
@@ -253,7 +252,7 @@ class NoticeSent(msgspec.Struct, frozen=True):
 
 
 class NoticeDropped(msgspec.Struct, frozen=True):
-    """Notices that nobody gets one by one: too many in a period, refused by the queue, or their handler is gone."""
+    """Notices that were not sent: too many in a period, refused by the queue, or their handler is gone."""
 
     kind: ClassVar[str] = "notice.dropped"
     handler: str
@@ -261,7 +260,7 @@ class NoticeDropped(msgspec.Struct, frozen=True):
     reason: str
     agent: str = ""
     check: str = ""
-    """Of a single one."""
+    """For a single notice."""
 
     def row(self) -> EventRow:
         return EventRow(
@@ -274,7 +273,7 @@ class NoticeDropped(msgspec.Struct, frozen=True):
 
 
 class AgentDoubled(msgspec.Struct, frozen=True):
-    """Connections with one certificate push each other out: it is on two machines."""
+    """Connections with one certificate replace each other: it is on two machines."""
 
     kind: ClassVar[str] = "agent.doubled"
     identity: str
@@ -285,15 +284,15 @@ class AgentDoubled(msgspec.Struct, frozen=True):
 
 
 class AgentMoved(msgspec.Struct, frozen=True):
-    """An agent came from another Helen, with what she knew of it: its incidents go on, and no state begins anew."""
+    """An agent migrated from another Helen with its state: its incidents continue."""
 
     kind: ClassVar[str] = "agent.moved"
     identity: str
     sender: str
-    """The Helen who had it."""
+    """The identity of the other Helen."""
     checks: int
     incidents: int
-    """How many of them were open."""
+    """The number of open ones."""
 
     def row(self) -> EventRow:
         data = {"from": self.sender, "checks": self.checks, "incidents": self.incidents}
@@ -301,7 +300,7 @@ class AgentMoved(msgspec.Struct, frozen=True):
 
 
 class AgentRefused(msgspec.Struct, frozen=True):
-    """An agent did what it may not: it was told so, and the connection ended."""
+    """An agent was refused, and its connection was closed."""
 
     kind: ClassVar[str] = "agent.refused"
     identity: str
@@ -313,7 +312,7 @@ class AgentRefused(msgspec.Struct, frozen=True):
 
 
 class AgentLate(msgspec.Struct, frozen=True):
-    """A result came after whoever asked had given up: it was dropped."""
+    """A result arrived after its request had timed out, and was dropped."""
 
     kind: ClassVar[str] = "agent.late"
     identity: str

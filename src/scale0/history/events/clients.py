@@ -1,7 +1,6 @@
-"""Events of clients: who came, changed, went, and how well they were heard.
+"""Events of clients: sessions and heartbeats.
 
-Lives here: the classes. Never here: when one is recorded. Invariant: every event that begins or ends a session says
-role, services and slots, so that one row is enough to know what the network gained or lost.
+Every event that begins or ends a session has role, services and slots, so that one row shows the change of capacity.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ def _offer(role: str, services: tuple[str, ...], slots: int) -> dict[str, Any]:
 
 
 class ClientJoined(msgspec.Struct, frozen=True):
-    """A client was taken in: a session begins."""
+    """A client was accepted: a session begins."""
 
     kind: ClassVar[str] = "client.joined"
     identity: str
@@ -31,7 +30,7 @@ class ClientJoined(msgspec.Struct, frozen=True):
 
 
 class ClientChanged(msgspec.Struct, frozen=True):
-    """A client offers something else now; its session goes on."""
+    """A client changed its offer; its session continues."""
 
     kind: ClassVar[str] = "client.changed"
     identity: str
@@ -57,7 +56,7 @@ class ClientLeft(msgspec.Struct, frozen=True):
 
 
 class ClientLost(msgspec.Struct, frozen=True):
-    """A client was not heard for the liveness time; it happened at its last sign of life."""
+    """A client sent nothing for the liveness time; `at` is when its last message arrived."""
 
     kind: ClassVar[str] = "client.lost"
     identity: str
@@ -85,7 +84,7 @@ class ClientReplaced(msgspec.Struct, frozen=True):
 
 
 class ClientSeen(msgspec.Struct, frozen=True):
-    """How a client was heard in the minute that ended."""
+    """The heartbeats of a client in the last minute."""
 
     kind: ClassVar[str] = "client.seen"
     identity: str
@@ -102,13 +101,13 @@ class ClientSeen(msgspec.Struct, frozen=True):
 
 
 class ClientRefused(msgspec.Struct, frozen=True):
-    """Bad input made this client an error client."""
+    """A client was banned because of invalid input."""
 
     kind: ClassVar[str] = "client.refused"
     identity: str
     code: int
     data: dict[str, Any] = {}
-    """What was wrong, in plain values; never the input itself."""
+    """The error, in plain values; never the input itself."""
 
     def row(self) -> EventRow:
         return EventRow(kind=self.kind, identity=self.identity, code=clip_int(self.code), data=self.data)

@@ -1,8 +1,7 @@
 """The columns of an event: one definition for the journal, the segments and Spark.
 
-Lives here: names, types and meanings of the columns, and `EventRow`, the part that an event fills itself. Never here:
-an event, a file format, a Spark type (each reader maps the type words). Invariant: a column is never renamed, retyped
-or moved; new ones are added at the end with a new SCHEMA_VERSION, so that old journals and segments stay readable.
+A column is never renamed, retyped or moved. New columns are appended with a new SCHEMA_VERSION, so that old journals
+and segments stay readable.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Type = Literal["string", "bigint", "int", "double", "timestamp_us", "histogram",
 
 
 class EventColumn(NamedTuple):
-    """One column: every row has it, most may be null."""
+    """One column of the schema; most are nullable."""
 
     name: str
     type: Type
@@ -72,7 +71,7 @@ METRIC_FIELDS: Final[tuple[tuple[str, Type], ...]] = (
 
 
 class EventMetric(msgspec.Struct, frozen=True, array_like=True):
-    """One number that a check measured, with its limits where it has any."""
+    """One measurement of a check, with its limits if it has any."""
 
     name: str
     value: float
@@ -84,9 +83,9 @@ class EventMetric(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EventRow(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What an event says of itself; the journal adds source, boot, seq and time.
+    """The columns that an event fills; the journal adds source, boot, seq and time.
 
-    `at` is None when it happened as it was recorded. The order of the fields is the order in the journal.
+    `at` is None if it happened when it was recorded. The order of the fields is the order in the journal.
     """
 
     kind: str
@@ -118,5 +117,5 @@ class Event(Protocol):
 
 
 def clip_int(number: int) -> int:
-    """The number as an `int` column holds it: what is beyond 32 bits becomes the largest that fits."""
+    """The nearest number that fits an `int` column."""
     return max(-MAX_INT - 1, min(number, MAX_INT))

@@ -1,7 +1,7 @@
-"""Histograms of durations in log buckets: small, mergeable, and within 1 % of every value.
+"""Histograms of durations in logarithmic buckets: small, mergeable, and within 1 % of every value.
 
-Lives here: the arithmetic. Never here: what is measured. A histogram is a list of (bucket, count), ascending, without
-zero counts, so that equal histograms are equal lists. Bucket b > ZERO_BUCKET holds (γ^(b-1), γ^b] seconds.
+A histogram is a list of (bucket, count), ascending and without zero counts, so that equal histograms are equal lists.
+Bucket b > ZERO_BUCKET contains (γ^(b-1), γ^b] seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GAMMA: Final = 1.02
 """Each bucket's end over its start: with the value in the middle, at most 0.0099 of a value is lost."""
 
 MIN_SECONDS: Final = 1e-6
-"""Durations are whole microseconds: what is shorter counts as none."""
+"""Durations are whole microseconds: a shorter one counts as 0."""
 
 _PER_LOG: Final = 1.0 / math.log(GAMMA)
 _MIDDLE: Final = 2.0 / (1.0 + GAMMA)
@@ -29,26 +29,26 @@ ZERO_BUCKET: Final = math.floor(math.log(MIN_SECONDS) * _PER_LOG)
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket of a duration. NaN and infinity are our own mistake and raise."""
+    """The bucket of a duration. NaN and infinity are bugs and raise."""
     if seconds < MIN_SECONDS:
         return ZERO_BUCKET
     return math.ceil(math.log(seconds) * _PER_LOG)
 
 
 def value_of(bucket: int) -> float:
-    """The duration in seconds that a bucket stands for."""
+    """The duration in seconds that a bucket represents."""
     if bucket <= ZERO_BUCKET:
         return 0.0
     return math.exp(bucket / _PER_LOG) * _MIDDLE
 
 
 def from_counts(counts: Mapping[int, int]) -> Histogram:
-    """A histogram from counts by bucket, as they are gathered."""
+    """A histogram from counts by bucket."""
     return sorted((bucket, count) for bucket, count in counts.items() if count)
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
-    """The histogram of all values together; the order of the parts does not matter."""
+    """The histogram of all values together."""
     counts: dict[int, int] = {}
     for histogram in histograms:
         for bucket, count in histogram:
@@ -59,7 +59,7 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
 def quantile(histogram: Histogram, share: float) -> float | None:
     """The value of the nearest rank ⌈share · n⌉ (at least the first); None of an empty histogram."""
     if not 0.0 <= share <= 1.0:
-        raise ValueError(f"a quantile is between 0 and 1, not {share}")
+        raise ValueError(f"a quantile must be between 0 and 1, not {share}")
     total = sum(count for _, count in histogram)
     rank = max(1, math.ceil(share * total))
     seen = 0

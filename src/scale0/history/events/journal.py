@@ -1,8 +1,7 @@
-"""The journal: a turn's events become one row, numbered without gaps.
+"""The journal: the events of a turn become one row, numbered without gaps; and journal rows back to events.
 
-Lives here: `Journal`, which numbers, dates and encodes, and `read`, which gives the full columns back. Never here: a
-store or a clock. Invariants: seq is gapless over restarts; time never decreases within a boot; at <= time; an event
-either is in the row or raises, and after a raise the journal is as it was before.
+seq has no gaps over restarts. time never decreases within a boot, and at <= time. An event is in the row or raises, and
+after an error the journal is unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from scale0.kernel.clock import Now
 
 STEP_TOLERANCE_US: Final = 100_000
-"""A clock that goes back less than this was only corrected: the time waits for it, and nothing is recorded."""
+"""A clock that goes back less than this was only adjusted: the recorded time waits, and no event is recorded."""
 
 _MICRO: Final = 1_000_000
 _INT_COLUMNS: Final = ("attempt", "code")
@@ -33,7 +32,7 @@ _METRIC_DOUBLES: Final = tuple(name for name, kind in METRIC_FIELDS if kind == "
 
 
 class JournalRow(msgspec.Struct, frozen=True):
-    """The events of one turn, as the store keeps them."""
+    """The events of one turn, as stored."""
 
     first_seq: int
     last_seq: int
@@ -44,7 +43,7 @@ class JournalRow(msgspec.Struct, frozen=True):
 
 
 class JournalTurn(msgspec.Struct, frozen=True, array_like=True):
-    """What a body holds: it is complete without the columns beside it."""
+    """The content of a body: complete without the other columns."""
 
     schema_version: int
     source: str
@@ -64,19 +63,19 @@ _StoredRow: Final[Any] = msgspec.defstruct(
     array_like=True,
     frozen=True,
 )
-"""Row with its data as JSON text already: what cannot become text must raise on entry, not when it is read."""
+"""EventRow with its data as JSON text, so that data that cannot be encoded raises on append, not on read."""
 
 TURN: Final = msgspec.msgpack.Decoder(JournalTurn)
-"""Of a body."""
+"""Decodes a body."""
 ROWS: Final = msgspec.msgpack.Decoder(list[_StoredRow])
-"""Of the rows of a turn: who makes columns of them needs no dict for each event."""
+"""Decodes the rows of a turn, without a dict for each event."""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DATA: Final = msgspec.json.Encoder(order="sorted")
 
 
 class Journal:
-    """Numbers and dates the events of one source. One per process; it starts from what its store remembers."""
+    """Numbers and dates the events of one source. One per process; it continues from the state of its store."""
 
     __slots__ = ("_boot", "_fresh", "_lag_us", "_last_time_us", "_next_seq", "_source")
 
@@ -86,17 +85,17 @@ class Journal:
         self._next_seq = next_seq
         self._last_time_us = last_time_us
         self._lag_us = 0
-        """How far behind the last time the clock is already known to be."""
+        """How far the clock is known to be behind the last time."""
         self._fresh = True
-        """Until the first entry: another boot may begin before the last time of the one before it."""
+        """Until the first append: a boot may begin before the last time of the previous one."""
 
     @property
     def next_seq(self) -> int:
-        """The number that the next event gets."""
+        """The seq of the next event."""
         return self._next_seq
 
     def append(self, events: Sequence[Event], now: Now) -> JournalRow | None:
-        """One row of all these events, in order; None where there are none."""
+        """One row of all these events, in order; None if there are none."""
         if not events:
             return None
         wall_us = round(now.wall * _MICRO)
@@ -108,7 +107,7 @@ class Journal:
             known_us = lag_us
             rows.insert(0, _cells(SourceClockStepped(self._source, lag_us / _MICRO)))
         stored = msgspec.Raw(_ENCODER.encode(rows))
-        # A restart heals a clock that was ahead; within a boot the time waits until the clock has caught up.
+        # A restart corrects a clock that was ahead; within a boot the time waits until the clock has caught up.
         time_us = wall_us if self._fresh else max(last_us, wall_us)
         first_seq = self._next_seq
         turn = JournalTurn(SCHEMA_VERSION, self._source, self._boot, first_seq, time_us, stored)
@@ -121,7 +120,7 @@ class Journal:
 
 
 def _cells(event: Event) -> list[Any]:
-    """The fields of a `_StoredRow`; events that come in thousands make them themselves, of numbers that fit."""
+    """The fields of a `_StoredRow`; frequent events make them themselves, from numbers that fit."""
     own = getattr(event, "cells", None)
     if own is not None:
         cells: list[Any] = own()
@@ -135,7 +134,7 @@ def _cells(event: Event) -> list[Any]:
 
 
 def _check(row: EventRow) -> None:
-    """Refuse what the journal could hold and a segment could not: it would stop the source there for good."""
+    """Refuse values that the journal could store and a segment could not: they would stop the export there."""
     for name in _INT_COLUMNS:
         number = getattr(row, name)
         if number is not None and not -MAX_INT - 1 <= number <= MAX_INT:
@@ -154,11 +153,11 @@ def _check(row: EventRow) -> None:
 
 
 def read(body: bytes) -> list[dict[str, Any]]:
-    """The events of one journal row in full columns, in order; times in microseconds, data as JSON text."""
+    """The events of one journal row with all columns, in order; times in microseconds, data as JSON text."""
     try:
         turn = TURN.decode(body)
         if turn.schema_version > SCHEMA_VERSION:
-            raise StoreError(f"the journal has schema {turn.schema_version}, this program knows {SCHEMA_VERSION}")
+            raise StoreError(f"the journal has schema {turn.schema_version}, this program supports {SCHEMA_VERSION}")
         rows = ROWS.decode(turn.rows)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"a journal row is damaged: {error}") from error
@@ -195,7 +194,7 @@ def _fields(metric: EventMetric) -> dict[str, Any]:
 
 
 def event_as_json(event: dict[str, Any]) -> bytes:
-    """An event as one JSON object: times as text, `data` as what it says."""
+    """An event as one JSON object on one line: times as text, `data` as JSON."""
     return msgspec.json.encode({name: _as_json(name, value) for name, value in event.items()})
 
 
@@ -218,7 +217,7 @@ def _as_json(name: str, value: Any) -> Any:
 
 
 def _as_data(text: str) -> Any:
-    """As it stands, on one line; what is no JSON, as text: a segment may come from anywhere."""
+    """JSON on one line; invalid JSON as text, because a segment may come from anywhere."""
     try:
         msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):

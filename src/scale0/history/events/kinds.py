@@ -1,8 +1,4 @@
-"""Every kind of event, by name.
-
-Lives here: the registry. A new noun is a file beside this one with its classes and `EVENTS`, and a line below.
-Invariant: one kind, one class.
-"""
+"""All kinds of events by name; a new noun is a module beside this one with `EVENTS`, and an entry below."""
 
 from __future__ import annotations
 
@@ -16,15 +12,15 @@ if TYPE_CHECKING:
     from scale0.history.events.columns import Event
 
 NOUNS: Final = (sources, clients, requests, tasks, checks, changes)
-"""The files that define events."""
+"""The modules that define events."""
 
 
 def by_kind(classes: Iterable[type[Event]]) -> dict[str, type[Event]]:
-    """The classes by their kind; two of one kind are our own mistake."""
+    """The classes by their kind; two classes of one kind are a bug."""
     kinds: dict[str, type[Event]] = {}
     for each in classes:
         if each.kind in kinds:
-            raise ValueError(f"two events of one kind: {each.kind}")
+            raise ValueError(f"two event classes of one kind: {each.kind}")
         kinds[each.kind] = each
     return kinds
 

@@ -1,7 +1,4 @@
-"""Events of requests: summed up where all went well, one by one where not.
-
-Lives here: the classes. Never here: the summing. One event per request would cost more than the request.
-"""
+"""Events of requests: a summary of those that succeeded, and one event for each that failed."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from scale0.history.events.columns import EventRow, clip_int
 
 
 class RequestSummed(msgspec.Struct, frozen=True):
-    """Ten seconds of one service at one backend."""
+    """Ten seconds of one service at one backend: one event per request would cost more than the request."""
 
     kind: ClassVar[str] = "request.summed"
     service: str
@@ -22,9 +19,9 @@ class RequestSummed(msgspec.Struct, frozen=True):
     longest_seconds: float
     bytes: int
     histogram: list[tuple[int, int]]
-    """Of the seconds from accepted to answered: (bucket, count), as `history.events.histogram` makes them."""
+    """Of the seconds from acceptance to answer: (bucket, count), as in `history.events.histogram`."""
     failed: dict[str, int] = {}
-    """Failures by code that were too many to be recorded one by one."""
+    """By code: failures that were too many to record one by one."""
 
     def row(self) -> EventRow:
         return EventRow(
@@ -46,10 +43,10 @@ class RequestFailed(msgspec.Struct, frozen=True):
     service: str
     request_id: str
     backend: str
-    """Empty when none had it."""
+    """Empty if no backend had it."""
     code: int
     seconds: float
-    """From accepted to failed."""
+    """From acceptance to failure."""
     client: str
     hops: int = 0
 

@@ -1,7 +1,4 @@
-"""Events of those who record: brokers, their peers, and any source of a journal.
-
-Lives here: the classes. Never here: when one is recorded. Invariant: `row` uses the columns as the schema means them.
-"""
+"""Events of sources, the processes that have a journal: brokers, their peers, and Helens."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from scale0.history.events.columns import EventRow
 
 
 class BrokerStarted(msgspec.Struct, frozen=True):
-    """A broker serves; the first event of its boot, unless its clock went back."""
+    """A broker started; the first event of its boot, unless its clock went back."""
 
     kind: ClassVar[str] = "broker.started"
     identity: str
     version: str = ""
-    """Of the software."""
+    """The version of the software."""
     boots: int = 0
     """How often its store was opened, this time included."""
 
@@ -27,7 +24,7 @@ class BrokerStarted(msgspec.Struct, frozen=True):
 
 
 class BrokerStopped(msgspec.Struct, frozen=True):
-    """A broker stops in order."""
+    """A broker stopped in order."""
 
     kind: ClassVar[str] = "broker.stopped"
     identity: str
@@ -38,7 +35,7 @@ class BrokerStopped(msgspec.Struct, frozen=True):
 
 
 class BrokerStateChanged(msgspec.Struct, frozen=True):
-    """joining, active, standby, draining, disabled: what a broker does for its clients."""
+    """joining, active, standby, draining or disabled."""
 
     kind: ClassVar[str] = "broker.state_changed"
     identity: str
@@ -50,14 +47,14 @@ class BrokerStateChanged(msgspec.Struct, frozen=True):
 
 
 class BrokerClockSuspect(msgspec.Struct, frozen=True):
-    """More than half of the clients seem to have a wrong clock: so it is the broker's."""
+    """More than half of the clients seem to have a wrong clock, so the broker's clock is probably wrong."""
 
     kind: ClassVar[str] = "broker.clock_suspect"
     identity: str
     clients: int
-    """Heard within the interval."""
+    """The clients that sent a message within the interval."""
     skewed: int
-    """Of these, how many differ by more than `max_clock_skew`."""
+    """How many of them differ by more than `max_clock_skew`."""
     skew_seconds: float
     """Their median difference."""
 
@@ -67,7 +64,7 @@ class BrokerClockSuspect(msgspec.Struct, frozen=True):
 
 
 class SourceAlive(msgspec.Struct, frozen=True):
-    """Once a minute: the proof that this source was watching."""
+    """Once a minute: this source was running."""
 
     kind: ClassVar[str] = "source.alive"
     identity: str
@@ -77,7 +74,7 @@ class SourceAlive(msgspec.Struct, frozen=True):
 
 
 class SourceClockStepped(msgspec.Struct, frozen=True):
-    """The wall clock went back; the journal itself enters this."""
+    """The wall clock went back; the journal itself records this."""
 
     kind: ClassVar[str] = "source.clock_stepped"
     identity: str
@@ -89,7 +86,7 @@ class SourceClockStepped(msgspec.Struct, frozen=True):
 
 
 class PeerJoined(msgspec.Struct, frozen=True):
-    """Another broker said HELLO."""
+    """Another broker sent HELLO."""
 
     kind: ClassVar[str] = "peer.joined"
     identity: str
@@ -101,7 +98,7 @@ class PeerJoined(msgspec.Struct, frozen=True):
 
 
 class PeerLost(msgspec.Struct, frozen=True):
-    """Another broker was not heard for the liveness time; it happened when it was last heard."""
+    """Another broker sent nothing for the liveness time; `at` is when its last message arrived."""
 
     kind: ClassVar[str] = "peer.lost"
     identity: str

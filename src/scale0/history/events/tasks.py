@@ -1,7 +1,7 @@
-"""Events of tasks: submitted, attempts that came to nothing, and the end. A quiet task is two events.
+"""Events of tasks: submission, failed attempts and the end; a task without problems has two events.
 
-Lives here: the classes. Never here: when one is recorded. There may be 50,000 of them a second, so each gives the
-journal its cells itself; their makers hand over numbers that fit (`clip_int`, finite seconds).
+There may be 50,000 of them a second, so the frequent classes make their journal cells themselves; the caller passes
+numbers that fit (`clip_int`, finite seconds).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _to_json: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class TaskSubmitted(msgspec.Struct, frozen=True, gc=False):
-    """A task was taken."""
+    """A task was accepted."""
 
     kind: ClassVar[str] = "task.submitted"
     task_id: str
@@ -26,7 +26,6 @@ class TaskSubmitted(msgspec.Struct, frozen=True, gc=False):
     group: str = ""
 
     def cells(self) -> list[Any]:
-        """The stored row."""
         group = _to_json(self.group).decode() if self.group else '""'
         data = f'{{"group":{group},"priority":{self.priority}}}'
         # fmt: off
@@ -45,7 +44,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskAttemptEnded(msgspec.Struct, frozen=True):
-    """An attempt ended and did not complete its task."""
+    """An attempt ended without completing its task."""
 
     kind: ClassVar[str] = "task.attempt_ended"
     task_id: str
@@ -73,7 +72,7 @@ class TaskAttemptEnded(msgspec.Struct, frozen=True):
 
 
 class TaskCompleted(msgspec.Struct, frozen=True, gc=False):
-    """A task ended for good."""
+    """A task ended."""
 
     kind: ClassVar[str] = "task.completed"
     task_id: str
@@ -83,14 +82,13 @@ class TaskCompleted(msgspec.Struct, frozen=True, gc=False):
     state: str
     """finished, failed or cancelled."""
     waited: float
-    """From runnable to hand-out of the attempt that counted."""
+    """From runnable to the assignment of the last attempt."""
     seconds: float
-    """Its run time."""
+    """The run time of the last attempt."""
     code: int | None = None
-    """Of the error of a failed one."""
+    """The error code of a failed task."""
 
     def cells(self) -> list[Any]:
-        """The stored row."""
         # fmt: off
         return ["task.completed", None, self.node or None, self.method, self.task_id,
                 self.attempt, self.code, self.state, self.seconds, self.waited, None, None, None, None]
@@ -111,7 +109,7 @@ class TaskCompleted(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskRefused(msgspec.Struct, frozen=True):
-    """A result that came too late, or from somebody who does not have the task: it was not stored."""
+    """A result arrived too late, or from a node that does not have the task, and was not stored."""
 
     kind: ClassVar[str] = "task.refused"
     task_id: str
@@ -124,7 +122,7 @@ class TaskRefused(msgspec.Struct, frozen=True):
 
 
 class TaskReopened(msgspec.Struct, frozen=True):
-    """An administrator had a task tried again that had ended."""
+    """An administrator reopened an ended task."""
 
     kind: ClassVar[str] = "task.reopened"
     task_id: str

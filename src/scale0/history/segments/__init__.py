@@ -1,8 +1,6 @@
-"""Segments: the journal of one source, written out as Parquet files that outlive it.
+"""Segments: the journal of one source, exported as Parquet files that outlive it.
 
-Reading order: `names` (where one stands), `arrow` (what is in one), `place` (a folder or an object store), `writer`
-(one segment after the other), `child` (the process that does it), `words` and `scribe` (that process, as its parent
-sees it), `history` and `filters` (segments and journal as one). Invariants: an event leaves the journal only after it
-stands in a segment that survives a loss of power; pyarrow is imported by that process and by readers, never by a
-broker, Helen or an agent.
+`writer`, `exporter_process` and `exporter` export; `reader`, `catalog` and `event_reader` read. An event leaves the
+journal only after it is in a durable segment. Only the exporter process and readers import pyarrow, never a broker,
+Helen or an agent.
 """

@@ -1,10 +1,8 @@
-"""Events as Arrow tables, and these as Parquet: the one schema of `history.events.columns` in a segment's types.
+"""Events as Arrow tables and Parquet files, with the schema of `history.events.columns`.
 
-Lives here: the schema, journal bodies to columns, and how a table is written. Never here: a place, or a second list of
-columns. Invariants: a table holds exactly what `history.events.journal.read` gives; a body that cannot be read raises
-and names itself, it is never left out; the same events make equal tables.
-
-Only the writer's process, readers and the pipeline import this: pyarrow is large.
+A table contains exactly what `history.events.journal.read` returns. A journal body that cannot be read raises an error
+with its seq and is never skipped. Equal events make equal tables. Only the exporter process, readers and the pipeline
+import this module, because pyarrow is large.
 """
 
 from __future__ import annotations
@@ -19,20 +17,19 @@ import pyarrow.parquet as pq
 
 from scale0.history.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, SCHEMA_VERSION, EventRow, Type
 
-# The journal's own decoders: they are the definition of what it stores, and a dict for each event would cost more
-# than all the rest.
+# The journal's own decoders define what it stores, and a dict for each event would cost more than everything else.
 from scale0.history.events.journal import ROWS, TURN, JournalRow
 from scale0.history.segments.names import Segment
 from scale0.kernel.errors import StoreError
 
 MARK: Final = b"scale0"
-"""In a file's key-value metadata: this is a segment of events."""
+"""In the key-value metadata of a file: it is a segment of events."""
 MARKED: Final = b"events"
 VERSION_KEY: Final = b"scale0.schema_version"
 MAX_VERSION_DIGITS: Final = 9
 
 ROW_GROUP_EVENTS: Final = 131_072
-"""What a reader must hold at once."""
+"""The number of events that a reader must hold at once."""
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 3
 
@@ -62,7 +59,7 @@ SCHEMA: Final = pa.schema(
     [pa.field(column.name, TYPES[column.type], column.nullable) for column in COLUMNS],
     metadata={MARK: MARKED, VERSION_KEY: str(SCHEMA_VERSION).encode()},
 )
-"""What every segment of this version has."""
+"""The schema of every segment of this version."""
 
 _CELLS: Final = tuple(field.name for field in msgspec.structs.fields(EventRow))
 _cells: Final = operator.attrgetter(*_CELLS)
@@ -74,11 +71,11 @@ _DICTIONARY: Final = [
     "metrics.list.element.unit",
 ]
 _DELTA: Final = dict.fromkeys(("boot", "seq", "time", "at"), "DELTA_BINARY_PACKED")
-"""Numbers that grow in small steps."""
+"""Columns whose numbers grow in small steps."""
 
 
 class DamagedRow(StoreError):
-    """A journal row that cannot be read; `first_seq` says which."""
+    """A journal row that cannot be read."""
 
     def __init__(self, first_seq: int, why: str) -> None:
         super().__init__(f"the journal row of event {first_seq} is damaged: {why}")
@@ -86,11 +83,11 @@ class DamagedRow(StoreError):
 
 
 class InvalidSegment(StoreError):
-    """A file that is none of ours, or of a newer version."""
+    """A file that is not a segment, or of a newer version."""
 
 
 def table_of(rows: Sequence[JournalRow]) -> pa.Table:
-    """All events of these rows, in order. Damaged names the first row that cannot be read."""
+    """All events of these rows, in order. DamagedRow names the first row that cannot be read."""
     try:
         return _table(rows)
     except (DamagedRow, *_CONVERSION_ERRORS):
@@ -113,7 +110,7 @@ _CONVERSION_ERRORS: Final = (
 
 
 def source_of(row: JournalRow) -> str:
-    """Who recorded a journal row. Damaged if it does not say."""
+    """The source of a journal row. DamagedRow if it cannot be read."""
     try:
         return TURN.decode(row.body).source
     except _CONVERSION_ERRORS as error:
@@ -121,18 +118,20 @@ def source_of(row: JournalRow) -> str:
 
 
 def _table(rows: Iterable[JournalRow]) -> pa.Table:
-    """The same, with whatever error there is."""
+    """The same, with the original error."""
     columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
     for row in rows:
         turn = TURN.decode(row.body)
         if turn.schema_version > SCHEMA_VERSION:
-            raise DamagedRow(row.first_seq, f"schema {turn.schema_version}, this program knows {SCHEMA_VERSION}")
+            raise DamagedRow(
+                row.first_seq, f"it has schema {turn.schema_version}, this program supports {SCHEMA_VERSION}"
+            )
         events = ROWS.decode(turn.rows)
         count = len(events)
         if (turn.first_seq, turn.boot, turn.time_us) != (row.first_seq, row.boot, row.time_us):
-            raise DamagedRow(row.first_seq, "it says another number, boot or time than the store")
+            raise DamagedRow(row.first_seq, "its seq, boot or time differs from the store's")
         if count != row.last_seq - row.first_seq + 1:
-            raise DamagedRow(row.first_seq, f"{count} events, and numbers for {row.last_seq - row.first_seq + 1}")
+            raise DamagedRow(row.first_seq, f"it has {count} events instead of {row.last_seq - row.first_seq + 1}")
         time_us = turn.time_us
         columns["source"] += [turn.source] * count
         columns["boot"] += [turn.boot] * count
@@ -157,7 +156,7 @@ def _array(kind: Type, values: list[Any]) -> pa.Array:
 
 
 def _lists(kind: pa.ListType, values: list[Any], cells_of: Any) -> pa.Array:
-    """Lists of structs, built from their columns: most are null, and few of the rest are long."""
+    """Lists of structs, built from their columns: most lists are null, and few are long."""
     offsets: list[int | None] = []
     flat: list[Any] = []
     for value in values:
@@ -179,16 +178,16 @@ OPTIONS: Final[dict[str, Any]] = {
     "write_statistics": True,
     "write_page_checksum": True,
 }
-"""Of pyarrow's Parquet writers: checksums on every page, numbers that tell what a page holds."""
+"""Options of pyarrow's Parquet writer: checksums on every page, and statistics."""
 
 
 def write(table: pa.Table, where: Any) -> None:
-    """A table as Parquet, to an open file or a path."""
+    """Write a table as Parquet to an open file or a path."""
     pq.write_table(table, where, row_group_size=ROW_GROUP_EVENTS, **OPTIONS)
 
 
 def open_segment(where: Any) -> pq.ParquetFile:
-    """A segment to be read, its checksums looked at. NotASegment if it is none, or too new for this program."""
+    """Open a segment, with verification of checksums. InvalidSegment if it is none, or too new for this program."""
     try:
         file = pq.ParquetFile(where, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
@@ -198,21 +197,21 @@ def open_segment(where: Any) -> pq.ParquetFile:
     metadata = file.metadata.metadata or {}
     version = metadata.get(VERSION_KEY, b"")
     if metadata.get(MARK) != MARKED or not version.isdigit() or len(version) > MAX_VERSION_DIGITS:
-        raise InvalidSegment("it is no segment of Scale0")
+        raise InvalidSegment("it is not a segment of Scale0")
     if int(version) > SCHEMA_VERSION:
-        raise InvalidSegment(f"it has schema {int(version)}, this program knows {SCHEMA_VERSION}")
-    # Pages have checksums, and the list of columns has none: a name that changed would be a column that is null.
+        raise InvalidSegment(f"it has schema {int(version)}, this program supports {SCHEMA_VERSION}")
+    # Pages have checksums, but the list of columns has none: a changed name would read as a null column.
     columns = list(file.schema_arrow)
     if columns != list(SCHEMA)[: len(columns)] or (int(version) == SCHEMA_VERSION and len(columns) < len(SCHEMA)):
-        raise InvalidSegment("its columns are not those of its schema: it is damaged")
+        raise InvalidSegment("its columns differ from its schema: it is damaged")
     groups = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
     if sum(groups) != file.metadata.num_rows:
-        raise InvalidSegment("its parts have another number of events than the whole: it is damaged")
+        raise InvalidSegment("its row groups have another number of events than the file: it is damaged")
     return file
 
 
 def verify(where: Any, segment: Segment) -> None:
-    """Read a segment to its end. NotASegment unless every byte of it is good and it holds what its name says."""
+    """Read a segment to its end. InvalidSegment unless it is undamaged and contains what its name says."""
     expected = segment.first_seq
     with open_segment(where) as file:
         try:
@@ -220,9 +219,9 @@ def verify(where: Any, segment: Segment) -> None:
                 numbers = pa.array(range(expected, expected + batch.num_rows), pa.int64())
                 same = batch["source"].unique().to_pylist(), batch["boot"].unique().to_pylist()
                 if not batch["seq"].equals(numbers) or same != ([segment.source], [segment.boot]):
-                    raise InvalidSegment(f"near event {expected} it holds others than its name says")
+                    raise InvalidSegment(f"near event {expected} it contains other events than its name says")
                 expected += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise InvalidSegment(f"it cannot be read: {' '.join(str(error).split())}") from error
     if expected != segment.last_seq + 1:
-        raise InvalidSegment(f"it has {expected - segment.first_seq} events, and its name says {segment.events}")
+        raise InvalidSegment(f"it has {expected - segment.first_seq} events, but its name says {segment.events}")

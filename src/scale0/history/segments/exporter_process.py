@@ -1,13 +1,12 @@
-"""The segment exporter's process: `python -m scale0.history.segments.exporter_process`.
+"""The segment exporter's process (`python -m scale0.history.segments.exporter_process`) and its messages.
 
-Lives here: its loop. Never here: what a segment is. Invariants: it ends when its parent is gone, however that ended;
-what goes wrong is told and tried again, it never ends the process; pyarrow is loaded when the first segment is due, so
-that a broker that is stopped soon costs nothing.
+Messages are lines of JSON over two pipes: the parent sends `ExporterSettings` once, then perhaps FINISH. The process
+ends when its parent ends, however that happens. Errors are reported and retried, and never end the process. pyarrow is
+loaded when the first segment is due, so that a broker that stops soon does not pay for it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import select
@@ -19,51 +18,51 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from scale0.history.segments.settings import ExporterSettings
+from scale0.kernel.backoff import Backoff
+from scale0.kernel.edge.parent_death import end_with_parent
 from scale0.kernel.errors import StoreError
 
 if TYPE_CHECKING:
     from scale0.history.segments.writer import SegmentWriter
 
-LOOK_SECONDS: Final = 1.0
-"""How often the journal is looked at."""
+POLL_SECONDS: Final = 1.0
+"""How often the journal is read."""
 LOAD_SECONDS: Final = 5.0
-"""How long after the start pyarrow is loaded, unless something is due before."""
-LEFT_SECONDS: Final = 30.0
-"""How often is looked for what dead brokers of a group left."""
+"""How long after the start pyarrow is loaded, unless a segment is due before."""
+ORPHANS_SECONDS: Final = 30.0
+"""How often the journals of dead brokers of the group are exported."""
 FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 60.0
 DAMAGED_BACKOFF_SECONDS: Final = 600.0
 NICENESS: Final = 5
-"""The broker goes first."""
-SET_PARENT_DEATH_SIGNAL: Final = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
+"""The broker has priority."""
 
 
 FINISH: Final = b"finish\n"
-"""Write what there is, and end."""
+"""From the parent: export everything, and end."""
 MAX_LINE_BYTES: Final = 64 * 1024
 MAX_WHY_CHARS: Final = 1_000
 
 
 class SegmentWritten(msgspec.Struct, frozen=True, tag="wrote"):
-    """These events are safe: the journal need not have them any more."""
+    """These events are durable in a segment, and may be trimmed from the journal."""
 
     first_seq: int
     last_seq: int
     name: str = ""
-    """Of the segment; blank: it was there already."""
+    """The segment; blank: it existed before."""
 
 
 class ExportFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """Something is in the way; it is tried again after a while."""
+    """The export failed; the exporter tries again later."""
 
     describe_error: str
     damaged: bool = False
-    """It is a row of the journal: trying again does not help."""
+    """A row of the journal is damaged: retrying does not help."""
 
 
 class SegmentRemoved(msgspec.Struct, frozen=True, tag="removed"):
-    """Days that were older than wanted."""
+    """Days that were older than the retention."""
 
     days: tuple[str, ...]
 
@@ -73,9 +72,8 @@ ExporterMessage = SegmentWritten | ExportFailed | SegmentRemoved
 decode_message: Final = msgspec.json.Decoder(ExporterMessage).decode
 
 
-def encode_message(said: ExporterMessage) -> bytes:
-    """As it goes over the pipe."""
-    return msgspec.json.encode(said) + b"\n"
+def encode_message(message: ExporterMessage) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
 
 
 def describe_error(error: BaseException) -> str:
@@ -85,105 +83,97 @@ def describe_error(error: BaseException) -> str:
 
 
 class ParentGone(Exception):
-    """Nobody wants us any more."""
+    """The parent process has ended."""
 
 
 class ExporterParent:
-    """The two pipes."""
+    """The pipes from and to the parent."""
 
-    def __init__(self, ears: int, mouth: int) -> None:
-        self._ears = ears
-        self._mouth = mouth
-        self._heard = b""
+    def __init__(self, receiving: int, sending: int) -> None:
+        self._receiving = receiving
+        self._sending = sending
+        self._buffer = b""
         self._poll = select.poll()
-        self._poll.register(ears, select.POLLIN)
+        self._poll.register(receiving, select.POLLIN)
 
-    def hear(self, seconds: float) -> bytes:
-        """The next line; blank if none comes in time. ParentGone when there is nobody."""
+    def receive(self, seconds: float) -> bytes:
+        """The next line; blank if none arrives in time. ParentGone if the pipe is closed."""
         until = time.monotonic() + seconds
-        while b"\n" not in self._heard:
+        while b"\n" not in self._buffer:
             if not self._poll.poll(max(0.0, until - time.monotonic()) * 1_000):
                 return b""
-            more = os.read(self._ears, MAX_LINE_BYTES)
-            if not more or len(self._heard) > MAX_LINE_BYTES:
+            more = os.read(self._receiving, MAX_LINE_BYTES)
+            if not more or len(self._buffer) > MAX_LINE_BYTES:
                 raise ParentGone
-            self._heard += more
-        first, _, self._heard = self._heard.partition(b"\n")
+            self._buffer += more
+        first, _, self._buffer = self._buffer.partition(b"\n")
         return first + b"\n"
 
-    def say(self, said: ExporterMessage) -> None:
-        """Tell it."""
-        left = encode_message(said)
+    def send(self, message: ExporterMessage) -> None:
+        left = encode_message(message)
         try:
             while left:
-                left = left[os.write(self._mouth, left) :]
+                left = left[os.write(self._sending, left) :]
         except BrokenPipeError as error:
             raise ParentGone from error
 
 
 def serve(parent: ExporterParent) -> None:
-    """Until the parent says so, or is gone."""
-    settings = msgspec.json.decode(parent.hear(LOAD_SECONDS), type=ExporterSettings)
-    finishing = parent.hear(min(LOAD_SECONDS, settings.seconds)) == FINISH
+    """Export until the parent asks for the end, or has ended."""
+    settings = msgspec.json.decode(parent.receive(LOAD_SECONDS), type=ExporterSettings)
+    finishing = parent.receive(min(LOAD_SECONDS, settings.seconds)) == FINISH
     from scale0.history.segments.writer import SegmentWriter  # noqa: PLC0415  # pyarrow: not before it is needed
 
     writer: SegmentWriter | None = None
-    left_due = time.monotonic() + LEFT_SECONDS
-    look = min(LOOK_SECONDS, settings.seconds / 2)
-    backoff = FIRST_BACKOFF_SECONDS
+    orphans_due = time.monotonic() + ORPHANS_SECONDS
+    poll = min(POLL_SECONDS, settings.seconds / 2)
+    backoff = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
     while True:
-        pause = look
+        pause = poll
         try:
             writer = writer or SegmentWriter(settings)
             for done in writer.export(finishing):
-                parent.say(SegmentWritten(*done))
-                backoff = FIRST_BACKOFF_SECONDS
-            if not finishing and (removed := writer.keep()):
-                parent.say(SegmentRemoved(tuple(map(str, removed))))
-            if not finishing and settings.database and time.monotonic() >= left_due:
-                left_due = time.monotonic() + LEFT_SECONDS
-                _export_left(settings)
+                parent.send(SegmentWritten(*done))
+                backoff.reset()
+            if not finishing and (removed := writer.apply_retention()):
+                parent.send(SegmentRemoved(tuple(map(str, removed))))
+            if not finishing and settings.database and time.monotonic() >= orphans_due:
+                orphans_due = time.monotonic() + ORPHANS_SECONDS
+                _export_orphans(settings)
         except ParentGone:
             raise
         except Exception as error:
-            # pyarrow's errors are of every kind; whatever it is, the broker goes on and we try again.
+            # pyarrow raises errors of many classes; the broker continues in any case, and we try again.
             if not isinstance(error, StoreError | OSError | ValueError):
                 sys.excepthook(*sys.exc_info())
             damaged = hasattr(error, "first_seq")
-            parent.say(ExportFailed(describe_error(error), damaged))
-            pause = DAMAGED_BACKOFF_SECONDS if damaged else backoff
-            backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
+            parent.send(ExportFailed(describe_error(error), damaged))
+            pause = DAMAGED_BACKOFF_SECONDS if damaged else backoff.next()
         if finishing:
             return
         gc.collect()
-        finishing = parent.hear(pause) == FINISH
+        finishing = parent.receive(pause) == FINISH
 
 
-def _export_left(settings: ExporterSettings) -> None:
+def _export_orphans(settings: ExporterSettings) -> None:
     from scale0.history.segments.writer import export_orphans  # noqa: PLC0415  # psycopg is an extra
 
     for _ in export_orphans(settings):
         pass
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill us with our parent, even if we are stopped. Elsewhere the end of the pipe must do."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-
-
 def main() -> None:
     """Serve on stdin and stdout."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    die_with_parent()
+    end_with_parent()
     os.nice(NICENESS)
-    mouth = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints is for the log
-    # A segment is a million small objects without a cycle: the collector would walk through them for nothing.
+    sending = os.dup(1)
+    os.dup2(2, 1)  # what a library prints goes to the log
+    # A segment is a million small objects without cycles: the garbage collector would scan them for nothing.
     gc.disable()
     try:
-        serve(ExporterParent(0, mouth))
+        serve(ExporterParent(0, sending))
     except ParentGone:
         os._exit(0)
 

@@ -16,7 +16,7 @@ from scale0.storage.sqlite.store import DATABASE_NAME
 
 
 class JournalSource(Protocol):
-    """Where rows are read, whatever the store is."""
+    """The journal of one source, in any store."""
 
     def ends(self) -> tuple[int, int]: ...
     def after(self, seq: int) -> list[JournalRow]: ...
@@ -25,29 +25,29 @@ class JournalSource(Protocol):
 
 
 def open_journal(settings: ExporterSettings) -> JournalSource:
-    """Where the store keeps it."""
+    """The journal to export."""
     if not settings.database:
         return JournalFile(Path(settings.data_dir))
-    from scale0.storage.postgres.journal import JournalTable  # noqa: PLC0415  # an extra: only for who asks for it
+    from scale0.storage.postgres.journal import JournalTable  # noqa: PLC0415  # an extra
 
     return JournalTable(settings.database, settings.source)
 
 
-def open_for_reading(data_dir: Path, note: ExportState | None) -> JournalSource | None:
-    """The journal, as far as it is known; None: there is none. StoreError if it is there and cannot be read."""
-    if note is not None and note.database:
+def open_for_reading(data_dir: Path, state: ExportState | None) -> JournalSource | None:
+    """The journal of a data directory; None: there is none. StoreError if it exists and cannot be read."""
+    if state is not None and state.database:
         try:
             from scale0.storage.postgres.journal import JournalTable  # noqa: PLC0415  # an extra
         except ImportError:
             raise StoreError("the journal is in PostgreSQL: pip install 'scale0[postgres]'") from None
-        return JournalTable(note.database, note.source, exports=False)
+        return JournalTable(state.database, state.source, exports=False)
     return JournalFile(data_dir) if (data_dir / DATABASE_NAME).exists() else None
 
 
-def journal_identity(data_dir: Path, note: ExportState | None) -> str:
-    """What changes when another store takes its place; blank: there is none."""
-    if note is not None and note.database:
-        return f"{note.source} {note.database}"
+def journal_identity(data_dir: Path, state: ExportState | None) -> str:
+    """A text that changes when another store replaces this one; blank: there is none."""
+    if state is not None and state.database:
+        return f"{state.source} {state.database}"
     try:
         return str((data_dir / DATABASE_NAME).stat().st_ino)
     except OSError:

@@ -1,8 +1,8 @@
-"""Segments and journal as one history: every event once, in order, while both change.
+"""Segments and journal as one history: every event once and in order, while both change; and filters for events.
 
-Lives here: `HistoryReader`. Never here: output. Invariants: an event that is in the journal and in a segment, or in two
-segments, comes once; one that leaves the journal while we read comes from its segment, because a segment is there
-before the journal is trimmed; no more than a few parts of segments are in memory at once.
+An event in the journal and in a segment, or in two segments, is returned once. An event that leaves the journal during
+a read comes from its segment, because a segment is durable before the journal is trimmed. Only a few row groups of
+segments are in memory at once.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from scale0.history.segments.settings import FOLDER, ExportState, read_export_st
 from scale0.kernel.errors import StoreError
 
 BATCH_EVENTS: Final = 65_536
-"""Of a segment, in memory at once."""
+"""The number of events of a segment that are in memory at once."""
 
 Event = dict[str, Any]
-"""All columns; times in microseconds, the rest as `history.events.journal.read` has it."""
+"""All columns as `history.events.journal.read` returns them; times in microseconds."""
 Report = Callable[[str], None]
-"""Told of what cannot be read."""
+"""Called with a text about what cannot be read."""
 
 
-GLOBBED: Final = ("source", "kind", "identity", "service")
-"""Columns that are chosen by globs; `ref` is chosen by itself."""
+GLOB_COLUMNS: Final = ("source", "kind", "identity", "service")
+"""Columns that are filtered by globs; `ref` must be equal."""
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it must hold; blank and None choose everything."""
+    """All conditions must hold; blank and None match everything. A glob is matched once against each distinct text."""
 
     source: str = ""
     kind: str = ""
     kinds: tuple[str, ...] = ()
-    """One of these, each by itself."""
+    """One of these, without globs."""
     identity: str = ""
     service: str = ""
     ref: str = ""
     clock: Literal["time", "at"] = "time"
-    """What the two below are about: when it was recorded, or when it happened."""
+    """The column of the two limits below: when it was recorded, or when it happened."""
     since_us: int | None = None
     until_us: int | None = None
-    """Not included."""
+    """Exclusive."""
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The events of a table that are chosen, in their order."""
-        for name in GLOBBED:
+        """The matching events of a table, in their order."""
+        for name in GLOB_COLUMNS:
             if glob := getattr(self, name):
                 table = table.filter(_matching(table[name], glob))
         if self.kinds:
@@ -87,51 +87,51 @@ class SegmentFile(NamedTuple):
 
 
 class HistoryReader:
-    """What one data folder, or one place of segments, remembers."""
+    """The history in one data directory, or in one destination of segments."""
 
     def __init__(
-        self, place: SegmentDestination | None, journal: JournalSource | None, source: str, tell: Report
+        self, destination: SegmentDestination | None, journal: JournalSource | None, source: str, report: Report
     ) -> None:
-        self._place = place
+        self._destination = destination
         self._source = source
-        """Of the journal; blank: unknown."""
+        """The source of the journal; blank: unknown."""
         self._journal = journal
-        self._tell = tell
+        self._report = report
         self._opened = day_at(time.time()) - timedelta(days=1)
-        """What is written from now on is in the folders of these days: the clocks of others may be a little behind."""
+        """New segments are in the directories of this day or later: the clocks of others may be slightly behind."""
         self._cursor: int | None = None
-        """The last event of the journal that was read; None: nothing was yet."""
+        """The last seq of the journal that was read; None: nothing yet."""
         self._read: dict[tuple[str, int], list[Segment]] = {}
-        """By source and boot: segments that were listed, so that the journal's copies are left out."""
+        """By source and boot: the listed segments, whose events are skipped in the journal."""
 
     @property
     def live(self) -> bool:
-        """True if there is a journal that can be followed."""
+        """True if there is a journal to follow."""
         return self._journal is not None
 
     def list_segments(self, since: date | None) -> dict[str, list[SegmentFile]]:
-        """All segments that were written on or after a day, by source, in order."""
-        # In this order: what leaves the journal after we looked at it is then missed by neither.
+        """All segments that were written since a day, by source, in order."""
+        # In this order, so that an event that leaves the journal in between is not missed.
         if self._cursor is None and self._journal is not None:
             self._cursor = self._journal.ends()[0] - 1
-        found: dict[str, list[SegmentFile]] = {}
-        for piece in self._list(since):
-            found.setdefault(piece.segment.source, []).append(piece)
-            self._read.setdefault(piece.segment[:2], []).append(piece.segment)
-        return {source: sorted(found[source]) for source in sorted(found)}
+        by_source: dict[str, list[SegmentFile]] = {}
+        for listed in self._list(since):
+            by_source.setdefault(listed.segment.source, []).append(listed)
+            self._read.setdefault(listed.segment[:2], []).append(listed.segment)
+        return {source: sorted(by_source[source]) for source in sorted(by_source)}
 
-    def read_segments(self, pieces: list[SegmentFile], choice: EventFilter) -> Iterator[pa.Table]:
-        """The chosen events of one source's segments, in order; what two of them hold comes once."""
+    def read_segments(self, files: list[SegmentFile], event_filter: EventFilter) -> Iterator[pa.Table]:
+        """The matching events of one source's segments, in order, without duplicates."""
         seen: dict[int, int] = {}
-        for piece in pieces:
-            segment = piece.segment
+        for listed in files:
+            segment = listed.segment
             after = seen.get(segment.boot, 0)
             if segment.last_seq > after:
-                yield from map(choice.apply, self._open(piece, after))
+                yield from map(event_filter.apply, self._open(listed, after))
                 seen[segment.boot] = segment.last_seq
 
-    def read_journal(self, choice: EventFilter) -> Iterator[pa.Table]:
-        """What is in the journal now and was not read yet; also what has left it since the segments were listed."""
+    def read_journal(self, event_filter: EventFilter) -> Iterator[pa.Table]:
+        """The matching events of the journal that were not read yet, also those that left it since the listing."""
         while self._journal is not None:
             after = self._cursor or 0
             rows = self._journal.after(after)
@@ -139,20 +139,20 @@ class HistoryReader:
                 first, last = self._journal.ends()
                 if last < first and after < last and self._source:
                     self._cursor = last
-                    yield from self._overtaken(self._source, after, first, choice)
+                    yield from self._overtaken(self._source, after, first, event_filter)
                 elif last < first or last <= after:
                     return
                 continue
             if self._cursor is not None and rows[0].first_seq > after + 1:
-                yield from self._overtaken(self._source_of(rows[0]), after, rows[0].first_seq, choice)
+                yield from self._overtaken(self._source_of(rows[0]), after, rows[0].first_seq, event_filter)
             self._cursor = rows[-1].last_seq
             fresh = [row for row in rows if not self._is_listed(row)]
             if fresh:
-                yield choice.apply(self._table(fresh))
+                yield event_filter.apply(self._table(fresh))
 
-    def last(self, count: int, choice: EventFilter) -> list[Event]:
-        """The newest `count` chosen events, oldest first; the rest of the journal then goes on behind them."""
-        newest = Newest(count)
+    def last(self, count: int, event_filter: EventFilter) -> list[Event]:
+        """The newest `count` matching events, oldest first; `read_journal` continues after them."""
+        newest = NewestEvents(count)
         before, bound = MAX_BIGINT, MAX_BIGINT
         if self._journal is not None:
             self._cursor = self._journal.ends()[1]
@@ -162,64 +162,63 @@ class HistoryReader:
                 break
             if before == MAX_BIGINT:
                 self._cursor = rows[-1].last_seq
-            newest.take(choice.apply(self._table(rows)))
+            newest.add(event_filter.apply(self._table(rows)))
             before, bound = rows[0].first_seq, rows[0].time_us
-        # Only now: what has left the journal meanwhile is in a segment already.
-        queues = {source: (MAX_BIGINT, pieces) for source, pieces in self._by_source().items()}
+        # Only now, because what has left the journal in the meantime is in a segment.
+        queues = {source: (MAX_BIGINT, files) for source, files in self._by_source().items()}
         while queues:
             source = max(queues, key=lambda one: queues[one][0])
-            bound, pieces = queues.pop(source)
+            bound, files = queues.pop(source)
             if newest.has_all_after(bound):
                 break
-            for table in self._open(pieces.pop(), 0):
+            for table in self._open(files.pop(), 0):
                 bound = min(bound, pc.min(table["time"]).cast(pa.int64()).as_py() or bound)
-                newest.take(choice.apply(table))
-            if pieces:
-                queues[source] = bound, pieces
+                newest.add(event_filter.apply(table))
+            if files:
+                queues[source] = bound, files
         return newest.events()
 
     def close(self) -> None:
-        """Let go of the journal."""
         if self._journal is not None:
             self._journal.close()
 
     def _by_source(self) -> dict[str, list[SegmentFile]]:
-        found: dict[str, list[SegmentFile]] = {}
-        for piece in self._list(None):
-            found.setdefault(piece.segment.source, []).append(piece)
-        return {source: sorted(pieces) for source, pieces in found.items()}
+        by_source: dict[str, list[SegmentFile]] = {}
+        for listed in self._list(None):
+            by_source.setdefault(listed.segment.source, []).append(listed)
+        return {source: sorted(files) for source, files in by_source.items()}
 
     def _list(self, since: date | None) -> Iterator[SegmentFile]:
-        if self._place is None:
+        if self._destination is None:
             return
-        for day in self._place.days():
+        for day in self._destination.days():
             if since is None or day >= since:
-                for name in self._place.names(day):
+                for name in self._destination.names(day):
                     segment = parse(name)
                     if segment is not None:
                         yield SegmentFile(segment, day, name)
 
-    def _open(self, piece: SegmentFile, after: int) -> Iterator[pa.Table]:
-        """A segment's events after a number, in parts; one that cannot be read is told, and the others come."""
-        if self._place is None:
+    def _open(self, listed: SegmentFile, after: int) -> Iterator[pa.Table]:
+        """The events of a segment after a seq, in batches; an unreadable segment is reported and skipped."""
+        if self._destination is None:
             return
         try:
-            with arrow.open_segment(self._place.open(piece.day, piece.name)) as file:
+            with arrow.open_segment(self._destination.open(listed.day, listed.name)) as file:
                 for batch in file.iter_batches(BATCH_EVENTS):
                     table = pa.Table.from_batches([batch])
-                    yield table.filter(pc.greater(table["seq"], after)) if after >= piece.segment.first_seq else table
+                    yield table.filter(pc.greater(table["seq"], after)) if after >= listed.segment.first_seq else table
         except FileNotFoundError:
-            return  # it was too old to be kept
+            return  # it was beyond the retention
         except (arrow.InvalidSegment, pa.ArrowException, OSError) as error:
-            self._tell(f"{folder_of(piece.day)}/{piece.name}: {' '.join(str(error).split())}")
+            self._report(f"{folder_of(listed.day)}/{listed.name}: {' '.join(str(error).split())}")
 
     def _table(self, rows: list[JournalRow]) -> pa.Table:
-        """The rows' events; one that cannot be read is told, and the others come."""
+        """The events of rows; an unreadable row is reported and skipped."""
         while True:
             try:
                 return arrow.table_of(rows)
             except arrow.DamagedRow as error:
-                self._tell(str(error))
+                self._report(str(error))
                 rows = [row for row in rows if row.first_seq != error.first_seq]
 
     def _is_listed(self, row: JournalRow) -> bool:
@@ -232,23 +231,23 @@ class HistoryReader:
         except arrow.DamagedRow:
             return self._source
 
-    def _overtaken(self, source: str, after: int, before: int, choice: EventFilter) -> Iterator[pa.Table]:
+    def _overtaken(self, source: str, after: int, before: int, event_filter: EventFilter) -> Iterator[pa.Table]:
         """Events between those that we read and those that the journal still has: they are in new segments."""
         known = {one for listed in self._read.values() for one in listed}
         new = sorted(
-            piece
-            for piece in self._list(self._opened)
-            if piece.segment.source == source and piece.segment not in known
-            if piece.segment.last_seq > after and piece.segment.first_seq < before
+            listed
+            for listed in self._list(self._opened)
+            if listed.segment.source == source and listed.segment not in known
+            if listed.segment.last_seq > after and listed.segment.first_seq < before
         )
-        for piece in new:
-            self._read.setdefault(piece.segment[:2], []).append(piece.segment)
-            for table in self._open(piece, after):
-                yield choice.apply(table)
+        for listed in new:
+            self._read.setdefault(listed.segment[:2], []).append(listed.segment)
+            for table in self._open(listed, after):
+                yield event_filter.apply(table)
 
 
-class Newest:
-    """The newest of all events that it is given."""
+class NewestEvents:
+    """The newest of all events that were added."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -256,11 +255,10 @@ class Newest:
         self._keys: set[tuple[int, str, int, int]] = set()
 
     def has_all_after(self, time_us: int) -> bool:
-        """True if nothing that was recorded until then can be one of them any more."""
+        """True if no event that was recorded until then can be one of them."""
         return len(self._heap) >= self._count and self._heap[0][0][0] > time_us
 
-    def take(self, table: pa.Table) -> None:
-        """Look at these, too."""
+    def add(self, table: pa.Table) -> None:
         for event in events_of(table.slice(max(0, table.num_rows - self._count))):
             key = key_of(event)
             if key in self._keys:
@@ -276,58 +274,58 @@ class Newest:
 
 
 def key_of(event: Event) -> tuple[int, str, int, int]:
-    """By what events of several sources are put in order."""
+    """The order of events of several sources."""
     return event["time"], event["source"], event["boot"], event["seq"]
 
 
 def events_of(table: pa.Table) -> list[Event]:
-    """A table as events."""
+    """A table as dicts."""
     for name in ("time", "at"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.int64()))
-    found: list[Event] = table.to_pylist()
-    return found
+    events: list[Event] = table.to_pylist()
+    return events
 
 
-def open_history(data_dir: Path | None, segments: str | None, tell: Report) -> HistoryReader:
-    """What a data folder remembers; `segments` is where they are, if the folder does not say so."""
+def open_history(data_dir: Path | None, segments: str | None, report: Report) -> HistoryReader:
+    """The history of a data directory; `segments` is their destination, if the directory does not record it."""
     if data_dir is None and segments is None:
-        raise StoreError("neither a data folder nor a place of segments")
+        raise StoreError("neither a data directory nor a destination of segments was given")
     journal: JournalSource | None = None
-    where, source = segments, ""
+    destination, source = segments, ""
     if data_dir is not None:
-        note = read_export_state(data_dir)
-        journal = open_reachable_journal(data_dir, note, tell)
-        source = note.source if note is not None else ""
-        where = segments or (note.place if note is not None else str(data_dir / FOLDER))
-    place = open_destination(where, "reader", data_dir or Path()) if where else None
-    return HistoryReader(place, journal, source, tell)
+        state = read_export_state(data_dir)
+        journal = open_reachable_journal(data_dir, state, report)
+        source = state.source if state is not None else ""
+        destination = segments or (state.destination if state is not None else str(data_dir / FOLDER))
+    opened = open_destination(destination, "reader", data_dir or Path()) if destination else None
+    return HistoryReader(opened, journal, source, report)
 
 
-def open_reachable_journal(data_dir: Path, note: ExportState | None, tell: Report) -> JournalSource | None:
-    """The journal; a database that is away is told, and what the segments have is read."""
-    if note is None or not note.database:
-        return open_for_reading(data_dir, note)
+def open_reachable_journal(data_dir: Path, state: ExportState | None, report: Report) -> JournalSource | None:
+    """The journal; an unreachable database is reported, and only the segments are read."""
+    if state is None or not state.database:
+        return open_for_reading(data_dir, state)
     journal = None
     try:
-        journal = open_for_reading(data_dir, note)
+        journal = open_for_reading(data_dir, state)
         if journal is not None:
             journal.ends()
     except StoreError as error:
         if journal is not None:
             journal.close()
-        tell(str(error))
+        report(str(error))
         return None
     return journal
 
 
-def read_all_events(data_dir: Path, choice: EventFilter, tell: Report) -> list[Event]:
-    """All that a data folder remembers of these events: in segments, and in what its journal has left."""
-    history = open_history(data_dir, None, tell)
+def read_all_events(data_dir: Path, event_filter: EventFilter, report: Report) -> list[Event]:
+    """All matching events of a data directory, from segments and journal."""
+    history = open_history(data_dir, None, report)
     try:
-        found = [
-            table for pieces in history.list_segments(None).values() for table in history.read_segments(pieces, choice)
-        ]
-        found += history.read_journal(choice)
+        tables: list[pa.Table] = []
+        for files in history.list_segments(None).values():
+            tables += history.read_segments(files, event_filter)
+        tables += history.read_journal(event_filter)
     finally:
         history.close()
-    return [event for table in found for event in events_of(table)]
+    return [event for table in tables for event in events_of(table)]

@@ -1,8 +1,7 @@
-"""What a writer of segments must know, and where it noted what readers must know.
+"""The settings of a segment exporter, and the state file that it leaves in the data directory for readers.
 
-Lives here: `ExporterSettings`, made from a broker's or Helen's file, and `ExportState`, the small file that a writer
-leaves in the data folder. Never here: pyarrow; a broker imports this. Invariant: where segments go may hold a key, and
-where the journal is a password, so neither is an argument of a process, and the note is for its owner alone.
+A destination may contain a key and a database URL a password, so neither is an argument of a process, and only the
+owner may read the state file. A broker imports this module: it does not import pyarrow.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from scale0.kernel.errors import ConfigError
 
 OFF: Final = "off"
 FOLDER: Final = "segments"
-"""In the data folder, unless the file says otherwise."""
+"""In the data directory, unless the configuration names another destination."""
 EXPORT_STATE_FILE: Final = "segments.json"
 MAX_EXPORT_STATE_BYTES: Final = 64 * 1024
 
@@ -43,34 +42,32 @@ class SegmentConfig(Protocol):
 
 
 class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One writer's."""
-
     source: str
     data_dir: str
-    place: str
-    """A folder, or a URL."""
+    destination: str
+    """A directory, or a URL."""
     seconds: float
     events: int
     keep_days: int
-    """0: for ever."""
+    """0: no limit."""
     database: str = ""
-    """The URL of the database that has the journal; blank: it is in the data folder."""
+    """The URL of the database with the journal; blank: it is in the data directory."""
 
 
 class ExportState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a writer leaves in the data folder."""
+    """The file `segments.json` in the data directory."""
 
     source: str
-    place: str
-    """Where it writes: readers look there."""
+    destination: str = msgspec.field(name="place")
+    """Where the segments are."""
     day: str = ""
-    """The folder that it wrote to last."""
+    """The directory of the day that it wrote to last."""
     database: str = ""
-    """The URL of the database that has the journal, without its password; blank: it is in the data folder."""
+    """The URL of the database with the journal, without its password; blank: it is in the data directory."""
 
 
 def without_password(url: str) -> str:
-    """A database's URL as a file may hold it; who reads there brings PGPASSWORD, or has a ~/.pgpass."""
+    """A database URL that a file may contain; a reader uses PGPASSWORD or ~/.pgpass."""
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     query = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if "password" not in name]
@@ -78,23 +75,23 @@ def without_password(url: str) -> str:
 
 
 def password_of(url: str) -> str:
-    """The password in a database's URL; blank: there is none."""
+    """The password in a database URL; blank: there is none."""
     parts = urlsplit(url)
     given = unquote(parts.netloc.rpartition("@")[0].partition(":")[2])
     return given or dict(parse_qsl(parts.query)).get("password", "")
 
 
 def exporter_settings(config: SegmentConfig, database: str = "") -> ExporterSettings | None:
-    """What the file says; None if no segments are wanted. ConfigError if there cannot be any."""
+    """The settings in a configuration; None if the export is off. ConfigError if it is not possible."""
     if config.segments == OFF:
         return None
     if not fits(config.identity):
-        raise ConfigError(["identity: too long for the names of segments; choose a shorter one, or segments = off"])
-    place = config.segments or str(Path(config.data_dir) / FOLDER)
+        raise ConfigError(["identity: too long for the names of segments; choose a shorter one, or set segments = off"])
+    destination = config.segments or str(Path(config.data_dir) / FOLDER)
     return ExporterSettings(
         source=config.identity,
         data_dir=str(Path(config.data_dir).absolute()),
-        place=place if is_url(place) else str(Path(place).absolute()),
+        destination=destination if is_url(destination) else str(Path(destination).absolute()),
         seconds=config.segment_seconds,
         events=config.segment_events,
         keep_days=config.segments_keep_days,
@@ -102,21 +99,21 @@ def exporter_settings(config: SegmentConfig, database: str = "") -> ExporterSett
     )
 
 
-def is_url(place: str) -> bool:
-    """True for a URL, false for a folder."""
-    return "://" in place
+def is_url(destination: str) -> bool:
+    """True for a URL, false for a directory."""
+    return "://" in destination
 
 
-def redact_url(place: str) -> str:
-    """Where segments go, without what may be a key."""
-    if not is_url(place):
-        return place
-    parts = urlsplit(place)
+def redact_url(destination: str) -> str:
+    """A destination without its credentials."""
+    if not is_url(destination):
+        return destination
+    parts = urlsplit(destination)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def read_export_state(data_dir: Path) -> ExportState | None:
-    """What the last writer left; None if that cannot be known."""
+    """The state that the last exporter left; None if it is missing or unreadable."""
     try:
         with (data_dir / EXPORT_STATE_FILE).open("rb") as file:
             return msgspec.json.decode(file.read(MAX_EXPORT_STATE_BYTES), type=ExportState)
@@ -124,14 +121,14 @@ def read_export_state(data_dir: Path) -> ExportState | None:
         return None
 
 
-def write_export_state(data_dir: Path, note: ExportState) -> None:
-    """Replace it, all or nothing."""
+def write_export_state(data_dir: Path, state: ExportState) -> None:
+    """Replace the file atomically."""
     partial = data_dir / f".{EXPORT_STATE_FILE}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
         partial.unlink()
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(note))
+        file.write(msgspec.json.encode(state))
         file.flush()
         os.fsync(file.fileno())
     partial.rename(data_dir / EXPORT_STATE_FILE)

@@ -1,9 +1,8 @@
-"""The writer: one segment after the other, from the journal to a place.
+"""Exports the journal of one source to segments, one after the other.
 
-Lives here: what is due, what goes into one segment, and what of an earlier process is there already. Never here: a
-process, a pipe, or a trim (the owner of the store does that, with what `export` gives back). Invariants: a segment has
-events of one boot, without a gap; an event is called exported only once its segment is there for good; a journal row
-that cannot be read ends the export there, and nothing is left out.
+A segment contains events of one boot, without a gap. An event is reported as exported only when its segment is durable.
+A journal row that cannot be read ends the export there, and nothing is skipped. Trimming is the task of the store's
+owner.
 """
 
 from __future__ import annotations
@@ -31,66 +30,64 @@ from scale0.history.segments.settings import (
 )
 from scale0.kernel.errors import StoreError
 
-KEEP_LOOK_SECONDS: Final = 600.0
-"""How often old days are looked for; and, as a clock may be wrong at the start, how long after it the first time."""
+RETENTION_SECONDS: Final = 600.0
+"""How often old days are deleted; also the delay of the first time, because the clock may be wrong at the start."""
 FAILPOINTS: Final = (*STEPS, "after_note")
 
 
 class Exported(NamedTuple):
-    """Events that stand in segments for good."""
+    """Events that are durable in segments."""
 
     first_seq: int
     last_seq: int
     name: str
-    """Of the segment; blank: an earlier process wrote it."""
+    """The segment; blank: an earlier process wrote it."""
 
 
 def no_failpoint(_name: str) -> None:
-    """No failpoint."""
+    pass
 
 
 class SegmentWriter:
-    """The writer of one source."""
-
     def __init__(
         self,
         settings: ExporterSettings,
-        place: SegmentDestination | None = None,
+        destination: SegmentDestination | None = None,
         wall: Callable[[], float] = time.time,
         mono: Callable[[], float] = time.monotonic,
-        reach: Failpoint = no_failpoint,
+        failpoint: Failpoint = no_failpoint,
         journal: JournalSource | None = None,
-        takes_notes: bool = True,
+        writes_state: bool = True,
     ) -> None:
         self._settings = settings
-        self._folder = Path(settings.data_dir)
-        self._place = place or open_destination(settings.place, settings.source, self._folder)
+        self._data_dir = Path(settings.data_dir)
+        self._destination = destination or open_destination(settings.destination, settings.source, self._data_dir)
         self._journal = journal or open_journal(settings)
-        self._takes_notes = takes_notes
+        self._writes_state = writes_state
         self._wall = wall
         self._mono = mono
-        self._reach = reach
+        self._failpoint = failpoint
         self._after = 0
-        """All events up to this one are exported."""
+        """All events up to this seq are exported."""
         self._known: dict[int, list[Segment]] | None = None
-        """By boot: what earlier processes may have written of what is still in the journal."""
-        self._waits_since: float | None = None
-        self._looked_mono = mono()
+        """By boot: segments of earlier processes that contain events which are still in the journal."""
+        self._waiting_since: float | None = None
+        self._retention_mono = mono()
         self._day = ""
 
     def export(self, everything: bool = False) -> Iterator[Exported]:
-        """Write what is due; each piece is told when it is safe. After an error, what was told stays true."""
+        """Write the segments that are due, and yield each when it is durable; an error does not revoke these."""
         if self._known is None:
             self._known = self._find_known()
         first, target = self._journal.ends()
         if target < first or target <= self._after:
-            self._waits_since = None
+            self._waiting_since = None
             return
         now = self._mono()
-        if self._waits_since is None:
-            self._waits_since = now
+        if self._waiting_since is None:
+            self._waiting_since = now
         full = target - max(self._after, first - 1) >= self._settings.events
-        if not (everything or full or now - self._waits_since >= self._settings.seconds):
+        if not (everything or full or now - self._waiting_since >= self._settings.seconds):
             return
         while self._after < target:
             done = self._export_next()
@@ -99,65 +96,66 @@ class SegmentWriter:
             self._after = done.last_seq
             yield done
             if full and not everything and target - self._after < self._settings.events:
-                # What is left may fill a segment of its own, for as long as the first of it may wait.
-                self._waits_since = now
+                # The rest waits for a full segment, for at most `seconds`.
+                self._waiting_since = now
                 return
-        self._waits_since = None
+        self._waiting_since = None
 
-    def keep(self) -> list[date]:
-        """Remove days that are older than wanted, now and then; which ones."""
-        if self._mono() - self._looked_mono < KEEP_LOOK_SECONDS:
+    def apply_retention(self) -> list[date]:
+        """Delete days beyond the retention, every RETENTION_SECONDS; the days."""
+        if self._mono() - self._retention_mono < RETENTION_SECONDS:
             return []
-        self._looked_mono = self._mono()
+        self._retention_mono = self._mono()
         return self.remove_old()
 
     def remove_old(self) -> list[date]:
-        """Remove days that are older than wanted; which ones."""
+        """Delete days beyond the retention; the days."""
         if not self._settings.keep_days:
             return []
         first = day_at(self._wall()) - timedelta(days=self._settings.keep_days)
-        old = [day for day in self._place.days() if day < first]
+        old = [day for day in self._destination.days() if day < first]
         for day in old:
-            self._place.remove_day(day)
+            self._destination.remove_day(day)
         return old
 
     def close(self) -> None:
-        """Let go of the journal."""
         self._journal.close()
 
     def _find_known(self) -> dict[int, list[Segment]]:
-        """Segments that an earlier process wrote, and of which the journal still has events."""
+        """Segments of earlier processes that contain events which are still in the journal."""
         today = day_at(self._wall())
         days = {today, today - timedelta(days=1)}
-        note = read_export_state(self._folder)
-        if self._takes_notes and (note.database if note is not None else "") != self._noted_database:
-            # Who reads must not wait for the first segment: all there is may be in the database.
-            self._write_note(note.day if note is not None and note.place == self._settings.place else "")
-        if note is not None and note.place == self._settings.place:
-            days |= {day} if (day := day_of(note.day)) is not None else set()
-            self._day = note.day
+        state = read_export_state(self._data_dir)
+        if self._writes_state and (state.database if state is not None else "") != self._public_database:
+            # Readers need it before the first segment: all events may be in the database.
+            self._write_state(
+                state.day if state is not None and state.destination == self._settings.destination else ""
+            )
+        if state is not None and state.destination == self._settings.destination:
+            days |= {day} if (day := day_of(state.day)) is not None else set()
+            self._day = state.day
         floor, _ = self._journal.ends()
         known: dict[int, list[Segment]] = {}
         for day in sorted(days):
-            self._place.settle(day)
-            for name in self._place.names(day):
+            self._destination.recover(day)
+            for name in self._destination.names(day):
                 segment = parse(name)
                 if segment is None or segment.source != self._settings.source or segment.last_seq < floor:
                     continue
-                if self._is_whole(day, name, segment):
+                if self._is_complete(day, name, segment):
                     known.setdefault(segment.boot, []).append(segment)
         return known
 
-    def _is_whole(self, day: date, name: str, segment: Segment) -> bool:
-        """True if it can be read to its end and holds what its name says."""
+    def _is_complete(self, day: date, name: str, segment: Segment) -> bool:
+        """True if it can be read to its end and contains what its name says."""
         try:
-            arrow.verify(self._place.open(day, name), segment)
+            arrow.verify(self._destination.open(day, name), segment)
         except (arrow.InvalidSegment, OSError):
             return False
         return True
 
     def _export_next(self) -> Exported | None:
-        """One segment, or a stretch that is in segments already; None: there is nothing."""
+        """One new segment, or a range that is in segments already; None: there is nothing."""
         rows = self._journal.after(self._after)
         if not rows:
             return None
@@ -170,12 +168,12 @@ class SegmentWriter:
             raise arrow.DamagedRow(rows[0].first_seq, f"one boot has events of {len(source)} sources")
         segment = Segment(source[0], rows[0].boot, rows[0].first_seq, last_seq)
         day, name = day_at(self._wall()), name_of(segment)
-        self._note(day)
-        self._place.put(day, name, table, self._reach)
+        self._record_day(day)
+        self._destination.put(day, name, table, self._failpoint)
         return Exported(segment.first_seq, segment.last_seq, name)
 
     def _covered(self, rows: list[JournalRow]) -> int:
-        """The last event of those at the beginning that stand in known segments; 0: none does."""
+        """The last of the first events that are in known segments; 0: none is."""
         last = 0
         for row in rows:
             known = (self._known or {}).get(row.boot, ())
@@ -185,51 +183,56 @@ class SegmentWriter:
         return last
 
     def _gather(self, rows: list[JournalRow]) -> tuple[pa.Table, int]:
-        """The events of one segment, and the last of them: until the boot ends, there is a gap, or it is full."""
+        """The events of one segment and the last seq: until the boot ends, there is a gap, or it is full."""
         first = rows[0]
         last_seq = first.first_seq - 1
         tables: list[pa.Table] = []
         while rows:
-            taken: list[JournalRow] = []
+            batch: list[JournalRow] = []
             for row in rows:
-                full = row.last_seq - first.first_seq + 1 > self._settings.events and (taken or tables)
+                full = row.last_seq - first.first_seq + 1 > self._settings.events and (batch or tables)
                 if row.boot != first.boot or row.first_seq != last_seq + 1 or full or self._covered([row]):
                     break
-                taken.append(row)
+                batch.append(row)
                 last_seq = row.last_seq
             try:
-                tables += [arrow.table_of(taken)] if taken else []
+                tables += [arrow.table_of(batch)] if batch else []
             except arrow.DamagedRow as error:
-                good = [row for row in taken if row.first_seq < error.first_seq]
+                good = [row for row in batch if row.first_seq < error.first_seq]
                 if not good and not tables:
                     raise
                 tables += [arrow.table_of(good)] if good else []
                 return pa.concat_tables(tables), error.first_seq - 1
-            if len(taken) < len(rows):
+            if len(batch) < len(rows):
                 break
             rows = self._journal.after(last_seq)
         return pa.concat_tables(tables), last_seq
 
-    def _note(self, day: date) -> None:
-        """Before the first segment of a day: where to look for it after a kill."""
+    def _record_day(self, day: date) -> None:
+        """Before the first segment of a day: record the day, so that the next process finds it after a kill."""
         name = folder_of(day)
-        if self._takes_notes and (name != self._day or read_export_state(self._folder) is None):
-            self._write_note(name)
-        self._reach("after_note")
+        if self._writes_state and (name != self._day or read_export_state(self._data_dir) is None):
+            self._write_state(name)
+        self._failpoint("after_note")
 
     @property
-    def _noted_database(self) -> str:
+    def _public_database(self) -> str:
         return without_password(self._settings.database) if self._settings.database else ""
 
-    def _write_note(self, day: str) -> None:
+    def _write_state(self, day: str) -> None:
         settings = self._settings
-        note = ExportState(source=settings.source, place=settings.place, day=day, database=self._noted_database)
-        write_export_state(self._folder, note)
+        state = ExportState(
+            source=settings.source, destination=settings.destination, day=day, database=self._public_database
+        )
+        write_export_state(self._data_dir, state)
         self._day = day
 
 
 def export_orphans(settings: ExporterSettings) -> Iterator[tuple[str, Exported]]:
-    """Write out, and forget, what each of them left; whose, and what."""
+    """Export and trim the journals of dead brokers of the group; (source, range) of each segment.
+
+    Only one exporter at a time has a journal, and its owner is one of them. Rows are trimmed when they are durable.
+    """
     from scale0.storage.postgres.journal import JournalTable, dead_brokers_with_rows  # noqa: PLC0415  # an extra
 
     for source in dead_brokers_with_rows(settings.database):
@@ -239,10 +242,10 @@ def export_orphans(settings: ExporterSettings) -> Iterator[tuple[str, Exported]]
         try:
             journal.ends()
         except StoreError:
-            journal.close()  # another was faster, or it came back
+            journal.close()  # another exporter was faster, or the broker is back
             continue
-        # The note in this data folder is about our own segments.
-        writer = SegmentWriter(msgspec.structs.replace(settings, source=source), journal=journal, takes_notes=False)
+        # The state file in this data directory is about our own segments.
+        writer = SegmentWriter(msgspec.structs.replace(settings, source=source), journal=journal, writes_state=False)
         try:
             for done in writer.export(everything=True):
                 journal.trim(done.last_seq)

@@ -11,8 +11,7 @@ of these. And an INSERT ... SELECT prepares to undo itself alone, unless it has 
 from __future__ import annotations
 
 import itertools
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -61,18 +60,20 @@ def _assignments(fields: Sequence[str], value: Callable[[int], str]) -> str:
     return ", ".join(f"{name} = {value(number)}" for number, name in enumerate(fields, 1) if name != "seq")
 
 
-def _binder(fields: Sequence[str]) -> Callable[[Any], list[Any]]:
-    """A function that makes a row of a write's fields, in the types that sqlite3 binds quickly."""
-    get = operator.attrgetter(*fields)
-    blobs = [number for number, name in enumerate(fields) if name in BLOBS]
+def _binder(fields: Sequence[str], unbound: Collection[str] = ()) -> Callable[[Any], list[Any]]:
+    """A function that makes a row of a write's fields, without those `unbound`, in types that sqlite3 binds quickly."""
+    blobs = [number for number, name in enumerate(fields) if name in BLOBS and name not in unbound]
     flags = [number for number, name in enumerate(fields) if name in FLAGS]
+    dropped = [number for number, name in enumerate(fields) if name in unbound][::-1]
 
     def bind(write: Any) -> list[Any]:
-        row = list(get(write))
+        row = list(msgspec.structs.astuple(write))
         for number in blobs:
             row[number] = bytearray(row[number])
         for number in flags:
             row[number] = 1 if row[number] else 0
+        for number in dropped:
+            del row[number]
         return row
 
     return bind
@@ -80,8 +81,7 @@ def _binder(fields: Sequence[str]) -> Callable[[Any], list[Any]]:
 
 _RARE: Final = {"key": "NULL", "info": "x''", "history": "x''"}
 """Fields of a put that most tasks do not have."""
-_PLAIN_FIELDS: Final = tuple(name for name in OPEN_FIELDS if name not in _RARE)
-_plain_row: Final = _binder(_PLAIN_FIELDS)
+_plain_row: Final = _binder(OPEN_FIELDS, unbound=_RARE)
 _end_row: Final = _binder(END_FIELDS)
 
 _INSERT_OPEN: Final = f"INSERT OR FAIL INTO open_tasks ({columns(OPEN_FIELDS)})"

@@ -29,7 +29,13 @@ def settings_of(url: str, source: str, folder: Path) -> ExporterSettings:
     (folder / source).mkdir(exist_ok=True)
     place = str(folder / "segments")
     return ExporterSettings(
-        source=source, data_dir=str(folder / source), place=place, seconds=60, events=1000, keep_days=0, database=url
+        source=source,
+        data_dir=str(folder / source),
+        destination=place,
+        seconds=60,
+        events=1000,
+        keep_days=0,
+        database=url,
     )
 
 
