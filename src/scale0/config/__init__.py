@@ -1,7 +1,7 @@
-"""Configuration: one schema, three forms (JSON, XML, ZPL), and the network document that spreads.
+"""Configuration: one schema, three formats (JSON, XML, ZPL), and the network document that brokers replicate.
 
-Read `schema` for the keys, `forms` for how bytes become a schema value, `documents` and `paths` for what is done with
-one. Nothing here reads a file, and nothing here knows a socket.
+Read `schema` for the keys, `formats` for parsing and rendering, `network_documents` and `key_paths` for operations on
+documents. Nothing here does I/O, except `edge`.
 """
 
 from scale0.config.broker_file import (

@@ -1,7 +1,6 @@
-"""A broker's own file: what it is, where it listens, what it may use.
+"""The configuration file of a broker, and the errors that keep a broker with it from starting.
 
-Lives here: `BrokerConfig` and what is wrong with one beyond its shape. Never here: what spreads over the network.
-Invariant: every limit of `kernel.limits` is a key here, by the same name and with the same default.
+Every limit of `kernel.limits` is a key here, with the same name and default.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from scale0.kernel.limits import Limits
 
 _LIMITS: Final = Limits()
 _HASH: Final = "$argon2"
-"""How a hash begins: a password in its place would be a secret in a file, and let nobody in."""
+"""The prefix of a hash: a plain password would be a secret in a file, and would not work."""
 WILDCARDS: Final = frozenset({"*", "0.0.0.0", "::", "[::]"})
-"""As addresses: whatever there is on this machine."""
+"""Addresses that mean every interface of this machine."""
 
 
 class ExportConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Somebody who gets metrics pushed."""
+    """A receiver of pushed metrics."""
 
     kind: Literal["otlp", "graphite", "statsd"]
     address: SomeLine
@@ -55,27 +54,27 @@ class ExportConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     interval: Seconds = 10.0
     prefix: Identity = "scale0"
     headers_file: Line = ""
-    """Of otlp: a file with `name: value` lines, so that a key stands in no configuration that somebody prints."""
+    """For otlp: a file with `name: value` lines, so that no key is in a configuration that somebody prints."""
 
 
 class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The HTTP side of management."""
+    """The HTTP server."""
 
     enabled: bool = False
     bind: Host = "127.0.0.1"
     port: Port = 5780
     certificate: Line = ""
     private_key: Line = ""
-    """Both are files; beyond loopback they are needed."""
+    """Both are files; required unless `bind` is loopback."""
     hosts: tuple[Host, ...] = ()
-    """Names that browsers may use for it, besides `bind` and localhost."""
+    """Host names that browsers may use, besides `bind` and localhost."""
     metrics_open: bool = False
     """`/metrics` needs no token."""
     exports: tuple[ExportConfig, ...] = ()
 
 
 class AdminConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Somebody who may give management commands."""
+    """A user who may send admin commands."""
 
     auth_id: Identity
     password_hash: Secret
@@ -83,7 +82,7 @@ class AdminConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PeerShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How heartbeat tables are shared with one peer, where it differs from `heartbeat_share`."""
+    """How heartbeats are shared with one peer, if it differs from `heartbeat_share`."""
 
     peer: Endpoint
     heartbeat_share: HeartbeatShare
@@ -93,11 +92,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Every key of a broker's file. Times in seconds, sizes in bytes."""
 
     identity: IdentityOrBlank = ""
-    """Blank: made at the first start and kept in `data_dir`."""
+    """Blank: generated at the first start and stored in `data_dir`."""
     network: Identity = "scale0"
     bind: Host = "127.0.0.1"
     advertise: HostOrBlank = ""
-    """Where others reach what is bound to `bind`; blank: there."""
+    """The address under which others reach this broker; blank: `bind`."""
     frontend_port: Port = 5700
     backend_port: Port = 5701
     peer_port: Port = 5702
@@ -109,7 +108,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     peer_shares: tuple[PeerShare, ...] = ()
     state: Literal["joining", "active", "disabled"] = "joining"
     standby_for: IdentityOrBlank = ""
-    """The broker whose clients it serves while that one does not; blank: it serves its own."""
+    """The broker whose clients it serves while that one is down; blank: it is no standby."""
     services: Services = "all"
     group: IdentityOrBlank = ""
     fallback_groups: tuple[Identity, ...] = ()
@@ -120,14 +119,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     data_dir: SomeLine = "var"
     store: Store = "sqlite"
     segments: SegmentsLocation = ""
-    """Where the journal is written out to; blank: a folder in `data_dir`."""
+    """Where the journal is exported to; blank: a directory in `data_dir`."""
     segment_seconds: SegmentSeconds = 60.0
     segment_events: SegmentEvents = 250_000
     segments_keep_days: KeepDays = 90
-    """0: for ever."""
+    """0: no limit."""
     curve: bool = False
     share_keys: bool = True
-    """With `curve`: peers are told whom this broker's own files let in, and theirs are let in here."""
+    """With `curve`: replicate the authorized keys of this broker to its peers, and accept theirs."""
     insecure: bool = False
     management: HttpConfig = HttpConfig()
     admins: tuple[AdminConfig, ...] = ()
@@ -164,14 +163,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return Limits(**{name: getattr(self, name) for name in Limits.__struct_fields__})
 
     def share_with(self, peer: str) -> HeartbeatShare:
-        """How heartbeat tables are shared with the peer at this endpoint."""
+        """How heartbeats are shared with the peer at this endpoint."""
         for row in self.peer_shares:
             if row.peer == peer:
                 return row.heartbeat_share
         return self.heartbeat_share
 
     def endpoints(self) -> Endpoints:
-        """Where others connect, as far as the file knows: a port 0 and a wildcard address stay blank."""
+        """Where others connect, as far as the file determines it: blank for port 0 and a wildcard address."""
         host = self.advertise or self.bind
         if host in WILDCARDS:
             return Endpoints()
@@ -200,7 +199,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _port_faults(config: BrokerConfig) -> list[str]:
+def _port_errors(config: BrokerConfig) -> list[str]:
     users: dict[int, list[str]] = {}
     names = ("frontend_port", "backend_port", "peer_port", "config_pub_port", "task_pub_port")
     for name in names:
@@ -211,7 +210,7 @@ def _port_faults(config: BrokerConfig) -> list[str]:
 
 
 def management_errors(management: HttpConfig) -> list[str]:
-    """What keeps an HTTP server with these keys from starting."""
+    """The errors that keep an HTTP server with these keys from starting."""
     out = []
     if bool(management.certificate) != bool(management.private_key):
         out.append("management: certificate and private_key go together")
@@ -230,8 +229,8 @@ def management_errors(management: HttpConfig) -> list[str]:
 
 
 def check_broker(config: BrokerConfig) -> list[str]:
-    """What keeps a broker with this file from starting, though each key by itself is right."""
-    out = _port_faults(config)
+    """The errors that keep a broker with this file from starting, though each key by itself is valid."""
+    out = _port_errors(config)
     if not is_loopback(config.bind) and not config.curve and not config.insecure:
         out.append(
             f"bind: {config.bind} is not loopback: set curve = true (or --curve), then let others in with"

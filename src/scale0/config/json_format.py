@@ -1,7 +1,6 @@
-"""The JSON form, read strictly: no duplicate keys, no NaN, no depth without end.
+"""The JSON format, read strictly: no duplicate keys, no NaN, bounded depth; and the line of each value.
 
-Lives here: JSON text to plain values, and where in the text each one stands. Never here: the schema.
-Invariant: numbers that JSON does not have come out as infinite floats, which every check refuses.
+A number that JSON does not allow is read as an infinite float, which validation refuses.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def _constant(_name: str) -> float:
 
 
 def load(text: str) -> tuple[Any, bool]:
-    """The value, and whether some object has a key twice (`places` says which)."""
+    """The value, and whether some object has a key twice (`line_numbers` says which)."""
     _refuse_depth(text)
     twice = False
 
@@ -61,16 +60,16 @@ def load(text: str) -> tuple[Any, bool]:
     return value, twice
 
 
-class _Walk:
-    """Where a walk over JSON tokens is."""
+class _Position:
+    """The position in a stream of JSON tokens."""
 
-    __slots__ = ("at_key", "found", "keys", "path", "twice")
+    __slots__ = ("at_key", "keys", "lines", "path", "twice")
 
     def __init__(self) -> None:
         self.path: list[str | int] = []
         self.keys: list[set[str] | None] = []
         self.at_key = False
-        self.found: dict[Path, int] = {(): 1}
+        self.lines: dict[Path, int] = {(): 1}
         self.twice: list[tuple[Path, int]] = []
 
     def open(self, token: str) -> None:
@@ -93,7 +92,7 @@ class _Walk:
     def key(self, name: str, line: int) -> None:
         self.path[-1] = name
         here = tuple(self.path)
-        self.found[here] = line
+        self.lines[here] = line
         seen = self.keys[-1]
         if seen is not None:
             if name in seen:
@@ -102,23 +101,23 @@ class _Walk:
         self.at_key = False
 
 
-def places(text: str) -> tuple[dict[Path, int], list[tuple[Path, int]]]:
-    """The line of every value, and every key that is there twice. Only for text that `load` has read."""
-    walk = _Walk()
+def line_numbers(text: str) -> tuple[dict[Path, int], list[tuple[Path, int]]]:
+    """The line of every value, and every duplicate key. Only for text that `load` accepted."""
+    position = _Position()
     line, at = 1, 0
     for match in _TOKEN.finditer(text):
         line += text.count("\n", at, match.start())
         at = match.start()
         token = match[0]
         if token in "[{":
-            walk.found.setdefault(tuple(walk.path), line)
-            walk.open(token)
+            position.lines.setdefault(tuple(position.path), line)
+            position.open(token)
         elif token in "]}":
-            walk.close()
+            position.close()
         elif token == ",":
-            walk.comma()
-        elif walk.at_key:
-            walk.key(json.loads(token), line)
+            position.comma()
+        elif position.at_key:
+            position.key(json.loads(token), line)
         elif token != ":":
-            walk.found.setdefault(tuple(walk.path), line)
-    return walk.found, walk.twice
+            position.lines.setdefault(tuple(position.path), line)
+    return position.lines, position.twice

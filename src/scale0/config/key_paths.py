@@ -1,8 +1,8 @@
-"""Parts of a network document by key path: what changed, and changing a part.
+"""Parts of a network document by key path: differences and patches.
 
-Lives here: paths such as `group_config.east.brokers.east-1.services`, differences, patches. Never here: who may patch.
-A list whose entries have names is addressed by name. `[…]` holds a name with dots as it is, `]` doubled; without
-brackets the longest name that is there wins. Invariant: a patched document has passed every check of a parsed one.
+A path is `group_config.east.brokers.east-1.services`: an entry of a list is addressed by its name. `[…]` contains a
+name with dots, with `]` doubled; without brackets the longest existing name wins. A patched document has passed every
+check of a parsed one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scale0.kernel.errors import ConfigError
 MAX_PATH_CHARS: Final = 4096
 """One key path."""
 MADE_BY_BROKERS: Final = ("version", "parent")
-"""Keys that follow from a change and are never set by one."""
+"""Keys that brokers set; a change cannot."""
 
 _SEGMENT: Final = re.compile(r"\[((?:[^\]]|\]\])*)\]|([^.\[\]]+)")
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
@@ -72,7 +72,7 @@ def _key_of(entry: Any) -> str | None:
 
 
 def _by_name(entries: Any) -> dict[str, Any] | None:
-    """A list as a mapping, if each entry has a name of its own."""
+    """A list as a mapping, if the entries have distinct names."""
     if not isinstance(entries, list):
         return None
     names = [_key_of(entry) for entry in entries]
@@ -141,7 +141,7 @@ def _set_entry(entries: list[Any], key: str, name: str, value: Any, path: str) -
     if known is None:
         value = {key: name, **value}
     elif known != name:
-        raise _refused(path, f"the entry calls itself {excerpt(known)}")
+        raise _refused(path, f"the entry has the name {excerpt(known)}")
     names = [_key_of(entry) for entry in entries]
     if name in names:
         entries[names.index(name)] = value
@@ -158,7 +158,7 @@ def _walk(root: Any, segments: list[_Segment], path: str, make: bool) -> tuple[A
             if count == len(rest):
                 return here, rest
             if index < 0:
-                raise _refused(path, f"there is no entry {excerpt(rest[0].text)}; a name with dots stands in [ ]")
+                raise _refused(path, f"there is no entry {excerpt(rest[0].text)}; write a name with dots in [ ]")
             here, rest = here[index], rest[count:]
         elif isinstance(here, dict):
             if len(rest) == 1:
@@ -206,7 +206,7 @@ def patch(
     set: Mapping[str, Any],
     remove: Sequence[str] = (),
 ) -> NetworkDocument:
-    """The document with paths removed, then paths set; all of it or, with every reason, nothing."""
+    """The document with paths removed, then paths set; ConfigError with every reason if one of them is invalid."""
     plain = _plain(document)
     found: list[str] = []
     for path in remove:
@@ -222,7 +222,7 @@ def patch(
     if found:
         raise ConfigError(found)
     out = conform(plain, NetworkDocument, Reasons(LineNumbers(dict)))
-    faults = check_document(out)
-    if faults:
-        raise ConfigError(faults)
+    errors = check_document(out)
+    if errors:
+        raise ConfigError(errors)
     return out

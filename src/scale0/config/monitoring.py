@@ -1,8 +1,7 @@
-"""What is watched, and who is told: checks, handlers, planned downtimes and silences of the network document.
+"""The monitoring sections of the network document: checks, handlers, downtimes and silences.
 
-Lives here: their schemas, and what must hold between them. Never here: running a check, or what a result means.
-Invariant: an entry is found by its name alone; a document without faults has no dependency that leads back to itself,
-since two checks that excuse each other would both be silent.
+An entry is identified by its name alone. A valid document has no circular dependency, because two checks that depend on
+each other would suppress each other's notices.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from scale0.config.value_types import (
 )
 
 MIN_INTERVAL: Final = 0.1
-"""Seconds between two runs of a check: an agent is no load generator."""
+"""Seconds between two runs of a check: an agent must not become a load generator."""
 MAX_INTERVAL: Final = 366 * 86_400.0
 MAX_ATTEMPTS: Final = 1_000
-"""Of a check before a problem is hard, and of a notice."""
+"""Attempts of a check before a problem is hard, and of a notice."""
 MAX_DEPENDENCIES: Final = 100_000
-"""Checks, each on each agent that is named beside it, which lead to one another by `depends_on`."""
+"""The most (agent, check) pairs that are connected by `depends_on`."""
 MAX_WALL: Final = 253_402_300_800.0
-"""The year 10,000: times stay exact in microseconds below it."""
+"""The year 10,000: below it times are exact in microseconds."""
 
 Interval = Annotated[float, Meta(ge=MIN_INTERVAL, le=MAX_INTERVAL)]
 Attempts = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
@@ -53,13 +52,13 @@ StateName = Literal["ok", "warning", "critical", "unknown"]
 
 
 class Flapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a check changes too often to be believed; what is left out follows the formula."""
+    """When a check changes state too often; a missing key means the default of the formula."""
 
     formula: Formula = "icinga"
     start: SomePercent | None = None
     end: Percent | None = None
     suppress: bool = False
-    """Send no notices while it flaps."""
+    """Send no notices while the check flaps."""
 
 
 class CheckDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +66,7 @@ class CheckDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     name: MonitoringName
     check: MonitoringNameOrBlank = ""
-    """What the agent knows it by; blank: the name."""
+    """Its name on the agent; blank: `name`."""
     args: dict[str, Any] = {}
     interval: Interval = 60.0
     timeout: Seconds = 10.0
@@ -82,20 +81,20 @@ class CheckDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of `handlers`: who is told of a hard state, and how."""
+    """One of `handlers`: how to notify somebody of a hard state."""
 
     name: MonitoringName
     type: ReactionType
     url: UrlOrBlank = ""
     headers: dict[LabelName, Line] = {}
     command: IdentityOrBlank = ""
-    """A name from Helen's own file: the document that spreads never says what to run."""
+    """A name from Helen's own file: the replicated document never contains a program to run."""
     to: tuple[Email, ...] = ()
     method: ServiceNameOrBlank = ""
     params: dict[str, Any] = {}
     check_again: bool = True
     states: tuple[StateName, ...] = ()
-    """None: all four; of a task all but `ok`, since what is well needs no healing."""
+    """Empty: all four; for a task all but `ok`, because there is nothing to repair."""
     limit: Count = 60
     period: Seconds = 3600.0
     max_attempts: Attempts = 5
@@ -104,7 +103,7 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Downtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A planned absence: notices wait, and availability does not suffer."""
+    """A planned downtime: notices are suppressed, and availability is not affected."""
 
     name: MonitoringName
     agents: tuple[Glob, ...] = ()
@@ -117,27 +116,27 @@ class Downtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Notices that nobody wants to hear now."""
+    """Notices that are suppressed for now."""
 
     name: MonitoringName
     agents: tuple[Glob, ...] = ()
     checks: tuple[Glob, ...] = ()
     labels: dict[LabelName, Line] = {}
     ends: Wall = 0.0
-    """0: until it is taken away."""
+    """0: until it is removed."""
     reason: Line = ""
     author: Line = ""
 
 
 NEEDED: Final[dict[str, str]] = {"webhook": "url", "command": "command", "email": "to", "task": "method"}
-"""The key that a handler of each type cannot do without."""
+"""The required key of each handler type."""
 
 ANY_AGENT: Final = ""
 """An agent that no dependency names."""
 
 
 def matches_any(globs: tuple[str, ...], name: str) -> bool:
-    """True if one of the globs matches; none at all match everything."""
+    """True if one of the globs matches; no globs match everything."""
     return not globs or any(fnmatchcase(name, glob) for glob in globs)
 
 
@@ -169,57 +168,57 @@ def _edges(node: Node, checks: Mapping[str, CheckDefinition]) -> Iterator[Node]:
             yield where, check
 
 
-def _circles(roots: Iterable[Node], checks: Mapping[str, CheckDefinition]) -> set[str] | None:
-    """The checks that depend on themselves; None: there are too many to follow.
+def _cycles(roots: Iterable[Node], checks: Mapping[str, CheckDefinition]) -> set[str] | None:
+    """The checks in dependency cycles; None: there are too many nodes.
 
-    Every node is visited once (Tarjan's components, without recursion): a document must not keep a broker busy.
+    Every node is visited once (Tarjan's algorithm, without recursion): a document must not keep a broker busy.
     """
-    place: dict[Node, int] = {}
+    order: dict[Node, int] = {}
     lowest: dict[Node, int] = {}
     path: dict[Node, None] = {}
     """Nodes whose component is not complete, in the order of their visit."""
     found: set[str] = set()
     for root in roots:
-        if root in place:
+        if root in order:
             continue
         stack: list[tuple[Node, list[Node]]] = []
         arriving: Node | None = root
         while arriving is not None or stack:
             if arriving is not None:
-                if len(place) >= MAX_DEPENDENCIES:
+                if len(order) >= MAX_DEPENDENCIES:
                     return None
-                place[arriving] = lowest[arriving] = len(place)
+                order[arriving] = lowest[arriving] = len(order)
                 path[arriving] = None
                 stack.append((arriving, list(_edges(arriving, checks))))
                 arriving = None
             node, left = stack[-1]
             while left and arriving is None:
                 other = left.pop()
-                if other not in place:
+                if other not in order:
                     arriving = other
                 elif other in path:
-                    lowest[node] = min(lowest[node], place[other])
+                    lowest[node] = min(lowest[node], order[other])
                     if other == node:
                         found.add(node[1])
             if arriving is None:
                 stack.pop()
-                _leave(node, stack, place, lowest, path, found)
+                _leave(node, stack, order, lowest, path, found)
     return found
 
 
 def _leave(
     node: Node,
     stack: list[tuple[Node, list[Node]]],
-    place: Mapping[Node, int],
+    order: Mapping[Node, int],
     lowest: dict[Node, int],
     path: dict[Node, None],
     found: set[str],
 ) -> None:
-    """All that this node depends on is known: if it is the first of its component, that is complete."""
+    """All dependencies of this node were visited: if it is the root of its component, that is complete."""
     if stack:
         above = stack[-1][0]
         lowest[above] = min(lowest[above], lowest[node])
-    if lowest[node] != place[node]:
+    if lowest[node] != order[node]:
         return
     component: list[Node] = []
     while not component or component[-1] != node:
@@ -228,9 +227,9 @@ def _leave(
         found.update(name for _, name in component)
 
 
-def _dependency_faults(checks: Mapping[str, CheckDefinition]) -> list[str]:
+def _dependency_errors(checks: Mapping[str, CheckDefinition]) -> list[str]:
     out: list[str] = []
-    # A circle stays with one agent, whichever it is, or goes through a check that is named with its agent.
+    # A cycle stays with one agent, or goes through a check that is named with its agent.
     roots: dict[Node, None] = {(ANY_AGENT, name): None for name, definition in checks.items() if definition.depends_on}
     for definition in checks.values():
         for text in definition.depends_on:
@@ -238,13 +237,13 @@ def _dependency_faults(checks: Mapping[str, CheckDefinition]) -> list[str]:
             roots[agent, check] = None
             if check not in checks:
                 out.append(f"checks.{definition.name}.depends_on: there is no check {check}")
-    circles = _circles(roots, checks)
-    if circles is None:
-        return [*out, f"checks: more than {MAX_DEPENDENCIES} dependencies of checks on agents, too many to follow"]
-    return out + [f"checks.{name}.depends_on: leads back to {name}" for name in checks if name in circles]
+    cycles = _cycles(roots, checks)
+    if cycles is None:
+        return [*out, f"checks: more than {MAX_DEPENDENCIES} dependencies of checks on agents, too many to check"]
+    return out + [f"checks.{name}.depends_on: leads back to {name}" for name in checks if name in cycles]
 
 
-def _check_faults(definition: CheckDefinition, handlers: frozenset[str]) -> list[str]:
+def _check_errors(definition: CheckDefinition, handlers: frozenset[str]) -> list[str]:
     key = f"checks.{definition.name}"
     out = [f"{key}.handlers: there is no handler {name}" for name in definition.handlers if name not in handlers]
     out += duplicates(f"{key}.handlers", definition.handlers)
@@ -260,7 +259,7 @@ def check_monitoring(
     downtimes: tuple[Downtime, ...],
     silences: tuple[Silence, ...],
 ) -> list[str]:
-    """What is wrong between entries, though each key by itself is right."""
+    """The errors between entries, though each key by itself is valid."""
     out: list[str] = []
     sections: dict[str, Iterable[CheckDefinition | Reaction | Downtime | Silence]] = {
         "checks": checks,
@@ -272,8 +271,8 @@ def check_monitoring(
         out += duplicates(key, (entry.name for entry in entries))
     known = frozenset(handler.name for handler in handlers)
     for definition in checks:
-        out += _check_faults(definition, known)
-    out += _dependency_faults({definition.name: definition for definition in checks})
+        out += _check_errors(definition, known)
+    out += _dependency_errors({definition.name: definition for definition in checks})
     for handler in handlers:
         needed = NEEDED[handler.type]
         if not getattr(handler, needed):

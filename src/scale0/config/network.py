@@ -1,7 +1,4 @@
-"""The network document: what spreads from broker to broker, and has the version.
-
-Lives here: `NetworkDocument` and its parts. Never here: ports, keys and admins; they stay in each broker's own file.
-"""
+"""The network document, which brokers replicate; ports, keys and admins are in each broker's own file."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from scale0.config.value_types import (
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a broker's sockets are reached; blank: not told."""
+    """Where a broker's sockets are reached; blank: not published."""
 
     frontend: EndpointOrBlank = ""
     backend: EndpointOrBlank = ""
@@ -30,7 +27,7 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     task_pub: EndpointOrBlank = ""
     peer: EndpointOrBlank = ""
     server_key: CurveKeyOrBlank = ""
-    """With CURVE: the public key that the broker has on all of them."""
+    """With CURVE: the public key of the broker on all of them."""
 
 
 class BrokerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +47,7 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ServicePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How one service, or the tasks of one method, are treated; what is left out follows the broker's limits."""
+    """The limits of one service, or of the tasks of one method; a missing key means the limit of the broker."""
 
     name: ServiceName
     request_queue_limit: Count | None = None
@@ -74,4 +71,4 @@ class NetworkDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     downtimes: tuple[Downtime, ...] = ()
     silences: tuple[Silence, ...] = ()
     parent: HashOrBlank = ""
-    """SHA-256 of the document that this one was made from; blank for the first."""
+    """SHA-256 of the document that this one is based on; blank for the first."""

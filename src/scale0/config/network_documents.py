@@ -1,7 +1,6 @@
-"""What is done with a network document: publish it, make the first, cut a client's part, check it as a whole.
+"""Operations on network documents: encoding, the first version, a client's part, and consistency checks.
 
-Lives here: functions of whole documents. Never here: forms, or who may change a document.
-Invariant: the bytes of a document depend on its content alone, so that equal documents have equal hashes.
+The bytes of a document depend only on its content, so that equal documents have equal hashes.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from scale0.config.tree import duplicates
 from scale0.kernel.errors import ConfigError
 
 HELEN_SERVICE: Final = "helen.check"
-"""Whoever offers it is a Helen, and gets what monitoring needs."""
+"""A client that offers it is a Helen, and gets the monitoring sections."""
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def document_bytes(document: NetworkDocument) -> bytes:
-    """The exact JSON that is published: compact, keys as declared, those of open objects sorted."""
+    """The exact JSON that is published: compact, with keys as declared, and sorted keys in open objects."""
     return _ENCODER.encode(document)
 
 
@@ -53,7 +52,7 @@ def _own_group(config: BrokerConfig, written: GroupConfig | None, endpoints: End
 
 
 def first_document(config: BrokerConfig, endpoints: Endpoints | None = None) -> NetworkDocument:
-    """Version 1, made from a broker's file. `endpoints`: where it really listens, if a port was left to chance."""
+    """Version 1, from a broker's file. `endpoints`: where it really listens, if a port is 0."""
     if not config.identity:
         raise ConfigError(["identity: a broker needs one before it makes the network document"])
     groups = {group.name: group for group in config.group_config}
@@ -61,7 +60,7 @@ def first_document(config: BrokerConfig, endpoints: Endpoints | None = None) -> 
     groups[config.group] = own
     for group in list(groups.values()):
         for name in group.fallback_groups:
-            # A file may name a fallback group without knowing its brokers: they tell when they join.
+            # A file may name a fallback group without its brokers: these register when they join.
             groups.setdefault(name, GroupConfig(name=name))
     document = NetworkDocument(
         network=config.network,
@@ -69,9 +68,9 @@ def first_document(config: BrokerConfig, endpoints: Endpoints | None = None) -> 
         heartbeat_liveness=config.heartbeat_liveness,
         group_config=tuple(groups.values()),
     )
-    faults = check_document(document)
-    if faults:
-        raise ConfigError(faults)
+    errors = check_document(document)
+    if errors:
+        raise ConfigError(errors)
     return document
 
 
@@ -83,7 +82,7 @@ def client_config(
     preferred_broker: str,
     heartbeat_interval: float,
 ) -> ClientConfig:
-    """What one client gets: its group and that group's fallback groups in order; a Helen also what she watches."""
+    """The part for one client: its group and the fallback groups in order; for a Helen also the monitoring sections."""
     groups = {entry.name: entry for entry in document.group_config}
     own = groups.get(group)
     names = () if own is None else dict.fromkeys((group, *own.fallback_groups))
@@ -107,11 +106,11 @@ def client_config(
 
 
 def differ_only_in_version(one: ClientConfig, other: ClientConfig) -> bool:
-    """True if a client need not be told: nothing but the version differs."""
+    """True if nothing but the version differs, so that the client need not be notified."""
     return msgspec.structs.replace(one, config_version=other.config_version) == other
 
 
-def _group_faults(group: GroupConfig, known: set[str]) -> list[str]:
+def _group_errors(group: GroupConfig, known: set[str]) -> list[str]:
     key = f"group_config.{group.name}.fallback_groups"
     out = [f"{key}: there is no group {name}" for name in group.fallback_groups if name not in known]
     if group.name in group.fallback_groups:
@@ -120,13 +119,13 @@ def _group_faults(group: GroupConfig, known: set[str]) -> list[str]:
 
 
 def check_document(document: NetworkDocument) -> list[str]:
-    """What is wrong with a document as a whole, though each key by itself is right."""
+    """The errors of a document as a whole, though each key by itself is valid."""
     groups = document.group_config
     known = {group.name for group in groups}
     out = duplicates("group_config", (group.name for group in groups))
     out += duplicates("brokers", (broker.identity for group in groups for broker in group.brokers))
     for group in groups:
-        out += _group_faults(group, known)
+        out += _group_errors(group, known)
         for broker in group.brokers:
             if broker.services != "all":
                 out += duplicates(f"group_config.{group.name}.brokers.{broker.identity}.services", broker.services)

@@ -1,8 +1,4 @@
-"""Every schema of configuration: a broker's file, the network document, a client's part, Helen's and an agent's file.
-
-Lives here: what clients, Helen and agents read, and the one list of all schemas. Never here: the forms.
-Invariant: values are frozen; a value that came through `parse` keeps every rule of its types.
-"""
+"""The schemas of clients, Helen and agents, and the list of all schemas."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from scale0.config.broker_file import AdminConfig, BrokerConfig, ExportConfig, HttpConfig, PeerShare
-from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, Reaction, Silence
-from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
+from scale0.config.broker_file import BrokerConfig
+from scale0.config.monitoring import CheckDefinition, Downtime, Reaction, Silence
+from scale0.config.network import GroupConfig, NetworkDocument
 from scale0.config.value_types import (
     DEFAULT_BACKEND_PORT,
     DEFAULT_HELEN_PORT,
@@ -57,32 +53,32 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 MIN_CHECKS: Final = 8
-"""An agent runs at least so many checks at once: the protocol promises it."""
+"""The protocol guarantees that an agent runs at least this many checks concurrently."""
 MAX_CHECKS: Final = 1_000
 MAX_HEARTBEAT_SECONDS: Final = 3_600
 
 HeartbeatSeconds = Annotated[int, Meta(ge=1, le=MAX_HEARTBEAT_SECONDS)]
-"""Whole, as `accepted` says it."""
+"""A whole number, as in the message `accepted`."""
 CheckSlots = Annotated[int, Meta(ge=MIN_CHECKS, le=MAX_CHECKS)]
 
 
 class NoticeCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A program that handlers may name: never run through a shell."""
+    """A program that handlers may name; it never runs in a shell."""
 
     name: Identity
     command: Command
 
 
 class MailServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where e-mail of handlers goes out."""
+    """The SMTP server for e-mails of handlers."""
 
     host: HostOrBlank = ""
-    """Blank: there is none, and such notices fail."""
+    """Blank: there is none, and e-mail notices fail."""
     port: Port = 587
     sender: Line = ""
     user: Line = ""
     password_file: Line = ""
-    """A file, so that the password stands in no configuration that somebody prints."""
+    """A file, so that no password is in a configuration that somebody prints."""
     tls: Literal["starttls", "tls", "off"] = "starttls"
 
 
@@ -98,19 +94,19 @@ class HelenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     client_ca: SomeLine
     data_dir: SomeLine = "var"
     advertise: HostOrBlank = ""
-    """Where agents reach her, if it is not `bind`."""
+    """The address for agents, if it is not `bind`."""
     max_agents: Count = 20_000
     heartbeat_seconds: HeartbeatSeconds = 30
     min_equus_version: IdentityOrBlank = ""
-    """Agents whose software is older are told to reload, then refused; blank: none is too old."""
+    """Agents with an older version are asked to reload, then refused; blank: no minimum."""
     commands: tuple[NoticeCommand, ...] = ()
     smtp: MailServer = MailServer()
     segments: SegmentsLocation = ""
-    """Where the journal is written out to; blank: a folder in `data_dir`."""
+    """Where the journal is exported to; blank: a directory in `data_dir`."""
     segment_seconds: SegmentSeconds = 60.0
     segment_events: SegmentEvents = 250_000
     segments_keep_days: KeepDays = 90
-    """0: for ever."""
+    """0: no limit."""
 
     def broker_endpoint(self) -> str:
         """Where to connect, as an endpoint."""
@@ -119,7 +115,7 @@ class HelenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Plugin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Nagios plugin that an agent may run: never through a shell."""
+    """A Nagios plugin that an agent may run; it never runs in a shell."""
 
     name: Identity
     command: Command
@@ -141,9 +137,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     spool_age: Seconds = 604_800.0
     max_checks: CheckSlots = 64
     log_paths: tuple[Glob, ...] = ("/var/log/*",)
-    """Files that the check `log` may read, as globs, where `*` goes through folders, too."""
+    """Globs of files that the check `log` may read; `*` also matches `/`."""
     plugin_user: IdentityOrBlank = ""
-    """Who plugins and Lua checks run as where the agent is root; blank: nobody."""
+    """The user that runs plugins and Lua checks if the agent is root; blank: `nobody`."""
 
     def helen_addresses(self) -> tuple[tuple[str, int], ...]:
         """Each Helen as (host, port), in order of preference."""
@@ -152,33 +148,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 SCHEMAS: Final = (BrokerConfig, NetworkDocument, ClientConfig, HelenConfig, AgentConfig)
-"""What `parse` and `render` are for."""
+"""The classes that `parse` and `render` support."""
 
 OLD_SPELLINGS: Final = {"prefered_broker": "preferred_broker"}
 """Keys of the design notes that are accepted on input."""
-
-__all__ = [
-    "OLD_SPELLINGS",
-    "SCHEMAS",
-    "AdminConfig",
-    "AgentConfig",
-    "BrokerConfig",
-    "BrokerEntry",
-    "CheckDefinition",
-    "ClientConfig",
-    "Downtime",
-    "Endpoints",
-    "ExportConfig",
-    "Flapping",
-    "GroupConfig",
-    "HelenConfig",
-    "HttpConfig",
-    "MailServer",
-    "NetworkDocument",
-    "NoticeCommand",
-    "PeerShare",
-    "Plugin",
-    "Reaction",
-    "ServicePolicy",
-    "Silence",
-]

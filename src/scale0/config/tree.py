@@ -1,7 +1,6 @@
-"""The tree that XML and ZPL have in common: names, text, children.
+"""The item tree that XML and ZPL share, the paths in a document, and the list of its errors.
 
-Lives here: `Item`, and how one grows while a parser reads. Never here: types of values; the schema gives those.
-Invariant: an `Item` that left here no longer changes.
+A reason is one printable line of bounded length, whatever the document contains.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import msgspec
 from scale0.kernel.errors import ConfigError
 
 MAX_DEPTH: Final = 64
-"""Nesting of a document in any form. Deeper is an attack or an accident."""
+"""The nesting of a document in any format. A deeper one is an attack or an accident."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -38,13 +37,12 @@ class ItemBuilder:
         self.pieces: list[str] = []
         self.items: list[Item] = []
 
-    def grown(self) -> Item:
-        """The item as it stays."""
+    def build(self) -> Item:
         return Item(self.name, "".join(self.pieces), tuple(self.items), self.line)
 
 
 MAX_REASONS: Final = 100
-"""Reasons told about one document: nobody reads more, and each costs time to find."""
+"""The most reasons for one document: nobody reads more, and each costs time."""
 MAX_EXCERPT_CHARS: Final = 60
 """How much of a foreign value a reason repeats."""
 
@@ -53,7 +51,7 @@ Path = tuple[str | int, ...]
 
 
 def excerpt(text: str) -> str:
-    """A quoted piece of foreign text that is safe to print."""
+    """A quoted excerpt of foreign text that is safe to print."""
     cut = text if len(text) <= MAX_EXCERPT_CHARS else text[:MAX_EXCERPT_CHARS] + "…"
     return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
@@ -72,27 +70,27 @@ def path_text(path: Path) -> str:
 
 
 class LineNumbers:
-    """Line numbers by path, made only when the first reason asks: a good document never pays."""
+    """Line numbers by path, computed for the first reason: a valid document does not pay for them."""
 
-    __slots__ = ("_found", "_make")
+    __slots__ = ("_lines", "_make")
 
     def __init__(self, make: Callable[[], dict[Path, int]]) -> None:
         self._make = make
-        self._found: dict[Path, int] | None = None
+        self._lines: dict[Path, int] | None = None
 
     def of(self, path: Path) -> int:
-        """The line of a path or of its nearest ancestor; 0 if nobody knows."""
-        if self._found is None:
-            self._found = self._make()
+        """The line of a path or of its nearest ancestor; 0: unknown."""
+        if self._lines is None:
+            self._lines = self._make()
         for end in range(len(path), -1, -1):
-            line = self._found.get(path[:end])
+            line = self._lines.get(path[:end])
             if line:
                 return line
         return 0
 
 
 class Reasons:
-    """Everything found wrong with one document so far."""
+    """The errors that were found in one document so far."""
 
     __slots__ = ("_found", "_lines")
 
@@ -101,24 +99,23 @@ class Reasons:
         self._found: list[tuple[int, str]] = []
 
     def add(self, path: Path, text: str, line: int = 0) -> None:
-        """Note one reason; at `MAX_REASONS` the search ends."""
+        """Add one reason; at `MAX_REASONS` the validation ends."""
         at = line or self._lines.of(path)
-        place = f"line {at}: " if at else ""
-        self._found.append((at, f"{place}{path_text(path)}: {text}"))
+        prefix = f"line {at}: " if at else ""
+        self._found.append((at, f"{prefix}{path_text(path)}: {text}"))
         if len(self._found) >= MAX_REASONS:
-            raise ConfigError([*self.told(), f"there may be more: only {MAX_REASONS} are told"])
+            raise ConfigError([*self.texts(), f"there may be more errors: only the first {MAX_REASONS} are listed"])
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def told(self) -> list[str]:
-        """All reasons, in the order of their lines."""
+    def texts(self) -> list[str]:
+        """All reasons, by line."""
         return [reason for _line, reason in sorted(self._found, key=lambda pair: pair[0])]
 
-    def settle(self) -> None:
-        """Raise if anything was found."""
+    def raise_if_any(self) -> None:
         if self._found:
-            raise ConfigError(self.told())
+            raise ConfigError(self.texts())
 
 
 def duplicates(key: str, names: Iterable[str]) -> list[str]:
@@ -129,4 +126,4 @@ def duplicates(key: str, names: Iterable[str]) -> list[str]:
         if name in seen:
             twice[name] = None
         seen.add(name)
-    return [f"{key}: {name or 'the blank name'} is there more than once" for name in twice]
+    return [f"{key}: {name or 'the blank name'} is listed more than once" for name in twice]

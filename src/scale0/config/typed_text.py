@@ -1,7 +1,6 @@
-"""Text gets its type from the schema, and gives it up again: the step between items and plain values.
+"""Between items and plain values, for XML and ZPL: the schema gives texts their types.
 
-Lives here: items to plain values and back, for XML and ZPL alike. Never here: judging a value; text that does not
-look like its type stays text, and the check that follows says so. Invariant: a list of one stays a list.
+Text that does not fit its type stays text, and the validation reports it. A list of one entry stays a list.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ def _scalar(info: inspect.Type, text: str) -> Any:
 
 
 def _is_empty(info: inspect.VarTupleType, item: Item) -> bool:
-    """A name alone is an empty list. Blanks may be an entry of text; of anything else they are only layout."""
+    """A name alone is an empty list. Blanks may be a text entry; for other types they are only layout."""
     text = item.text if isinstance(bare(info.item_type), inspect.StrType) else item.text.strip()
     return not item.items and not text
 
 
 class _Reader:
-    """One reading: where its lines and reasons go."""
+    """Reads one document, and collects its lines and reasons."""
 
     __slots__ = ("lines", "reasons")
 
@@ -67,7 +66,7 @@ class _Reader:
         return out
 
     def key(self, info: inspect.Type, items: list[Item], path: Path) -> Any:
-        """The value of one key, from all the items that name it."""
+        """The value of one key, from all items with its name."""
         kind = bare(info)
         if isinstance(kind, inspect.UnionType):
             if len(items) == 1 and items[0].text == ALL and not items[0].items:
@@ -111,7 +110,7 @@ class _Reader:
 
 
 def plain_of(root: Item, schema: type, reasons: Reasons, lines: dict[Path, int]) -> Any:
-    """Plain values for the items of a document, typed by the schema; notes each one's line in `lines`."""
+    """Plain values of the items of a document, typed by the schema; adds their lines to `lines`."""
     info = type_info(schema)
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{schema!r} is not a schema")
@@ -155,7 +154,7 @@ def _fields(info: inspect.StructType, value: Any, is_name: Callable[[str], bool]
 
 
 def items_of(document: msgspec.Struct, is_name: Callable[[str], bool]) -> Item:
-    """The items that stand for a document; `is_name` tells which keys the form can spell."""
+    """The items of a document; `is_name` says which keys the format allows."""
     info = type_info(type(document))
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{type(document)!r} is not a schema")

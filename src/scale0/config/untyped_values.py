@@ -1,8 +1,7 @@
-"""Values without a schema (what a check or a silence holds) as text, and back.
+"""Values without a schema (for example the arguments of a check) as text, and back.
 
-Lives here: the rule by which text stands for any JSON value. Never here: keys that the schema knows.
-The rule: a number, `true`, `false` and `null` are themselves; text that starts with `{`, `[` or `"` is JSON; children
-make an object; everything else is a string. Invariant: `read(write(x)) == x`, and what is written is one line.
+A number, `true`, `false` and `null` are themselves; text that starts with `{`, `[` or `"` is JSON; children make an
+object; everything else is a string. `read(write(x)) == x`, and the text is one line.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def read(item: Item, path: Path, reasons: Reasons, lines: dict[Path, int]) -> An
     try:
         value, twice = json_format.load(item.text)
     except ConfigError as error:
-        reasons.add(path, f"starts like JSON and is not: {error.reasons[0].partition(': ')[2]}", item.line)
+        reasons.add(path, f"starts like JSON but is invalid: {error.reasons[0].partition(': ')[2]}", item.line)
         return None
     if twice:
         reasons.add(path, "a key of the JSON in it is there twice", item.line)
@@ -57,9 +56,9 @@ def read_object(item: Item, path: Path, reasons: Reasons, lines: dict[Path, int]
 
 
 def json_text(value: Any) -> str:
-    """JSON on one line that needs no apostrophe and no character that a form cannot carry."""
+    """JSON on one line, without apostrophes and characters that a format cannot represent."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _NOT_IN_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _NOT_IN_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _scalar(value: Any) -> str:
@@ -71,14 +70,14 @@ def _scalar(value: Any) -> str:
 
 
 def write(name: str, value: Any, is_name: Callable[[str], bool]) -> Item:
-    """An item that stands for a value; `is_name` tells which keys the form can spell."""
+    """The item of a value; `is_name` says which keys the format allows."""
     if isinstance(value, dict) and value and all(is_name(key) for key in value):
         return Item(name, items=tuple(write(key, inner, is_name) for key, inner in value.items()))
     return Item(name, _scalar(value))
 
 
-def faults(value: Any, path: Path, reasons: Reasons, max_depth: int, max_integer: int) -> None:
-    """Note what no form can carry: lone surrogates, numbers out of range, depth."""
+def check(value: Any, path: Path, reasons: Reasons, max_depth: int, max_integer: int) -> None:
+    """Add what no format can represent: lone surrogates, numbers out of range, depth."""
     if isinstance(value, str):
         if not value.isprintable() and any("\ud800" <= char <= "\udfff" for char in value):
             reasons.add(path, "half of a surrogate pair")
@@ -94,10 +93,10 @@ def faults(value: Any, path: Path, reasons: Reasons, max_depth: int, max_integer
         reasons.add(path, f"nested deeper than {max_depth}")
     elif isinstance(value, dict):
         for key, inner in value.items():
-            faults(key, (*path, key), reasons, max_depth, max_integer)
-            faults(inner, (*path, key), reasons, max_depth, max_integer)
+            check(key, (*path, key), reasons, max_depth, max_integer)
+            check(inner, (*path, key), reasons, max_depth, max_integer)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            faults(inner, (*path, index), reasons, max_depth, max_integer)
+            check(inner, (*path, index), reasons, max_depth, max_integer)
     else:
         reasons.add(path, f"{excerpt(type(value).__name__)} is nothing that JSON has")

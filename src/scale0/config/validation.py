@@ -1,7 +1,6 @@
-"""Does a plain value fit a schema? Every reason why not, each with its place.
+"""Validates plain values of any format against a schema, and lists every error with its path.
 
-Lives here: the walk over a schema that checks values of any form. Never here: text; the forms have become plain
-values before. Invariant: a value that passes keeps every rule of its types, and becomes a frozen schema value.
+A value that passes satisfies every rule of its types, and becomes a frozen schema value.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from scale0.kernel.errors import ConfigError
 T = TypeVar("T")
 
 MAX_ITEMS: Final = 100_000
-"""Entries of one list or object: nobody writes more by hand."""
+"""The most entries of one list or object: nobody writes more by hand."""
 
 
 @functools.cache
@@ -38,7 +37,7 @@ def type_info(schema: type) -> inspect.Type:
 
 
 def rule_name(info: inspect.Type) -> str:
-    """The rule that a type names, or nothing."""
+    """The name of a type's rule; blank: none."""
     return str((info.extra or {}).get("rule", "")) if isinstance(info, inspect.Metadata) else ""
 
 
@@ -57,7 +56,7 @@ def _without_none(info: inspect.UnionType) -> list[inspect.Type]:
     return [option for option in info.types if not isinstance(option, inspect.NoneType)]
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     match value:
         case str():
             return excerpt(value)
@@ -74,22 +73,22 @@ def _told(value: Any) -> str:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    # Only the start of a foreign key is compared: the comparison is quadratic.
+    # Only the start of a foreign key is compared, because the comparison is quadratic.
     return difflib.get_close_matches(name[:MAX_EXCERPT_CHARS], known, 1, 0.0)[0]
 
 
 def _number(info: inspect.IntType | inspect.FloatType, value: float, path: Path, reasons: Reasons) -> None:
     if info.ge is not None and value < info.ge:
-        reasons.add(path, f"must be at least {info.ge}, not {_told(value)}")
+        reasons.add(path, f"must be at least {info.ge}, not {_described(value)}")
     if info.gt is not None and value <= info.gt:
-        reasons.add(path, f"must be more than {info.gt}, not {_told(value)}")
+        reasons.add(path, f"must be more than {info.gt}, not {_described(value)}")
     if info.le is not None and value > info.le:
-        reasons.add(path, f"must be at most {info.le}, not {_told(value)}")
+        reasons.add(path, f"must be at most {info.le}, not {_described(value)}")
 
 
 def _object(info: inspect.StructType, value: Any, path: Path, reasons: Reasons) -> Any:
     if not isinstance(value, dict):
-        reasons.add(path, f"must be an object with keys, not {_told(value)}")
+        reasons.add(path, f"must be an object with keys, not {_described(value)}")
         return None
     fields = {field.name: field for field in info.fields}
     out: dict[str, Any] = {}
@@ -110,7 +109,7 @@ def _object(info: inspect.StructType, value: Any, path: Path, reasons: Reasons) 
 
 def _list(info: inspect.VarTupleType, value: Any, path: Path, reasons: Reasons) -> Any:
     if not isinstance(value, list):
-        reasons.add(path, f"must be a list, not {_told(value)}")
+        reasons.add(path, f"must be a list, not {_described(value)}")
         return None
     if len(value) > MAX_ITEMS:
         reasons.add(path, f"more than {MAX_ITEMS} entries")
@@ -120,10 +119,10 @@ def _list(info: inspect.VarTupleType, value: Any, path: Path, reasons: Reasons) 
 
 def _mapping(info: inspect.DictType, value: Any, path: Path, reasons: Reasons) -> Any:
     if not isinstance(value, dict):
-        reasons.add(path, f"must be an object, not {_told(value)}")
+        reasons.add(path, f"must be an object, not {_described(value)}")
         return None
     if isinstance(info.value_type, inspect.AnyType):
-        untyped_values.faults(value, path, reasons, MAX_DEPTH, MAX_INTEGER)
+        untyped_values.check(value, path, reasons, MAX_DEPTH, MAX_INTEGER)
         return value
     for key, inner in value.items():
         _value(info.key_type, key, (*path, key), reasons)
@@ -147,7 +146,7 @@ def _ruled(info: inspect.Metadata, value: Any, path: Path, reasons: Reasons) -> 
         return None
     out = _value(info.type, value, path, reasons)
     if len(reasons) == before and not rule.holds(out):
-        reasons.add(path, f"must be {rule.words}" + ("" if rule.secret else f", not {_told(value)}"))
+        reasons.add(path, f"must be {rule.words}" + ("" if rule.secret else f", not {_described(value)}"))
     return out
 
 
@@ -157,14 +156,14 @@ def _choice(info: inspect.UnionType, value: Any, path: Path, reasons: Reasons) -
         return None
     if len(options) == 1:
         return _value(options[0], value, path, reasons)
-    # What is left is `services`: a list, or the word `all`.
+    # This is `services`: a list, or the word `all`.
     literals = [option for option in options if isinstance(option, inspect.LiteralType)]
     if isinstance(value, list):
         (other,) = (option for option in options if option not in literals)
         return _value(other, value, path, reasons)
     words = [str(word) for option in literals for word in option.values]
     if value not in words:
-        reasons.add(path, f"must be a list or {' or '.join(words)}, not {_told(value)}")
+        reasons.add(path, f"must be a list or {' or '.join(words)}, not {_described(value)}")
     return value
 
 
@@ -172,27 +171,27 @@ def _scalar(info: inspect.Type, value: Any, path: Path, reasons: Reasons) -> Any
     match info:
         case inspect.BoolType():
             if not isinstance(value, bool):
-                reasons.add(path, f"must be true or false, not {_told(value)}")
+                reasons.add(path, f"must be true or false, not {_described(value)}")
         case inspect.IntType():
             if isinstance(value, bool) or not isinstance(value, int):
-                reasons.add(path, f"must be a whole number, not {_told(value)}")
+                reasons.add(path, f"must be a whole number, not {_described(value)}")
             else:
                 _number(info, value, path, reasons)
         case inspect.FloatType():
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                reasons.add(path, f"must be a number, not {_told(value)}")
+                reasons.add(path, f"must be a number, not {_described(value)}")
             else:
                 _number(info, value, path, reasons)
                 return float(value)
         case inspect.StrType():
             if not isinstance(value, str):
-                reasons.add(path, f"must be text, not {_told(value)}")
+                reasons.add(path, f"must be text, not {_described(value)}")
         case inspect.LiteralType():
             if not isinstance(value, str) or value not in info.values:
                 words = ", ".join(str(word) for word in info.values)
-                reasons.add(path, f"must be one of {words}, not {_told(value)}")
+                reasons.add(path, f"must be one of {words}, not {_described(value)}")
         case _:
-            raise TypeError(f"a schema uses {info!r}, which nobody taught this walk")
+            raise TypeError(f"a schema uses {info!r}, which the validation does not support")
     return value
 
 
@@ -213,9 +212,9 @@ def _value(info: inspect.Type, value: Any, path: Path, reasons: Reasons) -> Any:
 
 
 def conform(value: Any, schema: type[T], reasons: Reasons) -> T:
-    """The schema value that a plain value stands for; raises all reasons why it stands for none."""
+    """The schema value of a plain value; ConfigError with all reasons if it is invalid."""
     plain = _value(type_info(schema), value, (), reasons)
-    reasons.settle()
+    reasons.raise_if_any()
     try:
         return msgspec.convert(plain, schema)
     except msgspec.ValidationError as error:

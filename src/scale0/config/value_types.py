@@ -1,7 +1,6 @@
-"""The kinds of values that configuration knows, each with its rule.
+"""The value types of configuration, each with its rule.
 
-Lives here: annotated types and the rules that they name. Never here: keys, or the forms.
-Invariant: every rule is a total function of foreign text, and says in words what it wants.
+Every rule accepts any foreign text without error, and describes in words what it requires.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from scale0.kernel.names import is_identity, is_service_name
 
 MAX_PORT: Final = 65_535
 MAX_INTEGER: Final = 2**63 - 1
-"""What eight bytes with a sign hold: versions travel so."""
+"""The largest signed 64-bit number: versions are sent in 8 bytes."""
 MAX_NAME_CHARS: Final = 128
 """Names of checks, handlers, downtimes, silences and labels, and globs of them."""
 MAX_LIMIT: Final = 1e18
 """The largest number in a threshold's range."""
 MAX_RANGE_CHARS: Final = 80
-"""Of a range's text: two long numbers, and the signs around them."""
+"""The length of a range: two long numbers and signs."""
 MAX_DEEPEST_JSON: Final = 512
-"""The most that `max_json_depth` may be set to: decoding uses the stack."""
+"""The maximum of `max_json_depth`: decoding uses the stack."""
 MAX_KEEP_DAYS: Final = 36_500
 """A hundred years."""
 MAX_SEGMENT_SECONDS: Final = 86_400.0
-"""A day is a folder of segments."""
+"""One day: segments are grouped by day."""
 MAX_SEGMENT_EVENTS: Final = 5_000_000
-"""The writer holds the events of one segment in memory."""
+"""The exporter holds the events of one segment in memory."""
 DEFAULT_BACKEND_PORT: Final = 5701
 DEFAULT_HELEN_PORT: Final = 4166
 ALL: Final = "all"
@@ -64,7 +63,7 @@ def is_line(text: str) -> bool:
 
 
 def split_address(text: str, default_port: int) -> tuple[str, int] | None:
-    """`host` or `host:port` in its parts, or nothing if it is neither."""
+    """`host` or `host:port` as a pair; None if it is neither."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         return None
@@ -81,7 +80,7 @@ def is_endpoint(text: str) -> bool:
 
 
 def is_curve_key(text: str) -> bool:
-    """True for a blank, and for what looks like a key of CURVE."""
+    """True for blank, and for the syntax of a CURVE key."""
     return not text or _CURVE_KEY.fullmatch(text) is not None
 
 
@@ -101,8 +100,8 @@ def _is_store(text: str) -> bool:
     return text in ("sqlite", "memory") or (text.startswith(("postgresql://", "postgres://")) and is_line(text))
 
 
-def _is_segments_place(text: str) -> bool:
-    # With one slash it would be a folder, made at once, with whatever key stands in its name.
+def _is_segments_location(text: str) -> bool:
+    # With one slash it would be a directory, whose name might contain a key.
     return is_line(text) and ("://" not in text or _SCHEME.match(text) is not None) and not _HALF_URL.match(text)
 
 
@@ -147,7 +146,7 @@ def _are_thresholds(value: object) -> bool:
 
 
 class ValueRule(NamedTuple):
-    """What a value must be, as a test and in words."""
+    """What a value must be, as a predicate and in words."""
 
     holds: Callable[[Any], bool]
     words: str
@@ -182,7 +181,9 @@ RULES: Final[dict[str, ValueRule]] = {
     ),
     "secret": ValueRule(lambda text: bool(text) and is_line(text), "one line of text, not blank", secret=True),
     "store": ValueRule(_is_store, "sqlite, memory or postgresql://…", secret=True),
-    "segments": ValueRule(_is_segments_place, "blank, off, a folder, or a URL such as s3://bucket/prefix", secret=True),
+    "segments": ValueRule(
+        _is_segments_location, "blank, off, a folder, or a URL such as s3://bucket/prefix", secret=True
+    ),
     "curve_key_or_blank": ValueRule(is_curve_key, "blank, or a public key of CURVE in 40 characters of Z85"),
     "hash_or_blank": ValueRule(
         lambda text: not text or _SHA256.fullmatch(text) is not None, "blank, or a SHA-256 in 64 hex digits"
@@ -208,7 +209,7 @@ RULES: Final[dict[str, ValueRule]] = {
 
 
 def command_words(line: str) -> list[str] | None:
-    """A command line in words, by the quoting rules of a POSIX shell and by no others of its rules."""
+    """A command line split into words, by the quoting rules of a POSIX shell only."""
     try:
         return shlex.split(line)
     except ValueError:
@@ -216,7 +217,7 @@ def command_words(line: str) -> list[str] | None:
 
 
 def word_line(word: str) -> str:
-    """A command line of this one word. Backslashes, not quotes: ZPL has no room for both kinds of those."""
+    """A command line of this one word. With backslashes, because ZPL allows only one kind of quotes in a value."""
     return _NOT_BARE.sub(r"\\\g<0>", word)
 
 
@@ -257,7 +258,7 @@ JsonDepth = Annotated[int, Meta(ge=1, le=MAX_DEEPEST_JSON)]
 Seconds = Annotated[float, Meta(gt=0)]
 SegmentSeconds = Annotated[float, Meta(gt=0, le=MAX_SEGMENT_SECONDS)]
 KeepDays = Annotated[int, Meta(ge=0, le=MAX_KEEP_DAYS)]
-"""0: for ever."""
+"""0: no limit."""
 SegmentEvents = Annotated[int, Meta(ge=1, le=MAX_SEGMENT_EVENTS)]
 Rate = Annotated[float, Meta(gt=0)]
 HeartbeatShare = Literal["push", "pull", "off"]

@@ -1,7 +1,6 @@
-"""The XML form: root `<config>`, an element per key, repeated elements for lists, and nothing else of XML.
+"""The XML format: root `<config>`, an element per key, repeated elements for lists, and nothing else of XML.
 
-Lives here: XML bytes to items and back. Never here: types of values, or which names are known.
-Invariant: no entity, DTD, attribute or namespace gets through, and nothing is fetched.
+No entity, DTD, attribute or namespace is accepted, and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 def is_name(text: str) -> bool:
-    """True for a name that an element here may have."""
+    """True for a name that an element may have."""
     return _NAME.fullmatch(text) is not None
 
 
 class _Target:
-    """What the parser reports to: grows the tree, refuses what the form does not use."""
+    """The target of the parser: builds the tree, and refuses what the format does not use."""
 
     def __init__(self) -> None:
         self.parser: Any = None
@@ -39,23 +38,22 @@ class _Target:
         return int(self.parser.CurrentLineNumber)
 
     def refuse(self, text: str) -> ConfigError:
-        """An error at the place where the parser is."""
+        """An error at the current line."""
         return ConfigError([f"line {self._line()}: {text}"])
 
     def declaration(self, _version: str, encoding: str | None, _standalone: int) -> None:
-        """`<?xml …?>`: the bytes are UTF-8, so nothing else may be claimed."""
+        """`<?xml …?>`: the document is UTF-8, so no other encoding may be declared."""
         if encoding is not None and encoding.upper() not in ("UTF-8", "US-ASCII", "ASCII"):
-            raise self.refuse(f"encoding {excerpt(encoding)}: only UTF-8 is read")
+            raise self.refuse(f"encoding {excerpt(encoding)}: only UTF-8 is supported")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
         parent = self.open_items[-1]
         if not is_name(tag):
-            raise self.refuse(f"element {excerpt(tag)}: not a name of a key")
+            raise self.refuse(f"element {excerpt(tag)}: not a valid name of a key")
         if attributes:
-            raise self.refuse(f"<{tag}> has attributes; keys are elements")
+            raise self.refuse(f"<{tag}> has attributes; write keys as elements")
         if len(self.open_items) == 1 and tag != ROOT:
-            raise self.refuse(f"the root is <{ROOT}>, not <{tag}>")
+            raise self.refuse(f"the root must be <{ROOT}>, not <{tag}>")
         if len(self.open_items) > MAX_DEPTH + 1:
             raise self.refuse(f"nested deeper than {MAX_DEPTH}")
         if "".join(parent.pieces).strip():
@@ -64,7 +62,6 @@ class _Target:
         self.open_items.append(ItemBuilder(tag, self._line()))
 
     def data(self, text: str) -> None:
-        """Text, or the blanks between elements."""
         item = self.open_items[-1]
         if not item.items:
             item.pieces.append(text)
@@ -72,12 +69,10 @@ class _Target:
             raise self.refuse(f"<{item.name}> has both text and elements")
 
     def end(self, _tag: str) -> None:
-        """An element ends."""
         done = self.open_items.pop()
-        self.open_items[-1].items.append(done.grown())
+        self.open_items[-1].items.append(done.build())
 
     def close(self) -> Item:
-        """The root."""
         return self.open_items[0].items[0]
 
 
@@ -96,9 +91,9 @@ def read(text: str) -> Item:
     except DefusedXmlException:
         raise target.refuse("a DTD or an entity is not allowed") from None
     if not isinstance(root, Item):
-        raise ConfigError(["line 1: not XML: no root"])
+        raise ConfigError(["line 1: not XML: no root element"])
     if not root.items and root.text.strip():
-        raise ConfigError([f"line {root.line}: <{ROOT}> holds text in place of elements"])
+        raise ConfigError([f"line {root.line}: <{ROOT}> contains text instead of elements"])
     return root
 
 
@@ -109,7 +104,7 @@ def _escaped(text: str) -> str:
 def _write(item: Item, level: int, path: Path, out: list[str], reasons: list[str]) -> None:
     pad = _INDENT * level
     if not is_name(item.name):
-        reasons.append(f"{path_text(path)}: not a name in XML")
+        reasons.append(f"{path_text(path)}: not a valid name in XML")
     if item.items:
         out.append(f"{pad}<{item.name}>\n")
         for child in item.items:
@@ -118,7 +113,7 @@ def _write(item: Item, level: int, path: Path, out: list[str], reasons: list[str
         return
     found = _NOT_XML.search(item.text)
     if found:
-        reasons.append(f"{path_text(path)}: XML cannot carry U+{ord(found[0]):04X}")
+        reasons.append(f"{path_text(path)}: XML cannot contain U+{ord(found[0]):04X}")
     out.append(f"{pad}<{item.name}>{_escaped(item.text)}</{item.name}>\n")
 
 

@@ -1,7 +1,6 @@
-"""The ZPL form: ZeroMQ RFC 4, read as czmq reads it, and refused wherever the two differ.
+"""The ZPL format: ZeroMQ RFC 4 as czmq reads it; what the two read differently is refused.
 
-Lives here: ZPL text to items and back. Never here: types of values, or which names are known.
-Invariant: what is accepted here, czmq's zconfig reads to the same tree; so is what is written here.
+czmq's zconfig reads every accepted and every written document to the same tree.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from scale0.kernel.errors import ConfigError
 
 INDENT: Final = "    "
 MAX_LINE_BYTES: Final = 1024
-"""czmq cuts longer lines, and then reads past the end of its buffer."""
+"""czmq truncates longer lines, and then reads past the end of its buffer."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9$\-_@.&+/]*", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -24,11 +23,11 @@ _BLANK: Final = " \t"
 
 
 class _Fault(Exception):
-    """One line that cannot be read; never leaves this file."""
+    """One line that cannot be read; only within this module."""
 
 
 def is_name(text: str) -> bool:
-    """True for what RFC 4 and czmq both take as a name."""
+    """True for a name that RFC 4 and czmq both accept."""
     return bool(text) and _NAME.fullmatch(text) is not None and text[0] != "/" and text[-1] != "/"
 
 
@@ -41,7 +40,7 @@ def _value(text: str) -> str:
     """The value after `=`, without quotes and comment."""
     text = text.lstrip(_BLANK)
     if text[:1] == "#":
-        # RFC 4 reads an empty value and a comment, czmq the value "#…": nobody can mean both.
+        # RFC 4 reads an empty value and a comment, czmq the value "#…": ambiguous.
         raise _Fault("`#` right after `=`: quote the value, or leave the comment out")
     if text[:1] in ("'", '"'):
         end = text.find(text[0], 1)
@@ -58,7 +57,7 @@ def _value(text: str) -> str:
 
 
 def _read_line(raw: str) -> tuple[int, str, str] | None:
-    """Level, name and value of a line; nothing for an empty one."""
+    """Level, name and value of a line; None for an empty one."""
     if len(raw.encode()) > MAX_LINE_BYTES:
         raise _Fault(f"longer than {MAX_LINE_BYTES} bytes")
     line = raw.removesuffix("\r")
@@ -89,11 +88,11 @@ def _read_line(raw: str) -> tuple[int, str, str] | None:
 def _close(open_items: list[ItemBuilder], depth: int) -> None:
     while len(open_items) > depth:
         done = open_items.pop()
-        open_items[-1].items.append(done.grown())
+        open_items[-1].items.append(done.build())
 
 
 def read(text: str) -> Item:
-    """The tree of a ZPL text; every faulty line is a reason."""
+    """The tree of a ZPL text; every invalid line is a reason."""
     open_items = [ItemBuilder("", 0)]
     reasons: list[str] = []
     for number, raw in enumerate(text.split("\n"), 1):
@@ -118,11 +117,11 @@ def read(text: str) -> Item:
     if reasons:
         raise ConfigError(reasons)
     _close(open_items, 1)
-    return open_items[0].grown()
+    return open_items[0].build()
 
 
 def quoted(value: str) -> str | None:
-    """A value as it is written, or nothing if ZPL cannot carry it."""
+    """A value with quotes if it needs them, or None if ZPL cannot contain it."""
     if not is_line(value):
         return None
     if _PLAIN.fullmatch(value):
@@ -135,10 +134,10 @@ def quoted(value: str) -> str | None:
 
 def _why_not(value: str) -> str:
     if "\n" in value or "\r" in value:
-        return "ZPL cannot carry a value of several lines"
+        return "ZPL cannot contain a value of several lines"
     if is_line(value):
-        return "ZPL cannot carry a value with both kinds of quotes"
-    return "ZPL cannot carry control characters"
+        return "ZPL cannot contain a value with both kinds of quotes"
+    return "ZPL cannot contain control characters"
 
 
 def _write(item: Item, level: int, path: Path, out: list[str], reasons: list[str]) -> None:
@@ -150,7 +149,7 @@ def _write(item: Item, level: int, path: Path, out: list[str], reasons: list[str
             return
         line += f" = {value}"
     if not is_name(item.name):
-        reasons.append(f"{path_text(path)}: not a name in ZPL")
+        reasons.append(f"{path_text(path)}: not a valid name in ZPL")
     if len(line.encode()) > MAX_LINE_BYTES:
         reasons.append(f"{path_text(path)}: longer than a line of ZPL may be, {MAX_LINE_BYTES} bytes")
     out.append(line)

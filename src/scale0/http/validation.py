@@ -87,7 +87,7 @@ def body_of(data: bytes, kind: Any) -> Any:
         text = data.decode("utf-8")
         value, twice = json_format.load(text)
         if twice:
-            [(path, _), *_] = json_format.places(text)[1]
+            [(path, _), *_] = json_format.line_numbers(text)[1]
             raise ApiProblem(400, f"{'.'.join(map(str, path))[:100]} is given more than once")
         return msgspec.convert(value, kind, strict=True)
     except UnicodeDecodeError:

@@ -107,7 +107,7 @@ def test_the_first_document_takes_the_ports_that_chance_gave():
 def test_no_first_document_without_an_identity_or_with_faults():
     with pytest.raises(ConfigError, match="identity"):
         first_document(BrokerConfig())
-    with pytest.raises(ConfigError, match="e1 is there more than once"):
+    with pytest.raises(ConfigError, match="e1 is listed more than once"):
         first_document(BrokerConfig(identity="e1", group_config=(EAST,)))
 
 
@@ -137,9 +137,9 @@ def test_a_client_whose_part_did_not_change_need_not_be_told():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"group_config": (NORTH, NORTH)}, "group_config: north is there more than once"),
-        ({"group_config": (GroupConfig(name=""),) * 2}, "group_config: the blank name is there more than once"),
-        ({"group_config": (WEST, GroupConfig(name="x", brokers=WEST.brokers))}, "brokers: w1 is there more than once"),
+        ({"group_config": (NORTH, NORTH)}, "group_config: north is listed more than once"),
+        ({"group_config": (GroupConfig(name=""),) * 2}, "group_config: the blank name is listed more than once"),
+        ({"group_config": (WEST, GroupConfig(name="x", brokers=WEST.brokers))}, "brokers: w1 is listed more than once"),
         (
             {"group_config": (GroupConfig(name="x", fallback_groups=("y",)),)},
             "group_config.x.fallback_groups: there is no group y",
@@ -148,8 +148,8 @@ def test_a_client_whose_part_did_not_change_need_not_be_told():
             {"group_config": (GroupConfig(name="x", fallback_groups=("x",)),)},
             "group_config.x.fallback_groups: a group cannot be",
         ),
-        ({"services": (ServicePolicy(name="s"),) * 2}, "services: s is there more than once"),
-        ({"silences": (Silence(name="s"),) * 2}, "silences: s is there more than once"),
+        ({"services": (ServicePolicy(name="s"),) * 2}, "services: s is listed more than once"),
+        ({"silences": (Silence(name="s"),) * 2}, "silences: s is listed more than once"),
         ({"version": 1}, "parent: version 1 has none"),
     ],
 )

@@ -153,7 +153,7 @@ def faults(*checks: CheckDefinition, **rest: Any) -> list[str]:
 
 # Promise: CHECK-16
 def test_names_are_there_once_and_what_is_named_is_there():
-    assert faults(DISK, DISK) == ["checks: disk is there more than once"]
+    assert faults(DISK, DISK) == ["checks: disk is listed more than once"]
     assert faults(CheckDefinition(name="a", handlers=("pager",))) == ["checks.a.handlers: there is no handler pager"]
     assert faults(CheckDefinition(name="a", handlers=("pager",)), handlers=(PAGER,)) == []
     assert faults(check("a", "b")) == ["checks.a.depends_on: there is no check b"]
@@ -227,5 +227,5 @@ def test_dependencies_of_a_large_document_are_followed_in_little_time(monkeypatc
     assert looked_at < 10_000
     monkeypatch.setattr(monitoring, "MAX_DEPENDENCIES", 1_000)
     assert faults(*chain, check("c100")) == [
-        "checks: more than 1000 dependencies of checks on agents, too many to follow"
+        "checks: more than 1000 dependencies of checks on agents, too many to check"
     ]

@@ -72,7 +72,7 @@ def test_xml_carries_every_document_without_noncharacters(name):
     @given(SCHEMA_VALUES[name])
     def check(document):
         data, refused = rendered(document, "xml")
-        assert all("XML cannot carry U+FFF" in reason for reason in refused)
+        assert all("XML cannot contain U+FFF" in reason for reason in refused)
         assert refused or parse(data, "xml", type(document)) == document
 
     check()
@@ -124,12 +124,12 @@ def test_a_list_of_one_and_an_empty_list_are_lists_in_every_form():
 @pytest.mark.parametrize(
     ("value", "form", "reason"),
     [
-        ('it\'s "so"', "zpl", "data_dir: ZPL cannot carry a value with both kinds of quotes"),
-        ("one\ntwo", "zpl", "data_dir: ZPL cannot carry a value of several lines"),
-        ("bell\x07", "zpl", "data_dir: ZPL cannot carry control characters"),
+        ('it\'s "so"', "zpl", "data_dir: ZPL cannot contain a value with both kinds of quotes"),
+        ("one\ntwo", "zpl", "data_dir: ZPL cannot contain a value of several lines"),
+        ("bell\x07", "zpl", "data_dir: ZPL cannot contain control characters"),
         ("x" * 1100, "zpl", "data_dir: longer than a line of ZPL may be, 1024 bytes"),
-        ("bell\x07", "xml", "data_dir: XML cannot carry U+0007"),
-        ("\ufffe", "xml", "data_dir: XML cannot carry U+FFFE"),
+        ("bell\x07", "xml", "data_dir: XML cannot contain U+0007"),
+        ("\ufffe", "xml", "data_dir: XML cannot contain U+FFFE"),
     ],
 )
 def test_render_says_why_a_form_cannot_carry_a_value(value, form, reason):
@@ -144,7 +144,7 @@ def test_a_place_inside_a_section_is_told_by_its_path():
     )
     with pytest.raises(ConfigError) as caught:
         render(agent, "zpl")
-    assert caught.value.reasons == ["plugins.command: ZPL cannot carry a value with both kinds of quotes"]
+    assert caught.value.reasons == ["plugins.command: ZPL cannot contain a value with both kinds of quotes"]
 
 
 def test_the_old_spelling_of_preferred_broker_is_read_in_every_form():

@@ -83,9 +83,9 @@ def test_every_limit_is_a_key_of_the_brokers_file_with_the_same_default():
         ({"bind": "192.0.2.1"}, "bind: 192.0.2.1 is not loopback: set curve = true (or --curve)"),
         ({"bind": "*", "curve": True, "config_service": True}, "bind: nobody can connect to *: set advertise"),
         ({"group": "a", "fallback_groups": ("a",)}, "fallback_groups: a is the broker's own group"),
-        ({"fallback_groups": ("a", "a")}, "fallback_groups: a is there more than once"),
-        ({"group_config": (GroupConfig(name="a"),) * 2}, "group_config: a is there more than once"),
-        ({"peers": ("tcp://a:1",) * 2}, "peers: tcp://a:1 is there more than once"),
+        ({"fallback_groups": ("a", "a")}, "fallback_groups: a is listed more than once"),
+        ({"group_config": (GroupConfig(name="a"),) * 2}, "group_config: a is listed more than once"),
+        ({"peers": ("tcp://a:1",) * 2}, "peers: tcp://a:1 is listed more than once"),
         (
             {"peer_shares": (PeerShare(peer="tcp://a:1", heartbeat_share="off"),)},
             "peer_shares: tcp://a:1 is not one of peers",

@@ -1,7 +1,4 @@
-"""Files of configuration.
-
-Lives here: reading them. Never here: what is in them; and no secret: those are in `secret_files`.
-"""
+"""Reads configuration files; secrets are read elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ Schema = TypeVar("Schema")
 
 
 def read_config(path: Path, schema: type[Schema]) -> Schema:
-    """A configuration file, its form taken from its ending."""
+    """Read a configuration file; its suffix determines the format."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_DOCUMENT_BYTES + 1)
