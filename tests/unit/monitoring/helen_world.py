@@ -14,6 +14,7 @@ from scale0.config.monitoring import CheckDefinition
 from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
+from scale0.kernel.machine import Sent
 from scale0.monitoring.helen.core.check_rules import CompiledCheck
 from scale0.monitoring.helen.core.evaluation import Evaluation
 from scale0.monitoring.helen.core.helen import Helen
@@ -32,6 +33,7 @@ from scale0.monitoring.protocol.messages import Accepted, Hello, Report, Schedul
 from scale0.monitoring.protocol.parser import Parser
 from scale0.storage.check_rows import AgentRow, PutAgent, PutSpool, ReadAgents, ReadSpools, SpoolRow
 from scale0.storage.memory.store import MemoryStore
+from tests.fakes.turns import InstantHost
 
 WALL = 1_900_000_000.0
 
@@ -102,6 +104,27 @@ class FakeEvaluation:
         self.forgotten.append(agent)
 
 
+class HeldHost(InstantHost):
+    """A host whose commits wait until the world does them; asks are collected."""
+
+    def __init__(self, world: HelenWorld) -> None:
+        super().__init__(lambda: world.now, world._send)
+        self._world = world
+        self.held: list[tuple[list[Any], list[Any], Callable[[], None] | None]] = []
+
+    def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
+        self._world.writes += writes
+        self._world.events += events
+        row = self._world._journal.append(events, now) if events else None
+        self.held.append(([*writes, *([] if row is None else [row])], events, release))
+
+    def ask(self, ask: Any) -> None:
+        self._world.asks.append(ask)
+
+    def close(self, peer: Any) -> None:
+        self._world.closed.add(peer.routing_id)
+
+
 class HelenWorld:
     """One Helen and her clock."""
 
@@ -124,7 +147,6 @@ class HelenWorld:
         """What a turn writes and promises waits for `commit`; without it, a crash would lose it."""
         self.stored: list[Any] = []
         """Events that are on disk."""
-        self._held: list[tuple[list[Any], list[Any], dict[Any, list[Any]], list[Callable[[Now, Effects], None]]]] = []
         self._bytes: dict[bytes, bytes] = {}
         self._frames: dict[bytes, list[list[bytes]]] = {}
         self._parsers: dict[bytes, Parser] = {}
@@ -133,6 +155,8 @@ class HelenWorld:
         self._store.commit([PutAgent(row.identity, row.body) for row in agents])
         self._store.commit([PutSpool(row.agent, row.spool, row.seen, row.heard_us) for row in spools])
         self._connections = 0
+        self._host = HeldHost(self)
+        self._host.begin(self.helen, self._store)
         effects = Effects()
         self.helen.start(agents, spools, self.now, effects)
         self.end(effects)
@@ -220,50 +244,33 @@ class HelenWorld:
                 break
             self.wall += max(0.0, due - self.mono)
             self.mono = max(self.mono, due)
-            self.do(self.helen.tick)
+            self.end(Effects())
         self.wall += end - self.mono
         self.mono = end
 
     def end(self, effects: Effects) -> None:
-        """The end of a turn, as the runner makes it."""
-        self.helen.settle(self.now, effects)
-        self.events += effects.events
-        row = self._journal.append(effects.events, self.now)
-        turn = (
-            [*effects.writes, *([] if row is None else [row])],
-            list(effects.events),
-            effects.promises,
-            effects.deferred,
-        )
-        self._held.append(turn)
-        self.writes += effects.writes
-        self.asks += effects.asks
-        self._deliver(effects.sends)
-        for peer in effects.closes:
-            self.closed.add(peer.routing_id)
+        """The end of a turn; its commit is done at once, unless commits are held."""
+        self._host.finish(effects)
         if not self.holds_commits:
             self.commit()
 
     def commit(self) -> None:
         """All that was held is on disk now."""
-        held, self._held = self._held, []
-        for writes, events, promises, deferred in held:
+        while self._host.held:
+            writes, events, release = self._host.held.pop(0)
             self._store.commit(writes)
             self.stored += events
-            self._deliver(promises)
-            for then in deferred:
-                self.do(then)
+            if release is not None:
+                release()
 
-    def _deliver(self, boxes: dict[Any, list[Any]]) -> None:
-        for peer, messages in boxes.items():
-            if peer.routing_id in self.closed:
-                continue
-            for frames in peer.pack(messages):
-                if peer.door == "agents":
-                    before = self._bytes.get(peer.routing_id, b"")
-                    self._bytes[peer.routing_id] = before + b"".join(frames)
-                else:
-                    self._frames.setdefault(peer.routing_id, []).append(answer_frames(frames[0]))
+    def _send(self, peer: Any, frames: list[Any]) -> Sent:
+        if peer.routing_id in self.closed:
+            return "sent"
+        if peer.door == "agents":
+            self._bytes[peer.routing_id] = self._bytes.get(peer.routing_id, b"") + b"".join(frames)
+        else:
+            self._frames.setdefault(peer.routing_id, []).append(answer_frames(frames[0]))
+        return "sent"
 
     def kinds(self) -> list[str]:
         """The kinds of the events so far, without the minutes' own."""

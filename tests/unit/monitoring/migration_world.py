@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,8 @@ from scale0.history.events.journal import Journal, JournalRow, read
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import Refusal
+from scale0.kernel.machine import Sent
+from scale0.kernel.turn import Turn
 from scale0.monitoring.agent.core.effects import AgentEffects, Delivered, SessionAccepted, TakeSchedule
 from scale0.monitoring.agent.core.session import AgentSession
 from scale0.monitoring.helen.core.evaluation import Evaluation
@@ -36,6 +38,7 @@ from scale0.monitoring.helen.core.socket_events import (
 from scale0.monitoring.helen.core.state import HelenSettings
 from scale0.monitoring.helen.edge.composition import read_agents, read_checks, read_spools
 from scale0.storage.memory.store import MemoryStore
+from tests.fakes.turns import UNLIMITED_BYTES
 
 WALL = 1_900_000_000.0
 LEARN_SECONDS = 10.0
@@ -182,9 +185,7 @@ class Node:
         self.lines: dict[bytes, SimAgent] = {}
         self.askers: dict[bytes, Callable[[Any], None]] = {}
         self.numbers = 0
-        self.pending: list[
-            tuple[list[Any], dict[Any, Any], list[Callable[[Now, Effects], None]], list[StoreQuery]]
-        ] = []
+        self.pending: list[tuple[list[Any], Callable[[], None] | None, StoreQuery | None]] = []
         self.wake_at: float | None = None
 
     def start(self) -> None:
@@ -192,6 +193,7 @@ class Node:
         self.up, self.asleep = True, False
         self.journal = Journal(self.name, self.boot, self.seq, 0)
         self.helen = Helen(self.settings, Evaluation(read_checks(self.store)))
+        self._turn = Turn(self.helen, self, UNLIMITED_BYTES)
         effects = Effects()
         self.helen.start(list(read_agents(self.store)), list(read_spools(self.store)), self.world.now, effects)
         self.finish(effects)
@@ -232,28 +234,47 @@ class Node:
         self.turn("network", name, NetworkRequest(service, 30.0, body))
 
     def finish(self, effects: Effects) -> None:
-        """The end of a turn, as the runner makes it."""
-        now = self.world.now
-        self.helen.settle(now, effects)
-        row = self.journal.append(effects.events, now)
-        questions = [ask for ask in effects.asks if isinstance(ask, StoreQuery)]
-        writes = [*effects.writes, *([] if row is None else [row])]
-        if writes or effects.promises or effects.deferred or questions:
-            boot = self.boot
-            self.pending.append((writes, effects.promises, effects.deferred, questions))
-            self.world.after(self.commit_seconds, lambda: self._commit(boot))
-        self._deliver(effects.sends)
-        for ask in effects.asks:
-            if isinstance(ask, ForwardRequest):
-                self.world.forward(self, ask)
-            elif isinstance(ask, SubmitNotification):
-                self._submit(ask)
-        for peer in effects.closes:
-            agent = self.lines.pop(peer.routing_id, None)
-            if agent is not None:
-                name = peer.routing_id
-                self.world.on_wire((name, "down"), partial(agent.connection_lost, name))
+        self._turn.finish(effects, self.world.now)
         self._arm()
+
+    # The host of a turn: see kernel.turn.TurnHost.
+
+    def read_clock(self) -> Now:
+        return self.world.now
+
+    def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
+        row = self.journal.append(events, now) if events else None
+        self._later([*writes, *([] if row is None else [row])], release, None)
+
+    def _later(self, writes: list[Any], release: Callable[[], None] | None, query: StoreQuery | None) -> None:
+        boot = self.boot
+        self.pending.append((writes, release, query))
+        self.world.after(self.commit_seconds, lambda: self._commit(boot))
+
+    def ask(self, ask: Any) -> None:
+        if isinstance(ask, StoreQuery):
+            self._later([], None, ask)
+        elif isinstance(ask, ForwardRequest):
+            self.world.forward(self, ask)
+        elif isinstance(ask, SubmitNotification):
+            self._submit(ask)
+
+    def close(self, peer: Any) -> None:
+        agent = self.lines.pop(peer.routing_id, None)
+        if agent is not None:
+            name = peer.routing_id
+            self.world.on_wire((name, "down"), partial(agent.connection_lost, name))
+
+    def pack(self, peer: Any, messages: Sequence[Any]) -> list[list[Any]]:
+        packed: list[list[Any]] = peer.pack(messages)
+        return packed
+
+    def publish(self, socket: str, frames: list[bytes]) -> None: ...
+    def dial(self, endpoint: str) -> None: ...
+    def hang_up(self, endpoint: str) -> None: ...
+
+    def failed(self, where: str, error: Exception) -> None:
+        raise error
 
     def _submit(self, ask: SubmitNotification) -> None:
         known = list(self.world.tasks)
@@ -269,33 +290,30 @@ class Node:
     def _commit(self, boot: int) -> None:
         if boot != self.boot or not self.up or not self.pending:
             return
-        writes, promises, deferred, questions = self.pending.pop(0)
+        writes, release, query = self.pending.pop(0)
         self.store.commit(writes)
         for row in writes:
             if isinstance(row, JournalRow):
                 self.journal_events += read(row.body)
                 self.seq = self.journal_events[-1]["seq"] + 1
-        self._deliver(promises)
-        for then in deferred:
-            self.do(then)
-        for question in questions:
-            rows = self.store.read(question.ask)
-            self.do(partial(self.helen.answer, question, rows))
+        if release is not None:
+            release()
+            self._arm()
+        if query is not None:
+            self.do(partial(self.helen.answer, query, self.store.read(query.ask)))
 
-    def _deliver(self, boxes: dict[Any, Any]) -> None:
-        for peer, messages in boxes.items():
-            for frames in peer.pack(messages):
-                if peer.door == "agents":
-                    agent = self.lines.get(peer.routing_id)
-                    if agent is not None:
-                        data, name = b"".join(frames), peer.routing_id
-                        self.world.on_wire((name, "down"), partial(agent.data, name, data))
-                else:
-                    answer = self.askers.pop(peer.routing_id, None)
-                    if answer is not None:
-                        found = frames[0]
-                        is_reply = isinstance(found, RequestReply)
-                        answer(found.body if is_reply else Refusal(found.code, found.message))
+    def send(self, peer: Any, frames: list[Any]) -> Sent:
+        if peer.door == "agents":
+            agent = self.lines.get(peer.routing_id)
+            if agent is not None:
+                data, name = b"".join(frames), peer.routing_id
+                self.world.on_wire((name, "down"), partial(agent.data, name, data))
+            return "sent"
+        answer = self.askers.pop(peer.routing_id, None)
+        if answer is not None:
+            found = frames[0]
+            answer(found.body if isinstance(found, RequestReply) else Refusal(found.code, found.message))
+        return "sent"
 
     def _arm(self) -> None:
         due = self.helen.deadline()
@@ -310,7 +328,7 @@ class Node:
     def _ring(self, boot: int) -> None:
         if self.up and boot == self.boot:
             self.wake_at = None
-            self.do(self.helen.tick)
+            self.do(lambda now, effects: None)
 
     def check(self, agent: str, check: str) -> dict[str, Any] | None:
         page = self.helen.state.evaluation.checks({"agent": agent, "check": check}, self.world.now)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core.agents import MAX_ALL_NAMES_CHARS, MAX_LABELS
 from scale0.monitoring.helen.core.reports import MAX_AGE_SECONDS
 from scale0.monitoring.helen.core.schedules import MAX_PUSHES
@@ -173,10 +174,10 @@ def test_a_new_configuration_reaches_all_agents_over_several_turns():
     world.evaluation.plans[""] = [PLAN]
     world.configure()
     assert world.helen.deadline() == 0.0
-    world.do(world.helen.tick)
+    world.end(Effects())
     told = [connection for connection in connections if world.hear(connection)]
     assert len(told) == MAX_PUSHES
-    world.do(world.helen.tick)
+    world.end(Effects())
     assert sum(bool(world.hear(connection)) for connection in connections) == 50
     world.configure()
     world.pass_time(1)
