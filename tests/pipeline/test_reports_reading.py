@@ -62,8 +62,8 @@ def test_a_report_waits_neither_for_pyarrow_nor_for_spark(root):
         "import sys\n"
         "from pathlib import Path\n"
         "from scale0.pipeline.reports.catalog import MAKERS, make\n"
-        "from scale0.pipeline.reports.query import Question\n"
-        "print(len(make(tuple(MAKERS), Path(sys.argv[1]), Question())))\n"
+        "from scale0.pipeline.reports.query import ReportQuery\n"
+        "print(len(make(tuple(MAKERS), Path(sys.argv[1]), ReportQuery())))\n"
         "print(sorted({'numpy', 'pandas', 'pyarrow', 'pyspark'} & set(sys.modules)))\n"
     )
     command = [sys.executable, "-c", program, str(root)]

@@ -64,7 +64,7 @@ class Months:
     """A derivation that is asked for the months of two, and remembers which it had to compute."""
 
     name = "months"
-    slabs = (AVAILABILITY_MONTHS,)
+    data_sets = (AVAILABILITY_MONTHS,)
     inputs = (AVAILABILITY_DAYS.name,)
 
     def __init__(self) -> None:
