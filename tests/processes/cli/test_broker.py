@@ -60,7 +60,7 @@ def test_a_flag_wins_over_the_file(tmp_path):
         (("--config", "missing.zpl"), 2, "missing.zpl: No such file"),
         (("--config", "wrong.zpl"), 2, "line 2"),
         (("--config", "wrong.yaml"), 2, "ends in none of"),
-        (("--data-dir", "wrong.zpl"), 1, "is not a folder"),
+        (("--data-dir", "wrong.zpl"), 1, "is not a directory"),
     ],
 )
 def test_a_broker_that_cannot_start_says_why(tmp_path, words, status, expected):
@@ -160,7 +160,7 @@ def test_up_says_what_to_type_when_its_folder_is_of_another_version(tmp_path):
     before = (tmp_path / "scale0.db").read_bytes()
     done = Shell(tmp_path).run("up", "--bare", "--data-dir", str(tmp_path))
     assert done.returncode == 1, done.stderr
-    assert f"has version {STORE_VERSION + 1}, this program knows {STORE_VERSION}" in done.stderr
+    assert f"has version {STORE_VERSION + 1}, this program supports {STORE_VERSION}" in done.stderr
     assert "next: pip install --upgrade scale0, or use another folder with --data-dir FOLDER" in done.stderr
     assert (tmp_path / "scale0.db").read_bytes() == before
 

@@ -107,7 +107,7 @@ def next_after(what: str, data_dir: str) -> str:
     """The next step when the data folder cannot be used."""
     if "in use by process" in what:
         return "it already runs: see `scale0 status`, or start another network with --data-dir FOLDER"
-    if "this program knows" in what:
+    if "this program supports" in what:
         return "pip install --upgrade scale0, or use another folder with --data-dir FOLDER; nothing was changed"
     if "belongs to another program" in what:
         return "use another folder with --data-dir FOLDER; nothing was changed"
