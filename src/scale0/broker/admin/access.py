@@ -1,8 +1,7 @@
-"""Access: who commands, and with which right.
+"""Authentication and roles of administrators: passwords, tokens and their limits.
 
-Lives here: passwords, tokens, roles, and how often one may be wrong. Never here: what a command does. Invariants: a
-password is hashed off the loop, one at a time for each connection, and never before the limits are looked at; tokens
-are kept by their digest only; a wrong password is answered later each time.
+Invariants: a password is hashed off the loop, one at a time for each connection, and only after the limits are checked;
+only the digests of tokens are stored; each wrong password increases the delay of the answer.
 """
 
 from __future__ import annotations
@@ -30,39 +29,35 @@ ADMIN: Final = "admin"
 RANKS: Final = {VIEWER: 0, OPERATOR: 1, ADMIN: 2}
 
 LOGIN_SECONDS: Final = 3_600.0
-"""How long a token from `login` is good."""
 MAX_TOKEN_SECONDS: Final = 366 * 86_400.0
-"""How long an issued token may be good."""
 MAX_VERIFYING: Final = 8
 """Passwords being hashed at once, for all connections: hashing is slow on purpose."""
 FIRST_DELAY_SECONDS: Final = 0.25
-"""How late the first wrong password is answered; doubled each time."""
+"""The delay after the first wrong password; it doubles each time."""
 MAX_DELAY_SECONDS: Final = 30.0
 MAX_TOKENS: Final = 10_000
 MAX_DELAYED: Final = 1_000
-"""Wrong passwords that wait for their answer."""
 MAX_ORIGIN_CHARS: Final = 128
 TOKEN_ID_CHARS: Final = 12
-"""Of a digest: by these a token is named in lists."""
+"""Length of the digest prefix that identifies a token in lists."""
 MAX_FAILURES: Final = 10_000
-"""Names whose wrong passwords are remembered."""
+"""Names whose wrong passwords are counted."""
 DECOY_HASH: Final = "$argon2id$v=19$m=65536,t=3,p=4$c2NhbGUwLWRlY295LXM$7wB2kM3VJ7m8mXo0l6m1m0m0m0m0m0m0m0m0m0m0m0k"
-"""What the password of an unknown name is compared with, so that time does not tell who exists."""
+"""The hash for unknown names, so that response times do not reveal which names exist."""
 
 
 class AdminAccount(NamedTuple):
-    """Somebody who may command."""
+    """An authenticated administrator."""
 
     name: str
     role: str
     expires: float | None = None
-    """When the token ends (wall clock); None: it was a password, or the token of this machine."""
+    """When the token expires (wall clock); None: a password, or the token of this machine."""
     digest: str = ""
-    """Of the token."""
 
 
 class VerifyPassword(msgspec.Struct, frozen=True, eq=False):
-    """An Ask: does this password fit this hash? The answer is a bool."""
+    """An Ask: does this password match this hash? The answer is a bool."""
 
     password: str
     password_hash: str
@@ -75,8 +70,6 @@ class VerifyPassword(msgspec.Struct, frozen=True, eq=False):
 
 
 class Access:
-    """The admins and tokens of one broker."""
-
     __slots__ = ("_failures", "_hashing", "_local", "_state", "_tokens", "_verifying")
 
     def __init__(self, state: BrokerState, tokens: Iterable[TokenRow], local_digest: str | None) -> None:
@@ -84,15 +77,15 @@ class Access:
         self._tokens = {token.digest: token for token in tokens}
         self._local = local_digest
         self._verifying: set[tuple[Connection, str]] = set()
-        """Those that wait for an answer, the delay of a wrong password included; one connection may ask for many."""
+        """Passwords without an answer yet, including delayed answers; one connection may have several."""
         self._hashing = 0
-        """Passwords that are being hashed: the delays of the wrong must not lock out the right."""
+        """Passwords being hashed: delayed answers do not count, so that they cannot lock out others."""
         self._failures: dict[str, int] = {}
 
     def admit(
         self, connection: Connection, said: messages.ManagementReq, body: bytes, now: Now, effects: Effects
     ) -> AdminAccount | None:
-        """Who says this; None when a password must be verified first. Raises `Refusal`."""
+        """Authenticate the sender; None when a password must be verified first. Raises `Refusal`."""
         if said.auth_token is not None:
             return self._by_token(said.auth_token, now)
         if said.auth_password is None or len(said.auth_id) > MAX_IDENTITY_CHARS:
@@ -107,7 +100,7 @@ class Access:
         return None
 
     def verified(self, ask: VerifyPassword, right: bool) -> AdminAccount | float:
-        """What a verified password gives: an admin, or the seconds after which to say no."""
+        """The result of a verified password: an administrator, or the seconds to delay the refusal."""
         self._hashing -= 1
         name = ask.said.auth_id
         for admin in self._state.config.admins:
@@ -122,11 +115,11 @@ class Access:
         return min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(times, 20))
 
     def done(self, ask: VerifyPassword) -> None:
-        """The answer to a password was given: the next may be tried."""
+        """The password was answered: the connection may try the next one."""
         self._verifying.discard((ask.connection, origin_of(ask.said)))
 
     def issue(self, name: str, role: str, seconds: float, now: Now, effects: Effects) -> str:
-        """A new token; only its digest is kept."""
+        """Issue a new token; only its digest is stored."""
         if len(self._tokens) >= MAX_TOKENS:
             self._forget_expired(now, effects)
         if len(self._tokens) >= MAX_TOKENS:
@@ -139,11 +132,10 @@ class Access:
 
     @property
     def tokens(self) -> Iterable[TokenRow]:
-        """All that were issued; some may have expired."""
+        """All issued tokens, including expired ones."""
         return self._tokens.values()
 
     def revoke(self, is_meant: Callable[[TokenRow], object], effects: Effects) -> int:
-        """Take tokens back; how many."""
         gone = [row.digest for row in self._tokens.values() if is_meant(row)]
         for found in gone:
             del self._tokens[found]
@@ -166,11 +158,11 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """How a token is kept. It is 256 random bits, so a plain hash is enough."""
+    """The stored form of a token. A token is 256 random bits, so a plain hash is enough."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def origin_of(said: messages.ManagementReq) -> str:
-    """For whom the sender says that it asks; what is no plain text is left out."""
+    """The client that the sender names as the origin; a value that is not plain text is omitted."""
     text = said.origin[:MAX_ORIGIN_CHARS]
     return text if text.isprintable() else ""

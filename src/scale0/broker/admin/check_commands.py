@@ -1,9 +1,8 @@
-"""The command about checks: have one run now (PROTOCOL 4).
+"""The command `run_check`: run a check now (PROTOCOL 4).
 
-Lives here: a row of the table of management commands, and the request that it becomes. Never here: what a check is; a
-Helen does it, who offers `helen.check`, at this broker or at another. Invariants: it is recorded when it is taken, so
-that whatever becomes of it somebody is known to have asked, and once more if it fails; values of `args` are never
-recorded, they may be secrets; it is answered once, unless whoever asked is gone.
+The command becomes a request to `helen.check`, at this broker or at another. Invariants: it is recorded when it is
+accepted, and again if it fails; values of `args` are never recorded, because they may be secrets; it is answered once,
+unless the client is gone.
 """
 
 from __future__ import annotations
@@ -27,36 +26,32 @@ from scale0.kernel.errors import Refusal
 from scale0.transport.core.codec import depth_within
 
 RUN_SECONDS: Final = 30.0
-"""How long a check may run if nobody says."""
 MAX_RUN_SECONDS: Final = 3_600.0
-"""As long as Helen lets it."""
+"""The same limit as Helen's."""
 GRACE_SECONDS: Final = 5.0
-"""How much longer we wait than Helen does: she knows more of why there is no result."""
+"""How much longer than Helen the broker waits: her error explains why there is no result."""
 MAX_NAME_CHARS: Final = 255
 MAX_NOTED: Final = 20
-"""Names of arguments in the event."""
+"""Argument names in the event."""
 MAX_NOTED_CHARS: Final = 64
 FIRST_ID: Final = 2**63
-"""Of our requests, beside those that their client sends itself: no id on the wire is so large."""
+"""Ids of these requests start here, above any id on the wire, so that they never equal an id of the client."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
 class CheckRequest(msgspec.Struct, frozen=True):
-    """What is to be run: the arguments of the command, or its body."""
-
     agent: Name
     check: Name
     args: dict[str, Any] = {}
     timeout: float | None = None
     recheck: bool | None = None
-    """True: only as it is defined for the agent, and the result counts; False: a mere question. None: without `args` as
-    it is defined, and a mere question where it is not."""
+    """True: run the agent's defined check, and use the result; False: run it without effect on the state. None: True
+    without `args`, with a fallback to False if the check is not defined.
+    """
 
 
 class PendingCheck(NamedTuple):
-    """One command under way."""
-
     call: AdminCall
     wanted: CheckRequest
     noted: dict[str, Any]
@@ -65,8 +60,6 @@ class PendingCheck(NamedTuple):
 
 
 class CheckCommands:
-    """The command, and what becomes of it."""
-
     __slots__ = ("_management", "_next", "_requests", "_state")
 
     def __init__(self, management: AdminCommands, state: BrokerState, requests: Requests) -> None:
@@ -80,7 +73,7 @@ class CheckCommands:
         wanted = wanted_of(call, self._state.limits.max_json_depth)
         if not self._state.serving:
             raise Refusal(codes.NOT_SERVING, f"this broker is {self._state.state}")
-        self._management.must_have_room()  # what cannot be recorded is not done
+        self._management.must_have_room()  # a command that cannot be recorded is not run
         seconds = wanted.timeout
         if seconds is None:
             policy = self._state.policies.get(HELEN_SERVICE)
@@ -96,7 +89,7 @@ class CheckCommands:
         return None
 
     def _ask(self, origin: Connection, run: PendingCheck, as_defined: bool, now: Now, effects: Effects) -> None:
-        """As a request of the client's own: it waits, is handed on and ends by the same rules."""
+        """Submit it as a request of the client, with the same rules for queueing, forwarding and deadlines."""
         wanted, policy = run.wanted, self._state.policies.get(HELEN_SERVICE)
         body: dict[str, Any] = {"agent": wanted.agent, "check": wanted.check, "timeout": run.seconds}
         body.update({"recheck": True} if as_defined else {"args": wanted.args})
@@ -124,7 +117,7 @@ class CheckCommands:
         now: Now,
         effects: Effects,
     ) -> None:
-        """What came of it goes to where its client is by now."""
+        """Send the result to the client's current connection."""
         undefined = code == codes.NO_SUCH_SERVICE and as_defined and run.wanted.recheck is None
         if undefined and now.mono < run.deadline:
             self._ask(origin, run, False, now, effects)
@@ -140,7 +133,7 @@ class CheckCommands:
 
 
 def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:
-    """What the command says, in its options or, as `args` may be large, in its body."""
+    """Decode the command from its options or, because `args` may be large, from its body."""
     if not depth_within(call.body, max_depth):
         raise Refusal(codes.MALFORMED, f"the body nests deeper than {max_depth}")
     try:
@@ -149,7 +142,7 @@ def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:
         else:
             said = {name: getattr(call.said, name) for name in CheckRequest.__struct_fields__}
             wanted = msgspec.convert({name: one for name, one in said.items() if one is not None}, CheckRequest)
-        msgspec.json.encode(wanted.args)  # some of what MessagePack can say, JSON cannot
+        msgspec.json.encode(wanted.args)  # some values of MessagePack have no JSON form
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise Refusal(codes.MALFORMED, f"run_check takes agent, check, args, timeout and recheck: {error}") from None
     if not (wanted.agent.isprintable() and wanted.check.isprintable()):
@@ -158,7 +151,7 @@ def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:
 
 
 def noted(wanted: CheckRequest) -> dict[str, Any]:
-    """What is recorded: which check on whom, and which arguments it was given, but not their values."""
+    """What is recorded: check, agent and the names of the arguments, but not their values."""
     out: dict[str, Any] = {"agent": wanted.agent, "check": wanted.check}
     if wanted.args:
         out["args"] = [name[:MAX_NOTED_CHARS] for name in sorted(wanted.args)[:MAX_NOTED]]
@@ -168,9 +161,9 @@ def noted(wanted: CheckRequest) -> dict[str, Any]:
 
 
 def is_json(body: bytes) -> bool:
-    """True for one value of JSON that its reader can decode, too."""
+    """True for one JSON value that a reader can decode completely."""
     try:
-        msgspec.json.decode(body)  # not as Raw: that skips over strings that are no UTF-8
+        msgspec.json.decode(body)  # not as Raw, which does not validate UTF-8 in strings
     except (msgspec.DecodeError, RecursionError, ValueError):
         return False
     return True

@@ -1,9 +1,8 @@
-"""Management: every command of MANAGEMENTREQ (PROTOCOL 4).
+"""Management: the table of commands of MANAGEMENTREQ, with role and function (PROTOCOL 4), and the commands about a
+broker.
 
-Lives here: an explicit table of command, role and function, to which other files add their rows (`config_commands`,
-`token_commands`, `check_commands`), and what the commands about a broker do. Never here: HTTP, or a way around the
-table. Invariants: whatever changes anything is recorded with who, what, before and after; an answer that speaks of a
-change leaves after the change is on disk.
+`config_commands`, `token_commands` and `check_commands` add their own rows. Invariants: every change is recorded with
+user, command, and values before and after; the answer to a change is sent after the change is on disk.
 """
 
 from __future__ import annotations
@@ -34,12 +33,10 @@ from scale0.transport.core import messages
 from scale0.transport.core.sockets import ACTIVE, DISABLED
 
 STATE_SETTING: Final = "state"
-"""Where the store remembers that a broker was disabled."""
+"""The setting that stores that a broker was disabled."""
 
 
 class AdminCall(NamedTuple):
-    """One command being done."""
-
     connection: Connection
     said: messages.ManagementReq
     body: bytes
@@ -49,23 +46,21 @@ class AdminCall(NamedTuple):
 
 
 class ReadOwnFile(msgspec.Struct, frozen=True, eq=False):
-    """An Ask: read the broker's own file again. The answer is a BrokerConfig, or the reasons why not."""
+    """An Ask: reload the broker's configuration file. The answer is a BrokerConfig, or the errors."""
 
     call: Any
 
 
 class ReadHistory(msgspec.Struct, frozen=True, eq=False):
-    """An Ask for the store, with the command that waits for its answer."""
+    """An Ask for the store, with the command that waits for the answer."""
 
     ask: ReadDocuments | ReadDocument
     call: Any
     then: Callable[[Any, Any], Any]
-    """Takes the call and what was found; an `Outcome`."""
+    """Called with the call and the rows; returns an `Outcome`."""
 
 
 class AdminResult(NamedTuple):
-    """What a command gives back."""
-
     result: Any
     before: Any = None
     after: Any = None
@@ -77,8 +72,6 @@ Outcome = AdminResult | None
 
 
 class AdminCommands:
-    """The commands, one method each."""
-
     __slots__ = (
         "_access",
         "_connections",
@@ -137,7 +130,7 @@ class AdminCommands:
     def receive(
         self, connection: Connection, said: messages.ManagementReq, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """MANAGEMENTREQ: who is it, may they, do it."""
+        """MANAGEMENTREQ: authenticate, authorise, execute."""
         body = bodies[0] if bodies else b""
         try:
             if said.command not in self.table:
@@ -152,7 +145,6 @@ class AdminCommands:
             self._run(AdminCall(connection, said, body, admin, now, effects))
 
     def answer(self, ask: object, value: Any, now: Now, effects: Effects) -> None:
-        """What an Ask of ours found."""
         match ask:
             case VerifyPassword():
                 self._verified(ask, bool(value), now, effects)
@@ -170,7 +162,6 @@ class AdminCommands:
         self.later(call, act)
 
     def later(self, call: AdminCall, act: Callable[[AdminCall], Outcome]) -> None:
-        """Do it, and answer what came of it."""
         try:
             done = act(call)
         except Refusal as refusal:
@@ -183,22 +174,20 @@ class AdminCommands:
                 self.finish(call, done)
 
     def finish(self, call: AdminCall, done: AdminResult) -> None:
-        """Answer; a change is recorded first."""
         if done.changed:
             self.record(call, done)
         self._answer(call.connection, call.said, codes.OK, "done", done.result, call.effects, durable=done.changed)
 
     def tell(self, call: AdminCall, result: Any) -> None:
-        """Answer what was recorded when it was taken."""
+        """Answer a command that was recorded when it was accepted."""
         self._answer(call.connection, call.said, codes.OK, "done", result, call.effects, durable=True)
 
     def fail(self, call: AdminCall, code: int, message: str, done: AdminResult) -> None:
-        """Something that was recorded when it was taken came to nothing: record that, too, and say so."""
+        """A command that was recorded when it was accepted failed: record the failure, and answer with the error."""
         self.record(call, done, code)
         self._answer(call.connection, call.said, code, message, None, call.effects, durable=True)
 
     def record(self, call: AdminCall, done: AdminResult, code: int = codes.OK) -> None:
-        """Who commanded what, and from where."""
         call.effects.record(
             ManagementCommanded(
                 identity=call.admin.name,
@@ -268,7 +257,7 @@ class AdminCommands:
         slept = self._state.state == DISABLED
         done = self._set_state(call, ACTIVE, draining=False)
         if slept:
-            # What others told meanwhile was not heard: who says HELLO is told all of it.
+            # Reports of other brokers were ignored meanwhile: after our HELLO they send all of it again.
             self._peers.greet_all(call.now, call.effects)
         return done
 
@@ -303,7 +292,7 @@ class AdminCommands:
         return AdminResult({"forgiven": len(named)}, after=call.said.client, changed=True)
 
     def must_have_room(self) -> None:
-        """Raises where nothing can be stored."""
+        """Raise a refusal while nothing can be stored."""
         if self._state.full:
             raise Refusal(
                 codes.NOT_SERVING, "nothing can be stored now: the disk is almost full, or the database is away"
@@ -311,6 +300,6 @@ class AdminCommands:
 
 
 def asked_from(connection: Connection, said: messages.ManagementReq) -> str:
-    """Where a command came from: our connection, and for whom that says that it asks."""
+    """The origin of a command: our connection, and the client that it names."""
     origin = origin_of(said)
     return f"{connection.door}/{connection.name}" + (f" for {origin}" if origin else "")

@@ -1,8 +1,7 @@
-"""Commands about the network document: read, change, list, go back (PROTOCOL 4 and 12).
+"""Commands about the network document: read, change, list, roll back (PROTOCOL 4 and 12).
 
-Lives here: rows of the table of management commands. Never here: how a document spreads (`documents`, `spread`).
-Invariants: a change names the version that it was made from, or says that any will do; it is checked whole before it is
-made; going back is a new version.
+Invariants: a change names the version that it is based on, or says that any version will do; it is validated as a whole
+before it is made; a rollback is a new version.
 """
 
 from __future__ import annotations
@@ -23,12 +22,10 @@ from scale0.kernel.errors import ConfigError, Refusal
 from scale0.storage.rows import DocumentRow, ReadDocument, ReadDocuments
 
 MAX_VERSION_DIGITS: Final = 18
-"""Of a version in text: what a store's integer holds."""
+"""The most digits that fit a store's integer."""
 
 
 class ConfigCommands:
-    """The commands, one method each."""
-
     __slots__ = ("_documents", "_management", "_members", "_state")
 
     def __init__(
@@ -110,7 +107,7 @@ class ConfigCommands:
 
 
 def as_json(value: Any) -> bytes:
-    """A document that came in MessagePack as JSON; some of what MessagePack can say, JSON cannot."""
+    """Convert a MessagePack document to JSON; some values of MessagePack have no JSON form."""
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -118,14 +115,12 @@ def as_json(value: Any) -> bytes:
 
 
 def shown_document(call: AdminCall, value: DocumentRow | None) -> AdminResult:
-    """A document of the history, whole."""
     if value is None:
         raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
     return AdminResult({"version": value.version, "hash": value.hash, "config": msgspec.Raw(value.body)})
 
 
 def document_row(row: DocumentRow) -> dict[str, Any]:
-    """A stored document as management lists it."""
     return {
         "version": row.version,
         "hash": row.hash,
@@ -137,6 +132,5 @@ def document_row(row: DocumentRow) -> dict[str, Any]:
 
 
 def shown_rows(limit: int, _call: AdminCall, rows: tuple[DocumentRow, ...]) -> AdminResult:
-    """A page of the history."""
     last = str(rows[-1].version) if len(rows) >= limit else None
     return AdminResult({"items": [document_row(row) for row in rows], "next": last})

@@ -1,7 +1,6 @@
-"""Commands about tokens: log in and out, who am I, issue, list and revoke (PROTOCOL 4).
+"""Commands about tokens: log in and out, show the current user, issue, list and revoke (PROTOCOL 4).
 
-Lives here: rows of the table of management commands. Never here: what a token proves (`access`). Invariant: a token is
-told once, to whom it was issued; lists name it by the start of its digest.
+Invariant: a token is sent once, to the client that requested it; lists identify it by a prefix of its digest.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ from scale0.storage.rows import TokenRow
 
 
 class TokenCommands:
-    """The commands, one method each."""
-
     __slots__ = ("_access", "_management")
 
     def __init__(self, management: AdminCommands, access: Access) -> None:
@@ -48,7 +45,7 @@ class TokenCommands:
     def _login(self, call: AdminCall) -> AdminResult:
         self._management.must_have_room()
         admin, wall = call.admin, call.now.wall
-        # A token does not outlive itself by logging in again and again.
+        # A token cannot extend its own validity by repeated logins.
         seconds = LOGIN_SECONDS if admin.expires is None else min(LOGIN_SECONDS, admin.expires - wall)
         token = self._access.issue(admin.name, admin.role, seconds, call.now, call.effects)
         return AdminResult({"token": token, "expires": wall + seconds, "role": admin.role}, changed=True)
@@ -98,10 +95,8 @@ class TokenCommands:
 
 
 def token_id(digest: str) -> str:
-    """What names a token in lists."""
     return digest[:TOKEN_ID_CHARS]
 
 
 def token_row(row: TokenRow) -> dict[str, Any]:
-    """A token as lists show it."""
     return {"id": token_id(row.digest), "name": row.name, "role": row.role, "expires": row.expires_us / 1_000_000}

@@ -1,7 +1,6 @@
-"""Views: what a broker shows of its state, for discovery and management alike.
+"""Views: the broker's state as plain rows, in pages, for discovery and management.
 
-Lives here: rows as plain data, paged. Never here: a change of anything. Invariant: a page is bounded, and the next one
-starts where it ended.
+Invariants: views change nothing; a page is bounded, and the next one starts where it ended.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 
 MAX_PAGE_ROWS: Final = 1_000
-"""Rows in one answer."""
 MAX_LRU_ROWS: Final = 100
-"""Backends of one service that are shown in their order."""
+"""Backends of one service that are listed in LRU order."""
 
 Thing = TypeVar("Thing")
 Page = dict[str, Any]
@@ -41,8 +39,6 @@ def page(
 
 
 class Views:
-    """Everything that can be looked at."""
-
     __slots__ = (
         "_connections",
         "_directory",
@@ -76,12 +72,11 @@ class Views:
         self._requests = requests
         self._documents = documents
         self.tasks: Callable[[], dict[str, int]] = dict
-        """How many tasks there are; the composition root says who counts."""
+        """Counts of tasks; set by the composition root."""
         self.tasks_waiting: Callable[[], dict[str, tuple[int, bool]]] = dict
-        """By method: how many wait in memory, and whether the store has more."""
+        """By method: the number of tasks that wait in memory, and whether the store has more."""
 
     def ping(self, now: Now) -> dict[str, Any]:
-        """A sign of life."""
         return {
             "broker": self._state.identity,
             "owner": self._state.owner,
@@ -92,7 +87,6 @@ class Views:
         }
 
     def status(self, now: Now, version: str) -> dict[str, Any]:
-        """The broker on one page."""
         stats = self._requests.stats
         roles: dict[str, int] = {}
         for role, _ in self._members.by_name:
@@ -126,7 +120,7 @@ class Views:
         }
 
     def services(self, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
-        """Every service that somebody offers or waits for, here or at a broker that we hear."""
+        """Every service that has backends or waiting requests, here or at a live peer."""
         names = {name for name, service in self._scheduler.services.items() if service.backends}
         names.update(name for peer in self._peers.alive() for name in peer.table.offered)
         names.update(self._directory.services)
@@ -134,12 +128,12 @@ class Views:
         return page(names, str, self._service, limit, after)
 
     def rates(self, limit: int, after: str | None) -> Page:
-        """What was done for each service since the start, for those who make rates of it."""
+        """Totals of each service since the start, from which clients compute rates."""
         totals = self._requests.stats.totals()
         return page(totals, str, lambda name: totals[name].row(name), limit, after)
 
     def queues(self, now: Now, limit: int, after: str | None) -> Page:
-        """Each service's backends in the order in which they are handed work, and what waits for them."""
+        """The backends of each service in LRU order, and the requests that wait for them."""
         waiting = self.tasks_waiting()
         names = {name for name, service in self._scheduler.services.items() if service.backends}
         names.update(self._requests.queues, waiting)
@@ -163,11 +157,9 @@ class Views:
         }
 
     def clients(self, now: Now, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
-        """Every client with an identity."""
         return page(self._members.by_name.values(), client_key, lambda m: self._client(m, now), limit, after)
 
     def brokers(self, now: Now) -> Page:
-        """This broker, and all that it knows of."""
         state = self._state
         row = {
             "broker": state.identity,
@@ -184,12 +176,10 @@ class Views:
         return {"items": [row, *others], "next": None}
 
     def peers(self, now: Now) -> Page:
-        """The brokers that this one knows, or should."""
+        """The brokers that this one knows, or should know."""
         return {"items": self._peers.rows(now), "next": None}
 
     def error_clients(self, now: Now, limit: int, after: str | None) -> Page:
-        """Those that are ignored now."""
-
         def row(one: Any) -> dict[str, Any]:
             name, door, account = one
             left = (account.banned_until or now.mono) - now.mono
@@ -233,5 +223,4 @@ class Views:
 
 
 def client_key(member: Member) -> str:
-    """What orders clients in lists."""
     return f"{member.identity} {member.role}"

@@ -1,1 +1,1 @@
-"""Brokers among each other: peers, replication, failover and forwarding."""
+"""A broker's relations with other brokers: peers, replication, failover and forwarding."""

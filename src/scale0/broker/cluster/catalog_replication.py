@@ -1,9 +1,7 @@
-"""Tables of clients, from broker to broker: who is where, and what they offer (PROTOCOL 7).
+"""Replication of the client catalog between brokers: which clients a broker has, and their services (PROTOCOL 7).
 
-Lives here: our own table going out, whole or in parts, and those of others coming in. Never here: what is done with
-them (`forwarding`), or how rows are merged (`peer_table`). Invariants: what was missed is noticed by the numbers, and
-asked for; a message is bounded, however many clients there are; a broker of a group that is not near is told what is
-offered here, and nothing of each client.
+Invariants: a receiver detects a missed message by its number, and requests the whole table; messages are bounded,
+whatever the number of clients; a broker of a distant group receives services only, not clients.
 """
 
 from __future__ import annotations
@@ -33,34 +31,29 @@ from scale0.transport.core import messages
 from scale0.transport.core.sockets import BACKEND, DISABLED, JOINING, PEER
 
 CHUNK_ROWS: Final = 2_000
-"""Rows in one TABLE."""
 DELTAS: Final = 4
-"""In one interval: how often it is told what changed."""
+"""How often changes are sent in one heartbeat interval."""
 FULL_INTERVALS: Final = 60
-"""How often everything is sent although nothing was missed: how busy clients are, for one, is told only then."""
+"""How often the whole table is sent without a request. Values such as the load of clients are sent only then."""
 PULL_INTERVALS: Final = 5
-"""How often somebody is asked who does not push."""
+"""How often a peer that does not push is asked."""
 KIND: Final = "kind"
-"""How a row is named that stands for all who offer the same."""
+"""The identity prefix of a row that summarises all backends with the same services."""
 PUSH: Final = "push"
 PULL: Final = "pull"
 OFF: Final = "off"
 
 
 class CatalogBody(msgspec.Struct, frozen=True):
-    """What a TABLE carries."""
-
     clients: tuple[ClientRow, ...] = ()
     work: Work = {}
     offers: tuple[OfferedServices, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Ours to add: what brokers offer, the sender or others whom it heard of."""
+    """A Scale0 extension: the services of the sender and of other brokers that it knows of."""
     keys: KeyUpdate | msgspec.UnsetType = msgspec.UNSET
-    """Ours to add: whom the sender's own files let in."""
+    """A Scale0 extension: the keys that the sender's own files admit."""
 
 
 class CatalogReplication:
-    """Ours goes out, theirs come in."""
-
     __slots__ = (
         "_directory",
         "_documents",
@@ -82,27 +75,26 @@ class CatalogReplication:
         self._directory = directory
         self._documents = documents
         self._kinds: dict[tuple[str, ...], int] = {}
-        """What those far away were told last: slots by what somebody offers."""
+        """What distant brokers last received: slots by set of services."""
         self._members = members
         self._peers = peers
-        # Over restarts, too, what is told later has a larger version.
+        # The version increases over restarts, too.
         self._version = state.boot
         self._rounds = 0
         self.keys: KeyReplication | None = None
-        """Whose keys are told and believed; the composition root says. None: nobody's."""
+        """Set by the composition root. None: keys are not replicated."""
         self.on_told: Callable[[Now, Effects], None] = lambda *_: None
-        """Told that others told something."""
+        """Called after a table was received."""
         self.work: Callable[[], dict[str, dict[str, int]]] = dict
-        """Per method, how many tasks are queued and running; the composition root says who counts."""
+        """Queued and running tasks by method; set by the composition root."""
 
     def start(self, now: Now) -> None:
-        """Begin to tell."""
         self._state.timers.add((self._round, None), now.mono + self._state.interval)
 
-    # Going out.
+    # Sending.
 
     def _round(self, _: None, now: Now, effects: Effects) -> None:
-        """What changed, to those who get it pushed; all of it to the new ones, and now and then."""
+        """Send changes to peers that get them pushed; send the whole table to new peers, and periodically to all."""
         self._state.timers.add((self._round, None), now.mono + self._state.interval / DELTAS)
         changed, self._members.changed = self._members.changed, {}
         if self._state.state in (JOINING, DISABLED):
@@ -133,7 +125,7 @@ class CatalogReplication:
             self._tell_keys(peer, link, keys, effects)
 
     def _tell_keys(self, peer: Peer, link: Connection, news: Sequence[KeyUpdate], effects: Effects) -> None:
-        """Whatever `heartbeat_share` says: who may come in is another matter than who is there."""
+        """Keys are sent whatever `heartbeat_share` says: admission does not depend on it."""
         if self.keys is None:
             return
         if not peer.keyed:
@@ -148,7 +140,7 @@ class CatalogReplication:
         return are_near(self._documents.document, self._state.group, peer.group)
 
     def _offers_changed(self) -> bool:
-        """True if somebody far away knows something that is not so any more."""
+        """True if the services that distant brokers last received have changed."""
         kinds: dict[tuple[str, ...], int] = {}
         for member in self._members.by_name.values():
             if member.joined and (services := services_of(member)):
@@ -159,7 +151,6 @@ class CatalogReplication:
         return kinds != before
 
     def _kind_rows(self, now: Now) -> list[ClientRow]:
-        """All who offer the same as one row."""
         merged: dict[tuple[str, ...], ClientRow] = {}
         for key in self._members.by_name:
             row = self._row(key, now)
@@ -179,7 +170,7 @@ class CatalogReplication:
 
     def _share(self, peer: Peer) -> str:
         if peer.standby_for == self._state.identity:
-            return PUSH  # so that it takes over with the table warm
+            return PUSH  # the standby needs a current table when it takes over
         place = peer.line.routing_id.decode() if peer.line is not None else peer.endpoints.get(PEER, "")
         return self._state.config.share_with(place)
 
@@ -192,7 +183,7 @@ class CatalogReplication:
         now: Now,
         effects: Effects,
     ) -> None:
-        """All rows; the directory grows with the network, so all of it goes to newcomers and to those who ask only."""
+        """Send all rows. The catalog grows with the network, so only new peers and requests get it whole."""
         base = self._version
         near = self._is_near(peer)
         rows = [self._row(key, now) for key in self._members.by_name] if near else self._kind_rows(now)
@@ -219,7 +210,7 @@ class CatalogReplication:
             effects.send(link, ("TABLE", said, msgspec.json.encode(body)))
 
     def _row(self, key: Key, now: Now) -> ClientRow:
-        """As it is now, with a version of its own."""
+        """The client's current row, with a version of its own."""
         self._version += 1
         role, identity = key
         member = self._members.by_name.get(key)
@@ -238,7 +229,7 @@ class CatalogReplication:
     def table_req(
         self, connection: Connection, said: messages.TableReq, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """TABLEREQ: everything, or all who offer these; nothing, if nothing is shared: they cannot know."""
+        """TABLEREQ: send everything, or all clients with these services; send nothing if we share nothing."""
         peer = known(connection)
         if self._state.state != JOINING and self._share(peer) != OFF:
             offers = () if said.services else self._directory.all()
@@ -247,12 +238,12 @@ class CatalogReplication:
             peer.keyed = False
             self._tell_keys(peer, connection, (), effects)
 
-    # Coming in.
+    # Receiving.
 
     def table(
         self, connection: Connection, said: messages.Table, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """TABLE: newer rows count; what was missed is asked for."""
+        """TABLE: merge newer rows; request the whole table if a message was missed."""
         peer = known(connection)
         try:
             body = msgspec.json.decode(bodies[0] if bodies else b"{}", type=CatalogBody)
@@ -267,7 +258,7 @@ class CatalogReplication:
         if table.take(said.seq, said.version):
             table.work = body.work
             if said.full:
-                # More of a large table may follow: its rows are merged like any others.
+                # More messages of a large table may follow; their rows are merged like any others.
                 table.keep_only(body.clients, said.version)
             elif said.seq != before + 1:
                 effects.send(connection, ("TABLEREQ", messages.TableReq(keys=self.keys is not None)))
@@ -275,11 +266,11 @@ class CatalogReplication:
 
 
 def known(connection: Connection) -> Peer:
-    """The peer at the other end, which said HELLO."""
+    """The peer at the other end of a connection that has sent HELLO."""
     assert connection.peer is not None
     return connection.peer
 
 
 def services_of(member: Member) -> tuple[str, ...]:
-    """What it offers now: nothing while it is suspended."""
+    """Its current services: none while it is suspended."""
     return () if member.suspended or member.backend is None else member.services

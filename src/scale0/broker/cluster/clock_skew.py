@@ -1,7 +1,6 @@
-"""Whose clock is wrong: a client's, or ours?
+"""Clock skew: decides whether a client's wall clock is wrong, or the broker's.
 
-Lives here: comparing the times that clients send with the broker's wall clock. Never here: liveness, which no wall
-clock decides. Invariant: a jump of the broker's own clock disconnects nobody.
+Wall clocks never decide liveness. Invariant: a jump of the broker's own clock disconnects no client.
 """
 
 from __future__ import annotations
@@ -20,34 +19,31 @@ from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 
 MAX_WINDOW_SECONDS: Final = 10.0
-"""How long readings are gathered before they are judged, unless the network's own interval is longer."""
+"""How long readings are collected before they are evaluated, unless the network's own interval is longer."""
 SLACK: Final = 64
-"""Readings of members that left, beyond one for each that lives, before they are thrown away."""
+"""Readings of members that left, beyond one for each live member, before they are discarded."""
 QUORUM: Final = 3
-"""With fewer clients than these nobody can outvote the broker's clock."""
+"""With fewer clients, no majority can overrule the broker's clock."""
 
 
 class ClockSkew:
-    """The readings of the last interval, and what they say."""
-
     __slots__ = ("_judging", "_members", "_offset", "_readings", "_state", "suspect")
 
     def __init__(self, state: BrokerState, members: Members) -> None:
         self._state = state
         self._members = members
         self._readings: dict[Member, tuple[float, float]] = {}
-        """When each was read, and how far its clock is from our monotonic one: our wall clock may jump in between."""
+        """The time of each reading, and the client's offset to our monotonic clock, because our wall clock may jump."""
         self._offset: float | None = None
-        """From our monotonic clock to our wall clock, when a client last agreed with it, or we began."""
+        """The offset of our wall clock to our monotonic clock, at the start or when a client last agreed with it."""
         self._judging = False
         self.suspect = False
 
     def start(self, now: Now) -> None:
-        """What our clock showed at the start: a jump is known as ours even if no client has told its time yet."""
+        """Store the offset at the start: a jump is detected even before a client has sent its time."""
         self._offset = now.wall - now.mono
 
     def read(self, member: Member, time: float, now: Now, effects: Effects) -> None:
-        """A client told its time."""
         if not math.isfinite(time):
             raise Refusal(codes.MALFORMED, "time is a finite number of seconds")
         self._forget_gone()
@@ -75,14 +71,14 @@ class ClockSkew:
             self._readings = {member: reading for member, reading in self._readings.items() if not member.gone}
 
     def _judge_later(self, now: Now) -> None:
-        """One interval decides: by then everybody who lives has told its time."""
+        """Evaluate after one interval: by then every live member has sent its time."""
         if not self._judging:
             self._judging = True
             self._state.timers.add((self._judge, None), now.mono + self._window())
 
     def _window(self) -> float:
         longest = max((member.interval for member in self._readings), default=0.0)
-        # One that asked for a very long interval must not put off the judgement of all.
+        # A client with a very long interval must not delay the evaluation for all.
         return max(self._state.interval, min(longest, MAX_WINDOW_SECONDS))
 
     def _judge(self, _: None, now: Now, effects: Effects) -> None:
@@ -92,7 +88,7 @@ class ClockSkew:
         limit, offset = self._state.limits.max_clock_skew, now.wall - now.mono
         wrong = [member for member, reading in self._readings.items() if abs(reading[1] - offset) > limit]
         outvoted = len(self._readings) >= QUORUM and 2 * len(wrong) > len(self._readings)
-        # Since they were read our clock may have jumped: then it is not they who are wrong.
+        # Our clock may have jumped after these readings; then the clients are right.
         doubtful = self.suspect or (bool(wrong) and self._stepped(offset))
         if outvoted or (doubtful and not self._acquitted(wrong, offset)):
             if not self.suspect:
@@ -101,16 +97,16 @@ class ClockSkew:
             return
         self.suspect = False
         if len(wrong) < len(self._readings):
-            # Only what a client confirms is known to be right: after a jump that nobody saw the next one tells.
+            # Store only an offset that a client confirms; after an undetected jump the next reading shows it.
             self._offset = offset
         self._expel(wrong, now, effects)
 
     def _stepped(self, offset: float) -> bool:
-        """Our clock is not where a client last agreed with it."""
+        """True if our clock differs from the offset that a client last confirmed."""
         return self._offset is not None and abs(offset - self._offset) > self._state.limits.max_clock_skew / 2
 
     def _acquitted(self, wrong: list[Member], offset: float) -> bool:
-        """Our clock is back where clients agreed with it, or they agree again. Silence and a tie acquit nobody."""
+        """Our clock is back at the confirmed offset, or clients agree with it again. A tie proves nothing."""
         if self._offset is not None and not self._stepped(offset):
             return True
         most = len(self._readings) >= QUORUM and 2 * len(wrong) < len(self._readings)

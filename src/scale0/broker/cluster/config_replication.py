@@ -1,9 +1,8 @@
-"""How the network document spreads from broker to broker, and what happens when there are two (PROTOCOL 7).
+"""Replication of the network document between brokers, resolution of conflicts, and joining (PROTOCOL 7).
 
-Lives here: who is asked for a newer document, what an asker gets, which of two wins, and joining. Never here: who may
-change it (management), or clients' parts of it (documents). Invariants: nobody goes back to an older one; of two of one
-version the larger hash wins everywhere; the loser is kept in the history, and both sides record the conflict; nothing
-is taken that was not checked whole.
+Invariants: a broker never goes back to an older document; of two documents with the same version the larger hash wins
+on every broker; the loser stays in the history, and both sides record the conflict; a document is validated as a whole
+before it is accepted.
 """
 
 from __future__ import annotations
@@ -36,25 +35,23 @@ from scale0.transport.core.sockets import ACTIVE, JOINING
 BROKER_ROLE: Final = "broker"
 JSON: Final = "json"
 MAX_TOLD: Final = 1_000
-"""Conflicts that are recorded, and losers that are kept, in one life of a broker."""
+"""Conflicts that are recorded, and losing documents that are kept, until the process ends."""
 
 ANSWER_INTERVALS: Final = 0.5
-"""Of heartbeats: the next one that tells of it is asked, too, if the first did not answer."""
+"""In heartbeat intervals: after this time another broker that announces the document is asked, too."""
 AFTER_ALL_HASHES: Final = "~"
 VERSION_FRAMES: Final = 3
 CONFIG_FRAMES: Final = 4
 PUBLISHED: Final = "config_sub"
-"""In place of a broker's name: a publisher does not say who it is."""
+"""In place of a broker's name: a publisher does not identify itself."""
 
 log = logging.getLogger("scale0.spread")
 
 Rank = tuple[int, str]
-"""(version, hash): of two documents the larger one wins."""
+"""(version, hash): the larger one wins."""
 
 
 class ConfigReplication:
-    """The words between brokers that are about configuration."""
-
     __slots__ = ("_asked", "_documents", "_members", "_peers", "_state", "_told")
 
     def __init__(self, state: BrokerState, documents: ConfigDocument, members: Members, peers: Peers) -> None:
@@ -63,29 +60,29 @@ class ConfigReplication:
         self._members = members
         self._peers = peers
         self._asked: tuple[float, Rank] | None = None
-        """When somebody was last asked, and for what: many tell of a change at once, and one copy of it is enough."""
+        """The last request and its rank: many brokers announce a change at once, and one copy of it is enough."""
         self._told: set[tuple[Rank, Rank]] = set()
-        """Conflicts that were recorded: each is told once."""
+        """Conflicts that were recorded: each is recorded once."""
 
     @property
     def rank(self) -> Rank:
-        """Of what we hold; a broker that is joining holds nothing yet."""
+        """The rank of our document; a joining broker has none."""
         return (0, "") if self._state.state == JOINING else (self._documents.version, self._documents.hash)
 
     def heard(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
-        """A peer told its version: a newer one is asked for."""
+        """A peer sent its version: request the document if it is newer."""
         theirs = (peer.config_version, peer.config_hash)
         if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
             return
         if self._asked is not None and self._asked[1] == theirs and now.mono - self._asked[0] < self._patience:
             return
-        if peer.asked is None:  # otherwise it did not answer before, and nobody waits for it
+        if peer.asked is None:  # otherwise it did not answer earlier, and there is no need to wait for it
             self._asked = (now.mono, theirs)
         self._ask(peer, connection, now, effects)
 
     @property
     def _patience(self) -> float:
-        """How long one broker that was asked is waited for before another is."""
+        """How long to wait for an answer before another broker is asked."""
         return ANSWER_INTERVALS * self._state.interval
 
     def _ask(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
@@ -103,7 +100,7 @@ class ConfigReplication:
     def check_config(
         self, connection: Connection, said: messages.PeerCheckConfig, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """CHECKCONFIG of a broker: the whole document, if it is not the one that it has."""
+        """CHECKCONFIG of a broker: send the whole document, unless the broker has it."""
         if said.role != BROKER_ROLE:
             raise Refusal(codes.NOT_ALLOWED, "on this socket CHECKCONFIG is for brokers: say role broker")
         if self._state.state == JOINING:
@@ -114,7 +111,7 @@ class ConfigReplication:
         elif not theirs[0] or connection.peer is None:
             self._give(connection, False, effects)
         else:
-            # Whether ours descends from theirs, our own history knows.
+            # Our own history shows whether our document descends from theirs.
             ask = ReadDocument(version=theirs[0], hash=theirs[1])
             effects.ask(StoreQuery(ask, partial(self._compared, connection, connection.peer, theirs)))
         if connection.peer is not None and theirs > self.rank:
@@ -124,7 +121,7 @@ class ConfigReplication:
     def _compared(
         self, connection: Connection, peer: Peer, theirs: Rank, found: DocumentRow | None, now: Now, effects: Effects
     ) -> None:
-        """If theirs is not in our history: does the history not reach back so far, or did it take another way?"""
+        """Their document is not in our history: the history may be too short, or theirs may be a fork."""
         if found is not None or self._documents.document.parent == theirs[1]:
             self._give(connection, False, effects)
         else:
@@ -134,7 +131,7 @@ class ConfigReplication:
     def _forked(
         self, connection: Connection, peer: Peer, theirs: Rank, older: Sequence[DocumentRow], now: Now, effects: Effects
     ) -> None:
-        """A history that skipped some versions cannot tell: then it is a conflict, because one too many is no harm."""
+        """A history with gaps cannot decide; it counts as a conflict, because a superfluous record does no harm."""
         if older:
             self._conflict(peer, theirs, effects)
         self._give(connection, bool(older), effects)
@@ -156,17 +153,17 @@ class ConfigReplication:
     def config(
         self, connection: Connection, said: messages.PeerConfig, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """CONFIG of a broker: taken if it is newer, kept if it lost."""
+        """CONFIG of a broker: accept the document if it is newer, keep it in the history if it lost."""
         peer = connection.peer
-        assert peer is not None  # it said HELLO
+        assert peer is not None  # it has sent HELLO
         body = bodies[0] if bodies else b""
-        self._asked = None  # that was an answer, whatever it is worth
+        self._asked = None  # any answer ends the wait
         document = self._read(said, body)
         peer.asked = None
         self._weigh(peer, document, body, said, now, effects)
 
     def published(self, frames: Sequence[bytes], now: Now, effects: Effects) -> None:
-        """What a source of `config_sub_ports` says: a document, or which one it has. Nobody is there to be refused."""
+        """A message of a `config_sub_ports` publisher: a document, or its rank. There is no sender to refuse."""
         if len(frames) == VERSION_FRAMES and frames[0] == b"version":
             if (int.from_bytes(frames[1][:8], "big"), text_of(frames[2])) > self.rank:
                 self._ask_all(now, effects)
@@ -190,7 +187,6 @@ class ConfigReplication:
             self._state.count("config_sub_refused")
 
     def _ask_all(self, now: Now, effects: Effects) -> None:
-        """Somebody has a newer one: one of our peers may have it by now."""
         for peer in self._peers.alive():
             link = peer.link
             if link is not None and (peer.asked is None or now.mono - peer.asked >= self._state.interval):
@@ -218,9 +214,9 @@ class ConfigReplication:
     def _settle(
         self, peer: Peer | None, document: NetworkDocument, body: bytes, rank: Rank, now: Now, effects: Effects
     ) -> None:
-        """Two lines of documents: the loser is kept, wherever it was made."""
+        """Two forks of the document: keep the loser, wherever it was made."""
         if rank > self.rank:
-            # Its history shall have ours, too.
+            # The peer's history needs our document, too.
             if peer is not None and peer.link is not None:
                 self._give(peer.link, True, effects)
             self._conflict(peer, rank, effects)
@@ -238,7 +234,7 @@ class ConfigReplication:
     def _keep(
         self, peer: Peer | None, lost: PutDocument, found: DocumentRow | None, now: Now, effects: Effects
     ) -> None:
-        """A document that lost: into the history and on to the others, once."""
+        """Store a losing document in the history and forward it, once."""
         del now
         if found is not None or len(self._told) >= MAX_TOLD:
             return
@@ -267,14 +263,13 @@ class ConfigReplication:
     def acknowledged(
         self, connection: Connection, said: messages.ConfigAck, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """CONFIGACK of a broker: it has nothing newer."""
         del said, now, effects
         self._asked = None
         if connection.peer is not None:
             connection.peer.asked = None
 
     def _read(self, said: messages.PeerConfig, body: bytes) -> NetworkDocument:
-        """The document, whole and right; anything else is refused, and nothing changes."""
+        """Decode and validate the whole document; raise a refusal without any change if it is invalid."""
         if digest(body) != said.config_hash:
             raise Refusal(codes.MALFORMED, "the document is not the one of that hash")
         try:
@@ -291,17 +286,16 @@ class ConfigReplication:
         return document
 
     def _joined(self, effects: Effects) -> None:
-        """A broker that has a configuration serves."""
+        """A joining broker serves as soon as it has a configuration."""
         if self._state.state == JOINING:
             self._state.state = ACTIVE
             effects.record(BrokerStateChanged(identity=self._state.identity, before=JOINING, after=self._state.shown))
 
 
 def name_of(peer: Peer | None) -> str:
-    """Who said it."""
     return PUBLISHED if peer is None else peer.identity
 
 
 def text_of(frame: bytes) -> str:
-    """A hash as it came; whatever is not ASCII equals none."""
+    """Decode a hash; a value that is not ASCII equals no hash."""
     return frame[:64].decode("ascii", "replace")

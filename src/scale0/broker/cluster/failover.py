@@ -1,8 +1,8 @@
-"""Who serves a client whose broker is gone, or does not serve what it offers (PROTOCOL 2.1).
+"""Failover: chooses a broker for a client whose own broker is gone, or does not serve its services (PROTOCOL 2.1).
 
-Lives here: NEEDBROKER, and every CHANGEBROKER. Never here: who is alive (`peers`). Invariants: nobody is sent to a
-broker that is not heard, not active, or does not serve what is wanted; many who ask at once are spread over brokers and
-over time; a standby sends everybody to the active broker of its pair.
+Handles NEEDBROKER and sends every CHANGEBROKER. Invariants: a client is sent only to a broker that is alive, active and
+serves what it needs; many clients that ask at once are distributed over brokers and over time; a standby sends clients
+to the active broker of its pair.
 """
 
 from __future__ import annotations
@@ -25,18 +25,15 @@ from scale0.transport.core import messages
 from scale0.transport.core.sockets import ACTIVE, STANDBY
 
 HEARD_INTERVALS: Final = 1.5
-"""A broker that was heard so lately is believed to be there, whatever one client says."""
+"""In intervals: a broker that was heard from this recently counts as alive, whatever one client reports."""
 ASKED_SECONDS: Final = 30.0
-"""Who asks again within this time is believed."""
+"""A client that reports again within this time is believed."""
 LATE_INTERVALS: Final = 0.25
-"""How much later than the silence of its active broker is judged a standby is come to, at most."""
+"""In intervals: the longest delay between the loss of the active broker and the takeover by its standby."""
 MAX_ASKED: Final = 100_000
-"""Clients that asked, and are remembered."""
 
 
 class FailoverTarget(NamedTuple):
-    """A broker that could serve somebody."""
-
     identity: str
     group: str
     endpoints: Mapping[str, str]
@@ -44,8 +41,6 @@ class FailoverTarget(NamedTuple):
 
 
 class Failover:
-    """Sends clients where they are served."""
-
     __slots__ = ("_asked", "_documents", "_members", "_peers", "_state")
 
     def __init__(self, state: BrokerState, documents: ConfigDocument, members: Members, peers: Peers) -> None:
@@ -54,42 +49,43 @@ class Failover:
         self._members = members
         self._peers = peers
         self._asked: dict[tuple[str, str], float] = {}
-        """By client and broker: when it said that it hears nothing of it."""
+        """By client and broker: when the client reported that the broker does not answer."""
 
     def need_broker(
         self, connection: Connection, said: messages.NeedBroker, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """NEEDBROKER: is it really gone? Then who else?"""
+        """NEEDBROKER: if the client's broker is gone, send the client to another one."""
         preferred = said.preferred_broker or ""
         identity = said.identity or connection.name
         there = self._peers.by_name.get(preferred)
-        is_new = connection.member is None  # others are called home in their turn
+        is_new = connection.member is None  # members are called home by `rebalancing`
         is_there = there is not None and is_new and self._is_there(there, said.services, now)
         if there is not None and is_there and self._first_time(identity, there, now):
             self.tell(connection, target_of(there), self._wait(), effects)
             return
-        # Whoever has been taken in here already stays, if it can.
+        # A client that is registered here stays, if possible.
         own = None if connection.member is None else self._own(said.services)
-        # Whoever is here although we pass everybody on shall go to the active one, whatever it thinks of it.
+        # While this broker passes clients on, a member must go to the active broker, even if it reports that one as
+        # gone.
         without = set() if self._state.passes_on and not is_new else {preferred} - {self._state.identity}
         target = own or self.choose(said.services, without, self._group_of(preferred))
         if target is not None:
             self.tell(connection, target, self._wait(), effects)
         elif there is not None and self._state.standby and preferred == self._state.config.standby_for:
-            # Soon we know whether it is gone. Then this is the place to be.
+            # Its loss will be known soon; then the client must be here.
             self.tell(connection, self._ourselves(), self._until_known(there, now), effects)
         else:
             raise Refusal(codes.NOT_SERVING, "no broker of this network serves that now")
 
     def send_on(self, connection: Connection, services: Sequence[str], spread: float, effects: Effects) -> bool:
-        """CHANGEBROKER to another broker that serves these, within so many seconds; False: there is none."""
+        """Send CHANGEBROKER to another broker that serves these, within `spread` seconds; False if there is none."""
         target = self.choose(services, {self._state.identity})
         if target is not None:
             self.tell(connection, target, self._state.rng.random() * spread, effects)
         return target is not None
 
     def choose(self, services: Sequence[str], without: set[str], home: str | None = None) -> FailoverTarget | None:
-        """The least loaded broker that serves these: of the client's group, then of each fallback group in order."""
+        """The least loaded broker that serves these: in the client's group, then in each fallback group in order."""
         active = self._active(services) if self._state.passes_on else None
         if active is not None and active.identity not in without:
             return target_of(active)
@@ -102,18 +98,17 @@ class Failover:
                 best = min(found, key=lambda one: (one.load, self._state.rng.random()))
                 peer = self._peers.by_name.get(best.identity)
                 if peer is not None:
-                    # Until its next heartbeat tells: otherwise all who ask meanwhile would go to the same one.
+                    # An estimate until its next heartbeat; otherwise all clients that ask meanwhile would go to the
+                    # same broker.
                     peer.load += 1
                 return best
         return None
 
     def _active(self, services: Sequence[str]) -> Peer | None:
-        """The active broker of our pair, if it serves these."""
         peer = self._peers.by_name.get(self._state.config.standby_for)
         return peer if peer is not None and peer.serves and serves(peer.services, services) else None
 
     def _group_of(self, broker: str) -> str | None:
-        """The group that this broker is in, as far as we know."""
         peer = self._peers.by_name.get(broker)
         if peer is not None:
             return peer.group
@@ -129,11 +124,10 @@ class Failover:
                 yield target_of(peer)
 
     def _relieves(self, peer: Peer) -> bool:
-        """True if it is our standby, and we drain: it serves as soon as it hears that, before anybody gets there."""
+        """True if it is our standby and we drain: it will be active before any client arrives."""
         return self._state.told_to_drain and peer.standby_for == self._state.identity and peer.state == STANDBY
 
     def _own(self, services: Sequence[str]) -> FailoverTarget | None:
-        """Ourselves, if we serve these now."""
         state = self._state
         if state.shown != ACTIVE or state.draining or not serves(state.config.services, services):
             return None
@@ -154,11 +148,11 @@ class Failover:
             self._asked = {who: at for who, at in self._asked.items() if now.mono - at < ASKED_SECONDS}
         if len(self._asked) < MAX_ASKED:
             self._asked[key] = now.mono
-        # What was said of it before it came back is about another life of it.
+        # A report from before the broker came back does not count.
         return before is None or before < peer.back_at or now.mono - before >= ASKED_SECONDS
 
     def _until_known(self, peer: Peer, now: Now) -> float:
-        """How long until its silence is judged, and a little longer: who comes too early is sent round once more."""
+        """How long until its silence is evaluated, with a margin: a client that is too early is redirected again."""
         state = self._state
         known = peer.heard + state.interval * state.liveness + DOUBT_SECONDS
         return max(0.0, known - now.mono) + LATE_INTERVALS * state.interval * (1.0 + state.rng.random()) / 2
@@ -174,10 +168,8 @@ class Failover:
 
 
 def target_of(peer: Peer) -> FailoverTarget:
-    """A peer as somebody to go to."""
     return FailoverTarget(peer.identity, peer.group, peer.endpoints, peer.load)
 
 
 def serves(offered: Sequence[str] | str, wanted: Sequence[str]) -> bool:
-    """True if a broker serves all of these."""
     return offered == "all" or set(wanted) <= set(offered)

@@ -1,9 +1,8 @@
-"""Requests for what nobody here offers: handed to another broker, and taken from others (PROTOCOL 2.2, 7).
+"""Forwarding: requests for services without a local backend go to another broker (PROTOCOL 2.2, 7).
 
-Lives here: which broker, and FORWARD. Never here: deadlines, retries and answers: to `requests` another broker is a
-backend like any, without slots. Invariants: what has passed `max_hops` brokers goes no further; the own group comes
-first, then its fallback groups in order, then whoever else offers it; nothing goes to a broker that is not heard and
-active; a broker far away is dialed only when something waits for what it offers.
+To `requests`, another broker is a backend without slots. Invariants: a request passes at most `max_hops` brokers; the
+own group comes first, then its fallback groups in order, then any other broker; a request goes only to a broker that is
+alive and active; a distant broker is dialed only while a request waits for its services.
 """
 
 from __future__ import annotations
@@ -27,19 +26,17 @@ from scale0.kernel.names import is_reserved, is_service_name
 from scale0.transport.core import messages
 
 SOUGHT_AT_ONCE: Final = 2
-"""Brokers far away that are dialed for one service."""
+"""Distant brokers that are dialed for one service."""
 
 
 class RemoteService(Backend):
-    """Another broker, as somebody who does requests; one for each connection to it."""
+    """Another broker as a backend; one for each connection to it."""
 
     __slots__ = ()
     remote = True
 
 
 class Forwarding:
-    """To other brokers, and from them."""
-
     __slots__ = ("_directory", "_documents", "_peers", "_remotes", "_requests", "_stamp", "_state", "_used")
 
     def __init__(
@@ -48,7 +45,7 @@ class Forwarding:
         self._state = state
         self._directory = directory
         self._used: set[str] = set()
-        """Brokers far away that were handed something since the last look."""
+        """Distant brokers that received a request since the last check."""
         self._documents = documents
         self._peers = peers
         self._requests = requests
@@ -56,7 +53,6 @@ class Forwarding:
         self._stamp = 0
 
     def start(self, now: Now) -> None:
-        """Begin to look for those who wait."""
         self._state.timers.add((self._look, None), now.mono + self._state.interval)
 
     def _look(self, _: None, now: Now, effects: Effects) -> None:
@@ -65,13 +61,13 @@ class Forwarding:
         self._seek(now, effects)
 
     def _seek(self, now: Now, effects: Effects) -> None:
-        """What waits here may be offered far away; and whoever does something for us there stays connected."""
+        """Dial distant brokers for waiting requests, and keep the connections to those that work for us."""
         used, self._used = self._used, set()
         sought = set(used)
         for service in self._requests.queues:
             there = sorted(set(self._directory.where(service)) - self._peers.by_name.keys() - {self._state.identity})
             sought.update(self._state.rng.sample(there, min(SOUGHT_AT_ONCE, len(there))))
-        # No request lives longer: whoever was handed nothing for so long has nothing of ours.
+        # No request lives longer: a broker that got none for this time holds none of ours.
         until = now.mono + self._state.limits.max_request_timeout + self._state.interval
         for identity in sorted(sought):
             self._peers.seek(identity, until)
@@ -79,7 +75,7 @@ class Forwarding:
             self._peers.dial(now, effects)
 
     def look(self, now: Now, effects: Effects) -> None:
-        """What waits here in vain may be offered elsewhere by now."""
+        """Forward waiting requests whose services have become available at another broker."""
         waiting = set(self._requests.queues)
         if waiting:
             self._requests.give_back(waiting, now, effects)
@@ -91,7 +87,7 @@ class Forwarding:
             )
 
     def elsewhere(self, request: RoutedRequest) -> Backend | None:
-        """The broker that this may go to, if there is one: of those whose backends offer it, that asked longest ago."""
+        """The broker for this request, if any: of those with the service, the least recently used."""
         if request.hops >= self._state.limits.max_hops:
             return None
         able = [peer for peer in self._peers.alive() if self._may(peer, request)]
@@ -118,7 +114,7 @@ class Forwarding:
             and request.service in peer.table.offered
             and request.service not in peer.vain
             and peer.link is not None
-            and request.origin.peer is not peer  # it would only come back
+            and request.origin.peer is not peer  # the request would only come back
         )
 
     def _remote(self, peer: Peer) -> RemoteService:
@@ -132,13 +128,12 @@ class Forwarding:
     def forward(
         self, connection: Connection, said: messages.Forward, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """FORWARD: a request of another broker's client."""
         limits = self._state.limits
         wrong = not is_service_name(said.service, limits.max_service_bytes) or is_reserved(said.service)
         if wrong or not 0 < said.timeout <= limits.max_request_timeout or said.hops < 1:
             message = "a FORWARD names a service, a timeout and how many brokers it has passed"
             effects.send(connection, ("ERROR", {"id": said.id, "code": codes.MALFORMED, "message": message}))
-        elif self._state.told_to_drain:  # a standby that gives way still does what its backends can
+        elif self._state.told_to_drain:  # a standby that gives way still serves what its backends can
             message = "this broker is draining"
             error = {"id": said.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
             effects.send(connection, ("ERROR", error))
@@ -148,13 +143,13 @@ class Forwarding:
             )
 
     def not_there(self, backend: Backend, service: str) -> None:
-        """A broker gave a request back: until it is heard again, nobody there offers this."""
+        """A broker returned a request: skip it for this service until its next message."""
         peer = self._peers.by_name.get(backend.identity)
         if peer is not None:
             peer.vain.add(service)
 
     def gone(self, connection: Connection, now: Now, effects: Effects) -> None:
-        """A connection to a broker ended: what it had is tried elsewhere, or failed; what came from it is over."""
+        """The connection to a broker ended: retry or fail the requests that it held, and drop those that it sent."""
         remote = self._remotes.pop(connection, None)
         if remote is not None:
             self._requests.lose(remote, (), now, effects)

@@ -1,8 +1,7 @@
-"""Sharing keys: what our own files let in is told to other brokers, and theirs are believed (PROTOCOL 15).
+"""Key replication: a broker sends the keys of its own files to other brokers, and accepts theirs (PROTOCOL 15).
 
-Lives here: what is told, and what was told by whom. Never here: how rows are merged (`told_keys`), how they travel
-(`tables`), or a file. Invariants: nothing is said while nothing changes; what others told is never told on as if it
-were ours, only that it is gone; nobody tells us anything about our own files.
+Invariants: nothing is sent while nothing changes; keys of other brokers are never forwarded, only their removal; no
+other broker can change the keys of our own files.
 """
 
 from __future__ import annotations
@@ -20,42 +19,39 @@ from scale0.kernel.clock import Now
 from scale0.kernel.names import is_identity
 
 CHUNK_ROWS: Final = 2_000
-"""Rows in one message."""
 FUTURE_US: Final = 3_600_000_000
-"""Versions are times of starts, in microseconds, and count from there: one that is further ahead is made up."""
+"""Versions count from the start time in microseconds: one that is further in the future is forged."""
 
 Snapshot = Mapping[str, KeySource]
 
 
 def places_of(keys: Iterable[Key], programs: Collection[str] = ()) -> dict[str, str]:
-    """Keys that others are told of: no tokens, and none of the programs on this machine."""
+    """Keys that are replicated: not tokens, and not the keys of programs on this machine."""
     told = (key for key in keys if not key.expires and key.public not in programs)
     return {f"{key.role}/{key.name}": key.public for key in islice(told, MAX_TOLD)}
 
 
 class KeyReplication:
-    """Ours go out, theirs come in."""
-
     __slots__ = ("_dirty", "_fresh", "_mine", "_own", "_seen", "_state", "_version", "on_told", "tellers")
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._mine: Mapping[str, str] = {}
         self._own: dict[str, KeyRow] = {}
-        # Over restarts, too, what is told later has a larger version.
+        # The version increases over restarts, too.
         self._version = state.boot
         self._fresh: dict[tuple[str, str], KeyRow] = {}
-        """What others have to hear of, by broker and place."""
+        """Rows to send, by broker and place."""
         self.tellers: dict[str, KeySource] = {}
         self._seen: dict[str, KeySource] = {}
         self._dirty: set[str] = set()
         self.on_told: Callable[[], None] = lambda: None
-        """Told that others told something."""
+        """Called after rows were received."""
 
-    # Ours.
+    # Our keys.
 
     def know(self, mine: Mapping[str, str]) -> None:
-        """This is what our own files let in now: public keys by role and name, as `places_of` has them."""
+        """Set what our own files admit: public keys by role and name, as `places_of` returns them."""
         before, self._mine = self._mine, mine
         for at in sorted(before.keys() - mine.keys()):
             self._say(structs.replace(self._own.pop(at), public_key="", gone=True))
@@ -72,12 +68,11 @@ class KeyReplication:
         self._fresh["", at] = row
 
     def news(self) -> list[KeyUpdate]:
-        """What changed since this was asked last."""
         rows, self._fresh = tuple(self._fresh.values()), {}
         return [KeyUpdate(rows=rows[first : first + CHUNK_ROWS]) for first in range(0, len(rows), CHUNK_ROWS)]
 
     def all(self) -> list[KeyUpdate]:
-        """All that our files let in, and what is gone of others': for a newcomer. The last one says how many."""
+        """All keys of our files, and removed keys of other brokers, for a new peer. The last message has the count."""
         base = self._version
         for at, row in self._own.items():
             self._version += 1
@@ -92,19 +87,18 @@ class KeyReplication:
             for row in teller.gone.values():
                 yield structs.replace(row, broker=broker)
 
-    # Theirs.
+    # Keys of other brokers.
 
     def load(self, tellers: Mapping[str, KeySource]) -> None:
-        """What was told in an earlier life."""
         self.tellers = dict(tellers)
 
     def take(self, broker: str, public_key: str, news: KeyUpdate, now: Now) -> None:
-        """What a broker says, whose own key is this one."""
+        """Merge rows from the broker with this public key."""
         teller = self.tellers.get(broker)
         if teller is None or teller.public_key != public_key:
             if not public_key or (teller is None and len(self.tellers) >= MAX_TELLERS):
                 return
-            # Another key is another broker: what the former one told is worth nothing.
+            # Another key is another broker: discard the rows of the former one.
             teller = self.tellers[broker] = KeySource(public_key=public_key)
         gone = [(broker, row) for row in teller.merge(news)]
         for row in news.rows:
@@ -117,7 +111,7 @@ class KeyReplication:
 
     def _take_away(self, row: KeyRow) -> list[tuple[str, KeyRow]]:
         if row.broker == self._state.identity:
-            # They believe that a key of ours is gone, by an earlier life of ours: we know better.
+            # A peer believes that a key of ours is gone, because of an earlier run: send it again.
             own = self._own.get(place_of(row))
             if row.gone and own is not None and own.version <= row.version:
                 self._version = max(self._version, row.version)
@@ -127,7 +121,7 @@ class KeyReplication:
         return [] if teller is None else [(row.broker, gone) for gone in teller.take_away(row)]
 
     def keep(self, public_keys: Collection[str]) -> None:
-        """Only brokers with these keys are believed: what others told is forgotten."""
+        """Accept only brokers with these keys; discard the rows of all others."""
         for broker in [broker for broker, teller in self.tellers.items() if teller.public_key not in public_keys]:
             del self.tellers[broker]
             self._dirty.add(broker)
@@ -135,7 +129,7 @@ class KeyReplication:
             self.on_told()
 
     def snapshot(self) -> tuple[Snapshot, frozenset[str]]:
-        """All that was told, for another thread: the same object while nothing changes; and what is new in it."""
+        """All rows, for another thread: the same object while nothing changes; and the brokers whose rows changed."""
         dirty, self._dirty = frozenset(self._dirty), set()
         if dirty or self._seen.keys() != self.tellers.keys():
             self._seen = {

@@ -1,8 +1,4 @@
-"""Another broker, as far as it told.
-
-Lives here: the record. Never here: who of them is alive, or what is said to it (`peers`). Invariant: a broker has one
-record, however many connections lead to it.
-"""
+"""The record of another broker. A broker has one record, however many connections lead to it."""
 
 from __future__ import annotations
 
@@ -14,12 +10,10 @@ from scale0.transport.core.sockets import ACTIVE, STANDBY
 
 UNKNOWN: Final = "unknown"
 LOST: Final = "lost"
-"""What is shown of a peer that was never heard, and of one that is not heard any more."""
+"""The displayed state of a peer that was never heard from, or is lost."""
 
 
 class Peer:
-    """Another broker."""
-
     __slots__ = (
         *("asked", "back", "back_at", "calls", "config_hash", "config_version", "doubted", "endpoints", "forwarded"),
         *("group", "heard", "heard_wall", "identity", "keyed", "line", "listed", "load", "lost", "services", "state"),
@@ -37,36 +31,34 @@ class Peer:
         self.config_hash = ""
         self.load = 0.0
         self.line: Connection | None = None
-        """What we dialed."""
+        """The connection that we dialed."""
         self.calls: Connection | None = None
-        """What it dialed."""
+        """The connection that it dialed."""
         self.heard = 0.0
         self.heard_wall = 0.0
         self.lost = False
         self.back = False
-        """It serves, and its clients were told so."""
+        """It serves, and its clients were notified."""
         self.back_at = 0.0
-        """When they were told: whoever was called to it before that was called to a life that is over."""
+        """When they were notified: an earlier call home refers to the peer's previous run."""
         self.doubted: float | None = None
         self.asked: float | None = None
-        """When it was last asked for its configuration."""
         self.listed: float | None = None
-        """When it was last written into the network document."""
+        """When it was last registered in the network document."""
         self.table = PeerCatalog()
         self.told = 0
-        """The number of the last TABLE that it was sent."""
+        """The number of the last TABLE sent to it."""
         self.tabled = False
-        """It has our whole table: from now on it is told what changes."""
+        """It has our whole table, and gets changes only."""
         self.keyed = False
-        """It has all of our keys: from now on it is told what changes."""
+        """It has all our keys, and gets changes only."""
         self.vain: set[str] = set()
-        """Services for which a request came back from there, until it is heard again."""
+        """Services for which it returned a request, until its next message."""
         self.forwarded = 0
-        """When it was last handed a request, as a stamp."""
 
     @property
     def link(self) -> Connection | None:
-        """Where to say something unasked: the connection that was heard last."""
+        """The connection for unsolicited messages: the one that was active last."""
         line, calls = self.line, self.calls
         if calls is None or not calls.takes_pushes:
             return line
@@ -74,15 +66,14 @@ class Peer:
 
     @property
     def serves(self) -> bool:
-        """True while it is heard, active, and there is a way to it: a socket knows of a death before silence does."""
+        """True while it is alive, active and connected: the socket reports a death earlier than silence does."""
         return not self.lost and self.state == ACTIVE and self.link is not None
 
     @property
     def takes_requests(self) -> bool:
-        """True while its backends may be asked: a standby that gives way still has some."""
+        """True while it accepts requests: a standby that gives way still does."""
         return not self.lost and self.state in (ACTIVE, STANDBY)
 
     @property
     def shown(self) -> str:
-        """Its state, or that it is lost."""
         return LOST if self.lost else self.state

@@ -1,8 +1,7 @@
-"""The clients of another broker, as it told of them (PROTOCOL 7).
+"""The clients of another broker, as it reported them (PROTOCOL 7).
 
-Lives here: rows, and how they are merged. Never here: when they are sent or asked for. Invariants: a row replaces only
-an older one, so that order and repetition do not matter; a row that is gone stays gone until somebody newer says
-otherwise; the number of rows is bounded.
+Invariants: a row replaces only an older one, so order and repetition do not matter; a removed row stays removed until a
+newer row arrives; the number of rows is bounded.
 """
 
 from __future__ import annotations
@@ -15,24 +14,21 @@ import msgspec
 from scale0.kernel.names import MAX_IDENTITY_CHARS
 
 MAX_ROWS: Final = 100_000
-"""Clients of one peer that are remembered."""
 MAX_SERVICES: Final = 10_000
 MAX_SERVICE_CHARS: Final = 1_024
-"""Of one row, and of one of its names: more than any broker's own limits allow is no row."""
+"""Limits for one row and for one of its names: larger rows exceed any broker's own limits and are invalid."""
 
 Key = tuple[str, str]
 """Role and identity."""
 
 
 Work = dict[str, dict[str, int]]
-"""Per method: how many tasks are queued, and running."""
+"""By method: queued and running tasks."""
 Name = Annotated[str, msgspec.Meta(max_length=MAX_IDENTITY_CHARS)]
 Service = Annotated[str, msgspec.Meta(max_length=MAX_SERVICE_CHARS)]
 
 
 class ClientRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One client of a broker."""
-
     identity: Name
     role: Name
     version: int
@@ -41,11 +37,11 @@ class ClientRow(msgspec.Struct, frozen=True, omit_defaults=True):
     busy: int = 0
     age: float = 0.0
     gone: bool = False
-    """It is a client no more; ours to add, others see that it offers nothing."""
+    """A Scale0 extension: it is no longer a client; other implementations see a client without services."""
 
 
 class ServiceOffer(NamedTuple):
-    """What all backends of one broker have for one service."""
+    """The capacity of all backends of one broker for one service."""
 
     backends: int = 0
     slots: int = 0
@@ -53,31 +49,27 @@ class ServiceOffer(NamedTuple):
 
 
 class PeerCatalog:
-    """What one peer told of its clients."""
-
     __slots__ = ("_base", "_told", "offered", "rows", "seq", "work")
 
     def __init__(self) -> None:
         self.rows: dict[Key, ClientRow] = {}
         self.seq = 0
-        """Of the newest message."""
         self.offered: dict[str, ServiceOffer] = {}
-        """By service: what its backends have."""
+        """By service: the capacity of its backends."""
         self.work: Work = {}
         self._base = 0
-        """Rows up to this version were told anew, or are gone."""
+        """Rows up to this version were sent again since, or are gone."""
         self._told = 0
-        """The largest version of a message."""
 
     def renew(self) -> None:
-        """Its broker begins to count anew, perhaps in another life."""
+        """The sender restarts its numbering, perhaps after a restart."""
         self.seq = self._told = 0
 
     def take(self, seq: int, version: int) -> bool:
-        """True for a message that is newer than all before it; otherwise it came late, or twice.
+        """True for a message that is newer than all before it; otherwise it is late or a duplicate.
 
-        Numbers begin anew with a life of the sender's, versions do not: something late of a former life must not hide
-        what is told now.
+        Numbers restart with the sender's process, versions do not: a late message of an earlier run must not hide
+        current ones.
         """
         if seq <= self.seq if version in (0, self._told) else version < self._told:
             return False
@@ -85,7 +77,6 @@ class PeerCatalog:
         return True
 
     def merge(self, rows: Iterable[ClientRow]) -> None:
-        """Newer rows take the place of older ones."""
         for row in rows:
             known = self.rows.get((row.role, row.identity))
             if row.version <= self._base or (known is not None and known.version >= row.version):
@@ -97,7 +88,7 @@ class PeerCatalog:
             self.rows[row.role, row.identity] = row
 
     def keep_only(self, rows: Collection[ClientRow], base: int) -> None:
-        """Everything was told, after this version: what is not in it is gone, and need not be remembered as such."""
+        """The whole table was sent, after this version: discard rows that are not in it."""
         self._base = max(self._base, base or min((row.version for row in rows), default=1) - 1)
         named = {(row.role, row.identity) for row in rows}
         for key in [key for key in self.rows if key not in named]:

@@ -1,8 +1,7 @@
-"""Peers: the other brokers, as far as they told (PROTOCOL 7).
+"""Peers: the other brokers. Decides which to dial, exchanges HELLO and HEARTBEAT, and tracks liveness (PROTOCOL 7).
 
-Lives here: whom to dial, HELLO and HEARTBEAT, and who of them is alive. Never here: what a configuration is worth
-(`spread`), or anything about clients. Invariants: a peer is one record however many connections lead to it; it is alive
-while any of these was heard within the liveness time, by the monotonic clock; nobody is believed before HELLO.
+Invariants: a peer is one record, however many connections lead to it; it is alive while any of them was active within
+the liveness time, by the monotonic clock; no message counts before HELLO.
 """
 
 from __future__ import annotations
@@ -32,19 +31,17 @@ from scale0.transport.core.address_book import SERVER_KEY
 from scale0.transport.core.sockets import ACTIVE, DIALED, DISABLED, DRAINING, JOINING, PEER, STANDBY
 
 MAX_PEERS: Final = 1_000
-"""Brokers that one broker knows; for one more, the one that was lost longest ago is forgotten."""
+"""Known brokers; to add one more, the one that was lost longest ago is forgotten."""
 MAX_SOUGHT: Final = 20
-"""Brokers far away that one broker is connected to at a time."""
+"""Distant brokers that one broker is connected to at a time."""
 REST_SECONDS: Final = 60.0
-"""How long an address is not dialed that leads to ourselves, to a broker with a better line, or to a namesake."""
+"""How long an address is not dialed after it led to this broker, to a connected one, or to a duplicate name."""
 STATES: Final = frozenset({JOINING, ACTIVE, DRAINING, STANDBY, DISABLED})
 
 Heard = Callable[[Peer, Connection, Now, Effects], None]
 
 
 class Peers:
-    """All of them."""
-
     __slots__ = (
         "_connections",
         "_documents",
@@ -69,28 +66,25 @@ class Peers:
         self._members = members
         self.by_name: dict[str, Peer] = {}
         self._lines: dict[str, Connection] = {}
-        """What we dialed, by endpoint."""
+        """The connections that we dialed, by endpoint."""
         self._rests: dict[str, float] = {}
         """Endpoints that are not dialed, and until when."""
         self._sought: dict[str, float] = {}
-        """Brokers that are no neighbours, and until when they are known all the same."""
+        """Distant brokers that are dialed nevertheless, and until when."""
         self.handler: ProtocolHandler | None = None
-        """How connections are packed; the composition root says."""
+        """Packs messages; set by the composition root."""
         self.on_gone: Callable[[Connection, Now, Effects], None] = lambda *_: None
-        """Told of a connection that leads to nobody any more."""
         self.on_lost: Callable[[Peer, Now, Effects], None] = lambda *_: None
-        """Told of a broker that is not heard any more."""
         self.on_heard: Sequence[Heard] = ()
-        """Told of everybody who told something of itself, in this order."""
+        """Called in this order when a peer reports its state."""
 
     # Dialing.
 
     def start(self, now: Now, effects: Effects) -> None:
-        """Dial, and begin to beat."""
         self._beat(None, now, effects)
 
     def dial(self, now: Now, effects: Effects) -> None:
-        """Have a connection to everybody whom we should know, and to nobody else."""
+        """Dial every broker that we should know, and close the connections to all others."""
         self._rests = {endpoint: until for endpoint, until in self._rests.items() if now.mono < until}
         self._sought = {identity: until for identity, until in self._sought.items() if now.mono < until}
         wanted = self._wanted()
@@ -105,12 +99,12 @@ class Peers:
             self._hang_up(endpoint, now, effects)
 
     def seek(self, identity: str, until: float) -> None:
-        """Know this broker for a while, wherever it is: somebody wants what it offers."""
+        """Dial this broker for a while, at any distance: a request waits for its services."""
         if identity in self._sought or len(self._sought) < MAX_SOUGHT:
             self._sought[identity] = until
 
     def _wanted(self) -> set[str]:
-        """The file's peers; and those whom the document has us know, unless they are reached already."""
+        """The peers of the configuration file, and those from the document that are not connected otherwise."""
         out = set(self._state.config.peers)
         reached = {line.peer.identity for at, line in self._lines.items() if line.peer is not None and at in out}
         if self._state.state != JOINING:
@@ -130,18 +124,17 @@ class Peers:
         effects.hang_up(endpoint)
 
     def _rest(self, line: Connection, now: Now, effects: Effects) -> None:
-        """This address is of no use for now."""
         endpoint = line.routing_id.decode()
         self._rests[endpoint] = now.mono + REST_SECONDS
         if endpoint in self._lines:
             self._hang_up(endpoint, now, effects)
 
-    # Words.
+    # Messages.
 
     def hello(
         self, connection: Connection, said: messages.Hello, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """HELLO: who it is. One that dialed us is told who we are."""
+        """HELLO: the peer's identity. A peer that dialed us gets our HELLO in return."""
         self._check(said)
         if self._state.keys is not None:
             self._state.keys.check(connection.door, connection.user_id, said.identity)
@@ -152,7 +145,7 @@ class Peers:
             raise Refusal(codes.IN_USE, f"this is the connection of {connection.peer.identity}")
         peer = self.by_name.get(said.identity) or self._new(said.identity)
         self._attach(peer, connection, now, effects)
-        # Whatever was said before, it begins anew.
+        # HELLO resets what we sent and received before.
         peer.asked, peer.tabled, peer.keyed, peer.back = None, False, False, False
         peer.table.renew()
         connection.batch = said.batch
@@ -171,7 +164,6 @@ class Peers:
     def heartbeat(
         self, connection: Connection, said: messages.PeerHeartbeat, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """HEARTBEAT: how it is."""
         peer = connection.peer
         if peer is None or peer.lost:
             effects.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason="say HELLO first")))
@@ -187,13 +179,13 @@ class Peers:
     def force(
         self, connection: Connection, _said: messages.ForceNegotiate, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """FORCENEGOTIATE: it does not know us (any more)."""
+        """FORCENEGOTIATE: the peer does not know us, or no longer."""
         self.greet(connection, now, effects)
 
     def refused(
         self, connection: Connection, said: messages.DisconnectError, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """DISCONNECTERROR: it wants nothing of us now. The next beat tries again, unless another has our name there."""
+        """DISCONNECTERROR: the peer refuses us. The next heartbeat tries again, unless our name is taken there."""
         self._state.count("peers_refused_us")
         if said.code == codes.IN_USE and connection.door == DIALED:
             self._rest(connection, now, effects)
@@ -201,7 +193,6 @@ class Peers:
             self._detach(connection, now, effects)
 
     def greet(self, connection: Connection, now: Now, effects: Effects) -> None:
-        """Say HELLO."""
         state = self._state
         said = messages.Hello(
             identity=state.identity,
@@ -218,46 +209,45 @@ class Peers:
         effects.send(connection, ("HELLO", said))
 
     def greet_all(self, now: Now, effects: Effects) -> None:
-        """What we say of ourselves has changed."""
+        """Our own HELLO has changed: send it to every peer."""
         for peer in self.by_name.values():
             if peer.link is not None:
                 self.greet(peer.link, now, effects)
 
     def tell_version(self, now: Now, effects: Effects) -> None:
-        """There is a newer network document, once it is stored: whoever has an older one asks for it at once."""
+        """Announce a newer network document, once it is stored: brokers with an older one request it at once."""
         for peer in self.by_name.values():
             if peer.link is not None and peer.config_version < self._documents.version:
                 effects.promise(peer.link, ("HEARTBEAT", self._alive_words(now)))
 
     def tell_state(self, now: Now, effects: Effects) -> None:
-        """This broker's state has changed: whoever sends clients here shall know it now."""
+        """Announce a change of our state: brokers that redirect clients here need it at once."""
         for peer in self.by_name.values():
             if peer.link is not None:
                 self._say_alive(peer.link, now, effects)
 
     def server_key(self, endpoint: str) -> str:
-        """The key that the broker at an endpoint is said to have, by itself or by the document; blank: none."""
+        """The public key of the broker at an endpoint, from its HELLO or from the document; blank if unknown."""
         said = [peer.endpoints for peer in self.by_name.values()]
         for group in self._documents.document.group_config:
             said += [structs.asdict(broker.endpoints) for broker in group.brokers if broker.endpoints.server_key]
         return next((one.get(SERVER_KEY, "") for one in said if endpoint in one.values()), "")
 
     def gone(self, connection: Connection, now: Now, effects: Effects) -> None:
-        """The socket says that nobody is there. What we dialed is dialed on."""
+        """The socket reports a lost connection. A connection that we dialed is dialed again."""
         self.ignore(connection, now, effects)
         if connection.door == PEER:
             self._connections.forget(connection)
 
     def ignore(self, connection: Connection, now: Now, effects: Effects) -> None:
-        """Nothing that comes over this connection is heard for now, so nothing is expected of it either."""
+        """Messages of this connection are ignored for now, so its silence does not count either."""
         self._detach(connection, now, effects)
 
     def alive(self) -> Iterator[Peer]:
-        """Those that are heard."""
         return (peer for peer in self.by_name.values() if not peer.lost)
 
     def rows(self, now: Now) -> list[dict[str, Any]]:
-        """Everybody that we know or should know, for those who look."""
+        """All brokers that we know or should know, for views."""
         out = [
             {
                 "broker": peer.identity,
@@ -277,10 +267,10 @@ class Peers:
         silent = sorted(endpoint for endpoint, line in self._lines.items() if line.peer is None)
         return out + [{"broker": "", "state": UNKNOWN, "endpoint": endpoint} for endpoint in silent]
 
-    # Life.
+    # Liveness.
 
     def _beat(self, _: None, now: Now, effects: Effects) -> None:
-        """Every interval: who is missed, and a sign of life for everybody."""
+        """Every interval: check for silent peers, and send a heartbeat to all."""
         for peer in list(self.alive()):
             self.look(peer, now)
         if self._state.state != DISABLED:
@@ -296,7 +286,7 @@ class Peers:
         self._state.timers.add((self._beat, None), now.mono + self._state.interval)
 
     def look(self, peer: Peer, now: Now) -> None:
-        """Not heard for too long: doubted, and looked at again a moment later: perhaps it was we who slept."""
+        """The peer was silent for too long: check again a moment later, in case this broker was suspended."""
         if not self._overdue(peer, now):
             peer.doubted = None
         elif peer.doubted is None or now.mono - peer.doubted > 2 * DOUBT_SECONDS:
@@ -349,7 +339,7 @@ class Peers:
         return peer
 
     def _attach(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
-        """This connection leads to it, and none of its kind that did before: on both sides the newest one counts."""
+        """Attach this connection in place of the previous one of its direction: on both sides the newest one counts."""
         if connection.peer is not None and connection.peer is not peer:
             self._detach(connection, now, effects)
         connection.peer = peer
@@ -362,7 +352,7 @@ class Peers:
             peer.calls = connection
 
     def _replace(self, old: Connection, now: Now, effects: Effects) -> None:
-        """Another connection says that it leads to the same broker. If it is a namesake, one of them learns it."""
+        """Another connection has the same identity. If it is a different broker, one of the two is refused."""
         self._detach(old, now, effects)
         if old.door == DIALED:
             self._rest(old, now, effects)
@@ -372,7 +362,7 @@ class Peers:
         effects.send(old, ("DISCONNECTERROR", messages.DisconnectError(codes.IN_USE, message)))
 
     def _detach(self, connection: Connection, now: Now, effects: Effects) -> None:
-        """It leads nowhere; whether the peer is alive is decided by silence alone."""
+        """Detach a connection; only silence decides whether the peer is alive."""
         peer, connection.peer = connection.peer, None
         if peer is not None:
             self.on_gone(connection, now, effects)
@@ -382,7 +372,7 @@ class Peers:
             peer.calls = None
 
     def _met_ourselves(self, connection: Connection, now: Now, effects: Effects) -> None:
-        """We dialed ourselves, or somebody has our name."""
+        """We dialed ourselves, or another broker has our name."""
         self._state.count("peers_with_our_name")
         if connection.door == DIALED:
             self._rest(connection, now, effects)

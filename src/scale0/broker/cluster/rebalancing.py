@@ -1,9 +1,9 @@
-"""Clients on the move: sent away by a broker that drains, called home to one that is back (PROTOCOL 2.1).
+"""Rebalancing: a draining broker sends its clients away, and clients are called home when their broker is back
+(PROTOCOL 2.1).
 
-Lives here: who belongs to which other broker, and when it is told to go. Never here: which broker is the best for
-somebody (`failover`). Invariants: many are never told in one turn, and go at random times, the more of them the further
-apart; nobody is called to a broker that is not heard, not active, or does not serve what it offers; a call that leads
-to nothing is repeated less and less often; a worker is not called away from work that waits for it.
+Invariants: a turn notifies a bounded number of clients, and they move at random times over a period that grows with
+their number; a client is called only to a broker that is alive, active and serves its services; an unsuccessful call is
+repeated with increasing delays; a worker is not called away while work waits for it.
 """
 
 from __future__ import annotations
@@ -24,29 +24,24 @@ from scale0.kernel.names import is_identity
 from scale0.transport.core.sockets import ACTIVE
 
 TOLD_AT_ONCE: Final = 500
-"""Clients that are told to go in one turn."""
+"""Clients that are told to move in one turn."""
 MOVES_PER_SECOND: Final = 500.0
-"""How many are asked to go in one second: each of them negotiates where it comes to."""
+"""Limits the load of negotiation on the target brokers."""
 MAX_SPREAD_SECONDS: Final = 600.0
-"""Over how long they go at the most, however many they are."""
+"""The longest period over which clients move, whatever their number."""
 LOOK_SECONDS: Final = 60.0
-"""How often those are looked for who are not where they should be."""
 MAX_PAUSE_SECONDS: Final = 3_600.0
-"""How long somebody is left alone, at the most, who was called home in vain: the pause doubles from LOOK_SECONDS."""
+"""The longest pause after an unsuccessful call home; it doubles from LOOK_SECONDS."""
 
 Key = tuple[str, str]
 
 
 class CalledHome(NamedTuple):
-    """When somebody was called home, and how long it is left alone after that."""
-
     at: float
     pause: float
 
 
 class Rebalancing:
-    """Who is to go where."""
-
     __slots__ = ("_called", "_config_replication", "_failover", "_leaving", "_members", "_peers", "_requests", "_state")
 
     def __init__(
@@ -59,12 +54,11 @@ class Rebalancing:
         self._failover = failover
         self._called: dict[Key, CalledHome] = {}
         self._leaving: deque[tuple[Member, str]] = deque()
-        """Who is still to be told, and to which broker it goes; empty: to any other."""
+        """Clients still to be notified, and their target broker; blank: any other."""
         self._config_replication = 0.0
-        """Over how many seconds they go."""
+        """The period over which they move, in seconds."""
 
     def start(self, now: Now) -> None:
-        """Begin to look for those who are not where they should be."""
         self._state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
 
     def _look(self, _: None, now: Now, _step: Effects) -> None:
@@ -75,12 +69,12 @@ class Rebalancing:
         if self._state.draining:
             self.send_away(now)
         if self._state.gives_way:
-            return  # everybody is on the way to one place
+            return  # all clients already move to one broker
         homes = {peer.identity for peer in self._peers.alive() if peer.serves}
         self._call([one for one in self._members.by_name.values() if one.home in homes], False, now)
 
     def prefers(self, connection: Connection, broker: str, now: Now) -> None:
-        """A client said which broker it belongs to. If that is there, it is called home like any other."""
+        """A client named its own broker. If that one is available, the client is called home like any other."""
         if broker == self._state.identity or not is_identity(broker):
             return
         connection.prefers, connection.prefers_at = broker, now.mono
@@ -91,9 +85,10 @@ class Rebalancing:
                 self._call([member], False, now)
 
     def met(self, member: Member, now: Now) -> None:
-        """A client negotiates here. It may be one that another broker lost: it says so, or that one told of it.
+        """A client negotiates here that may belong to another broker, by its own message or by that broker's table.
 
-        It was told to stay because its own broker was away. If that came back meanwhile, nobody else would say so.
+        It was told to stay because its own broker was away. If that one came back meanwhile, no other event would show
+        it.
         """
         home = member.connection.prefers or member.home
         if not home:
@@ -107,7 +102,7 @@ class Rebalancing:
             self._call([member], False, now)
 
     def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Effects) -> None:
-        """A broker told how it is. If it is back, those who belong to it are called home."""
+        """A broker reported its state. If it is back, call its clients home."""
         was_back, peer.back = peer.back, peer.serves
         if peer.back and not was_back and self._state.state == ACTIVE:
             peer.back_at = now.mono
@@ -117,14 +112,14 @@ class Rebalancing:
                 self.send_away(now)
 
     def give_way(self, active: str, now: Now) -> None:
-        """The active broker of our pair is back: all who were not told so lately shall go there."""
+        """The active broker of our pair is back: send all clients there that were not sent recently."""
         if not self._leaving:
             self._call(list(self._members.by_name.values()), False, now, active)
 
     def _call(self, members: list[Member], back: bool, now: Now, to: str = "") -> None:
-        """Home; those who were called in vain less and less often, unless their broker was really away since.
+        """Call members home, with increasing pauses after unsuccessful calls, unless their broker was away since.
 
-        Whoever is between two brokers while its own comes back misses that call: it is called when it comes here.
+        A client that is between two brokers when its own comes back misses the call; it is called when it arrives here.
         """
         rebalancing: list[tuple[Member, str]] = []
         for member in members:
@@ -140,11 +135,11 @@ class Rebalancing:
         self._send(rebalancing, now)
 
     def send_away(self, now: Now) -> None:
-        """This broker drains: everybody goes to another."""
+        """This broker drains: send all clients to other brokers."""
         self._send([(member, "") for member in self._members.by_name.values()], now)
 
     def send_now(self, connection: Connection, effects: Effects) -> None:
-        """It asks a broker that drains for something: at the latest now it is told where to go."""
+        """A client sends a request to a draining broker: redirect it now, if that has not happened yet."""
         member = connection.member
         if member is not None and not member.told and self._may_be_told(member):
             self._tell(member, "", effects)
@@ -166,7 +161,7 @@ class Rebalancing:
             self._state.timers.add((self._tell_some, None), now.mono)
 
     def _is_wanted(self, service: str) -> bool:
-        # Of requests that wait at a broker that gives way, the active one finds who does them.
+        # When this broker gives way, the active broker finds backends for the requests that wait here.
         waits = service in self._requests.queues and not self._state.gives_way
         return waits or self._requests.tasks.waits(service)
 
@@ -185,7 +180,7 @@ class Rebalancing:
             return
         if member.backend is not None and any(map(self._is_wanted, member.services)):
             self._called.pop((member.role, member.identity), None)
-            return  # it is needed here; another call comes
+            return  # the backend is needed here; it will be called again
         self._failover.tell(
             member.connection, target_of(peer), self._state.rng.random() * self._config_replication, effects
         )

@@ -1,8 +1,7 @@
-"""Brokers in the network document: whoever joins is listed, so that clients and brokers learn where it is.
+"""Registration: a broker that joins is written into the network document, so that clients and brokers can find it.
 
-Lives here: what a HELLO makes of the document, and what our own file says of our group. Never here: how the document
-spreads. Invariants: only a broker with `config_service` lists anybody; what an administrator wrote of a broker's
-services, or of a group's fallback groups, stays; a broker is never taken out, because one that is away may come back.
+Invariants: only a broker with `config_service` registers others; a broker's services and a group's fallback groups that
+an administrator wrote are kept; a broker is never removed, because it may come back.
 """
 
 from __future__ import annotations
@@ -23,16 +22,13 @@ from scale0.kernel.effects import Effects
 from scale0.transport.core.sockets import ACTIVE
 
 WAIT_INTERVALS: Final = 1.0
-"""Of heartbeats, times chance: of several brokers that could do it one is first, and the others see it done."""
+"""In heartbeat intervals, times a random number: one of several brokers acts first, and the others see the result."""
 OWN: Final = ""
-"""In place of a broker's name: ourselves."""
 RELIST_SECONDS: Final = 10.0
-"""A broker that tells of itself now this and now that (there may be two of one name) is written down this often."""
+"""The shortest time between two registrations of a broker whose data alternates, as when two brokers share a name."""
 
 
 class Registration:
-    """Writes newcomers down."""
-
     __slots__ = ("_documents", "_members", "_state", "_waiting")
 
     def __init__(self, state: BrokerState, documents: ConfigDocument, members: Members) -> None:
@@ -42,7 +38,7 @@ class Registration:
         self._waiting: set[str] = set()
 
     def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Effects) -> None:
-        """Somebody told where it is: in a moment, see that it is written down, and what we know of our own group."""
+        """A peer reported its address: shortly, register it and our group's fallback groups."""
         if not self._state.config.config_service or self._state.state != ACTIVE:
             return
         relisted = peer.listed is not None and now.mono - peer.listed < RELIST_SECONDS
@@ -61,7 +57,7 @@ class Registration:
         self._waiting.discard(peer.identity)
         current = self._documents.document
         if peer.lost or peer.config_version > current.version:
-            return  # it is about to be ours
+            return  # the document is about to be replaced
         wanted = listed(current, peer)
         if wanted is not None and self._change(wanted, now, effects):
             peer.listed = now.mono
@@ -73,7 +69,7 @@ class Registration:
             self._change(wanted, now, effects)
 
     def _with_fallbacks(self) -> NetworkDocument | None:
-        """The document with our group's fallback groups as our file has them; None: an administrator wrote some."""
+        """The document with the fallback groups of our configuration file; None if an administrator wrote some."""
         document, config = self._documents.document, self._state.config
         groups = {group.name: group for group in document.group_config}
         own = groups.get(config.group)
@@ -95,7 +91,7 @@ class Registration:
 
 
 def listed(document: NetworkDocument, peer: Peer) -> NetworkDocument | None:
-    """The document with this broker as it says that it is; None: it is there already, or tells too little."""
+    """The document with this broker's own data; None if it is current, or if the data is incomplete."""
     endpoints = Endpoints(**peer.endpoints)
     if endpoints == Endpoints():
         return None

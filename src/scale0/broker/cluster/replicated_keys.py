@@ -1,10 +1,8 @@
-"""Keys that other brokers told of, and who is let in for it (PROTOCOL 15).
+"""Keys of other brokers: how rows are merged, and which keys are admitted (PROTOCOL 15).
 
-Lives here: rows of keys, how they are merged, and whom a broker lets in by its own files and by what it was told. Never
-here: a file, a socket, or when anything is said (`key_share`). Invariants: only the broker whose files hold a key says
-that it is let in, so a broker that was away brings nothing back; that a key is gone may be said by anybody who is
-believed; a row replaces only an older one, so that order and repetition do not matter; whom nobody lets in whose own
-key leads back to our own files is not let in.
+Invariants: only the broker whose files hold a key can add it, so a broker that was away restores nothing; any trusted
+broker can report a removal; a row replaces only an older one, so order and repetition do not matter; a key is admitted
+only through a chain of brokers that starts at our own files.
 """
 
 from __future__ import annotations
@@ -21,19 +19,17 @@ from scale0.kernel.names import MAX_IDENTITY_CHARS
 from scale0.transport.core.sockets import PEER, ROLES
 
 MAX_TOLD: Final = 100_000
-"""Keys of one broker that others are told of, and remember."""
 MAX_GONE: Final = 1_000
-"""Keys of one broker of which it is remembered that they are gone; the newest ones."""
+"""Removed keys of one broker that are remembered, newest first."""
 MAX_TELLERS: Final = 1_000
 """Brokers whose keys are remembered: as many as are known at all."""
 
 Name = tuple[str, str]
-"""Role and name."""
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class KeyRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One key, as the broker says that stores it."""
+    """One key, as reported by the broker that stores it."""
 
     role: Annotated[str, msgspec.Meta(max_length=16)]
     name: Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)]
@@ -41,41 +37,37 @@ class KeyRow(msgspec.Struct, frozen=True, omit_defaults=True):
     public_key: Annotated[str, msgspec.Meta(max_length=40)] = ""
     gone: bool = False
     broker: Annotated[str, msgspec.Meta(max_length=MAX_IDENTITY_CHARS)] = ""
-    """Whose files it is, or was, in; blank: the sender's."""
+    """The broker whose files hold, or held, the key; blank: the sender."""
 
     @property
     def is_sound(self) -> bool:
-        """True for one that can be a key of ours."""
         return self.role in ROLES and is_name(self.name) and (self.gone or bool(self.public_key)) and self.is_key
 
     @property
     def is_key(self) -> bool:
-        """True for a key of CURVE, and for none."""
         return is_curve_key(self.public_key)
 
 
 class KeyUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a TABLE carries of keys."""
-
     rows: tuple[KeyRow, ...] = ()
     base: Version = 0
-    """Not 0: with this message all that the sender's files let in has been told after this version."""
+    """Not 0: with this message, all keys of the sender's files have been sent after this version."""
     count: int = 0
-    """How many that are: if some got lost on the way, nothing is taken away."""
+    """The number of those keys: if some were lost on the way, nothing is removed."""
 
 
 class KeySource(msgspec.Struct):
-    """What one broker told of its keys; also as it is kept on disk."""
+    """The keys that one broker reported; also the format on disk."""
 
     public_key: str
-    """The broker's own: what is told belongs to a key, not to a name."""
+    """The broker's own key: reports belong to a key, not to a name."""
     base: int = 0
-    """What is as old as this was told anew since, or is gone."""
+    """Rows up to this version were sent again since, or are gone."""
     rows: dict[str, KeyRow] = {}
     gone: dict[str, KeyRow] = {}
 
     def merge(self, news: KeyUpdate) -> list[KeyRow]:
-        """What the broker itself says; the rows that are gone by it."""
+        """Merge a report of the broker itself; return the rows that it removes."""
         out = []
         for row in news.rows:
             if row.broker or not row.is_sound or row.version <= self.base:
@@ -97,7 +89,7 @@ class KeySource(msgspec.Struct):
         return out
 
     def take_away(self, row: KeyRow) -> list[KeyRow]:
-        """What another broker says of this one's keys: that one is gone, and nothing else."""
+        """Another broker's report about this one's keys: it can only remove one."""
         at = place_of(row)
         known = self.rows.get(at)
         if not row.gone or not row.is_sound or known is None or row.version <= known.version:
@@ -105,7 +97,7 @@ class KeySource(msgspec.Struct):
         return self._bury(at, row.version)
 
     def _bury(self, at: str, version: int) -> list[KeyRow]:
-        """It is gone; those are named that were there."""
+        """Mark a key as removed; return it if it was there."""
         known = self.rows.pop(at, None)
         role, _, name = at.partition("/")
         gone = KeyRow(role=role, name=name, version=version, gone=True)
@@ -117,20 +109,20 @@ class KeySource(msgspec.Struct):
 
 
 class AdmittedKey(NamedTuple):
-    """A key that is let in, and the broker in whose files it is; blank: ours."""
+    """An admitted key, and the broker whose files hold it; blank: this one."""
 
     key: Key
     broker: str
 
 
 def place_of(row: KeyRow) -> str:
-    """What a row is about: one role and name."""
     return f"{row.role}/{row.name}"
 
 
 def let_in(own: Sequence[Key], tellers: Mapping[str, KeySource], identity: str, public_key: str) -> list[AdmittedKey]:
-    """Whom a broker of this identity and key lets in: its own files first, then those of brokers whom these let in,
-    then of brokers whom those let in, and so on. Whoever comes first has the name, and the key."""
+    """The keys that a broker with this identity and key admits: first those of its own files, then those of the brokers
+    that these admit, and so on. The first one found has the name and the key.
+    """
     out = [AdmittedKey(key, "") for key in own]
     names: set[Name] = {(key.role, key.name) for key in own if not key.expires} | {(PEER, identity)}
     publics: set[Name] = {(key.role, key.public) for key in own if not key.expires} | {(PEER, public_key)}
@@ -152,7 +144,7 @@ def let_in(own: Sequence[Key], tellers: Mapping[str, KeySource], identity: str, 
 
 
 def _is_beneath(called: Name, names: frozenset[Name]) -> bool:
-    """True for `n.x` where our own files have `n`: that name is given to another already."""
+    """True for `n.x` where our own files have `n`: the name already belongs to that key."""
     role, part = called
     while "." in part:
         part = part.rpartition(".")[0]
@@ -162,7 +154,7 @@ def _is_beneath(called: Name, names: frozenset[Name]) -> bool:
 
 
 def clash(role: str, name: str, public_key: str, stored: Iterable[AdmittedKey]) -> AdmittedKey | None:
-    """The key of another broker's that has this name, or is this key under another name, if there is one."""
+    """The key of another broker that has this name, or is this key under another name, if there is one."""
     for one in stored:
         key = one.key
         if one.broker and key.role == role and (key.name == name) != (key.public == public_key):

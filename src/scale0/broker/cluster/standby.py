@@ -1,10 +1,9 @@
-"""A pair of brokers: one is active, the other stands by for it (PROTOCOL 7).
+"""The standby of a pair: when it takes over from the active broker, and when it gives way (PROTOCOL 7).
 
-Lives here: when a standby takes over, and when it gives way. Never here: who is alive (`peers`), or how clients are
-told (`rebalancing`, `failover`). Invariants: while the active broker is heard as active, the standby takes nobody on;
-it takes over once that one is lost or says that it does not serve, and by silence never before the liveness time; who
-is served here when the active one is back is served until it has gone there. Heartbeats are all that it knows: if the
-two do not hear each other, both serve.
+Invariants: while the active broker is alive and active, the standby serves no client; it takes over when that broker is
+lost or reports that it does not serve, and because of silence never before the liveness time; when the active broker is
+back, clients are served here until they have moved. The standby relies on heartbeats only: if the two brokers cannot
+reach each other, both serve.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from scale0.kernel.log_context import about
 from scale0.transport.core.sockets import ACTIVE
 
 MOMENT_SECONDS: Final = 0.001
-"""After the silence has lasted too long: when it is looked at."""
+"""How long after the end of the liveness time silence is evaluated."""
 
 log: Final = logging.getLogger("scale0.pair")
 
 
 class Standby:
-    """The standby's side; the active broker knows nothing of it but that its table is wanted."""
+    """The standby's side; the active broker only sends it its client table."""
 
     __slots__ = ("_call_at", "_members", "_peers", "_rebalancing", "_requests", "_since", "_state")
 
@@ -46,21 +45,19 @@ class Standby:
         self._requests = requests
         self._rebalancing = rebalancing
         self._since: float | None = None
-        """Since when it is active and could have heard the other one."""
+        """Since when this broker runs and could have received a heartbeat of the active one."""
         self._call_at = 0.0
-        """When those who are still here are looked for again."""
+        """When remaining clients are called again."""
 
     def start(self, now: Now) -> None:
-        """Begin to look: a file that is read again may make any broker a standby."""
+        """Start the check on every broker: a configuration reload may make any broker a standby."""
         self._state.timers.add((self._look, None), now.mono + self._state.interval * LATE_INTERVALS)
 
     def heard(self, peer: Peer, _connection: Connection, now: Now, effects: Effects) -> None:
-        """A broker told how it is."""
         if peer.identity == self._state.config.standby_for:
             self._judge(now, effects)
 
     def lost(self, peer: Peer, now: Now, effects: Effects) -> None:
-        """A broker is not heard any more."""
         if peer.identity == self._state.config.standby_for:
             self._judge(now, effects)
 
@@ -93,13 +90,13 @@ class Standby:
                 self._rebalancing.give_way(active.identity, now)
 
     def _has_waited(self, now: Now) -> bool:
-        """It was never heard. It may come, unless nobody is stood by for any more."""
+        """The active broker was never heard from: wait for the liveness time, unless the pair was dissolved."""
         assert self._since is not None
         silent = now.mono - self._since > self._state.interval * self._state.liveness
         return silent or not self._state.config.standby_for
 
     def _is_empty(self) -> bool:
-        """Nobody works here any more. Who only asks is told where to go when it does."""
+        """No backend is left here. Frontends are redirected with their next request."""
         working = any(member.backend is not None and not member.foreign for member in self._members.by_name.values())
         return not (working or self._requests.under_way or self._requests.queues)
 

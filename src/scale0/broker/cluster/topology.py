@@ -1,8 +1,8 @@
-"""Who knows whom in a network of many groups: neighbours, and the circle of groups.
+"""The topology of a network of many groups, computed from the network document alone.
 
-Lives here: what follows from the network document alone. Never here: who is alive, or a connection. Invariants: every
-broker that has the document comes to the same circle; how many others one broker knows depends on the sizes of its own
-group and of its neighbours, never on how many groups there are; from any group there is a way to any other.
+Invariants: every broker with the same document computes the same topology; the number of neighbours depends on the
+sizes of the broker's own group and of its fallback groups, not on the number of groups; every group can reach every
+other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scale0.config import BrokerEntry, GroupConfig, NetworkDocument
 
 
 def neighbours_of(document: NetworkDocument, group: str, identity: str) -> Iterator[BrokerEntry]:
-    """Whom this broker dials: all of its group and of that group's fallback groups, and one across the circle."""
+    """The brokers to dial: all of the own group and of its fallback groups, and one across the ring."""
     groups = {one.name: one for one in document.group_config}
     own = groups.get(group)
     if own is None:
@@ -26,13 +26,13 @@ def neighbours_of(document: NetworkDocument, group: str, identity: str) -> Itera
 
 
 def listed_of(document: NetworkDocument, identities: Container[str]) -> Iterator[BrokerEntry]:
-    """Those of these brokers that the document lists."""
     return (broker for group in document.group_config for broker in group.brokers if broker.identity in identities)
 
 
 def across_of(document: NetworkDocument, own: GroupConfig, identity: str) -> BrokerEntry | None:
-    """One broker of another group. Groups stand in a circle by their names; the first of a group knows the next one,
-    the second the one after that, then 4, 8 and so on: so a group of a few brokers is a few steps from any other."""
+    """One broker of another group. Groups form a ring, ordered by name; the first broker of a group knows the next
+    group, the second the one after that, then 4, 8 and so on. A few steps therefore lead to any group.
+    """
     circle = sorted(one.name for one in document.group_config if one.brokers)
     names = sorted(broker.identity for broker in own.brokers)
     if len(circle) < 2 or identity not in names:
@@ -45,7 +45,7 @@ def across_of(document: NetworkDocument, own: GroupConfig, identity: str) -> Bro
 
 
 def are_near(document: NetworkDocument, one: str, other: str) -> bool:
-    """True for groups of which one falls back to the other; what the document does not know counts as near."""
+    """True for groups of which one falls back to the other; an unknown group counts as near."""
     fallbacks = {group.name: group.fallback_groups for group in document.group_config}
     if one == other or one not in fallbacks or other not in fallbacks:
         return True

@@ -1,8 +1,6 @@
-"""The broker: one machine, joined from its parts.
+"""The broker without sockets: it dispatches messages, timers and answers to its parts.
 
-Lives here: the way in (which protocol, which connection, may it), timers, and what happens to a peer that cannot be
-reached. Never here: any one part's decisions. Invariant: no input raises out of `receive`; what one client sends
-changes nothing for another.
+Invariants: no input raises out of `receive`, and a message from one client never changes the state of another.
 """
 
 from __future__ import annotations
@@ -36,16 +34,13 @@ from scale0.transport.core import messages as options
 from scale0.transport.core.sockets import CLIENT_SOCKETS, CONFIG_SUB, DIALED, DISABLED, PEER_SOCKETS
 
 ALIVE_SECONDS: Final = 60.0
-"""How often a source says that it was watching."""
+"""How often each event source records that it is alive."""
 PRUNE_SECONDS: Final = 3_600.0
-"""How long a service that nobody offers is remembered."""
 
 JSON_STARTS: Final = frozenset({b"{", b"["})
 
 
 class Broker:
-    """A broker without sockets."""
-
     __slots__ = (
         "_clock_skew",
         "_cluster",
@@ -95,19 +90,17 @@ class Broker:
         self.version = version
         self.handlers: dict[bytes, ProtocolHandler] = {codec.MAGIC: scale0}
         self.rpc: ProtocolHandler = scale0
-        """Who takes a first frame that starts as JSON does; also how a peer is packed for that has spoken nothing."""
+        """Handles a first frame that starts like JSON; also packs messages for a peer that has sent nothing yet."""
         self.key_share: KeyReplication | None = None
-        """Whose keys are told and believed; None: no other broker's."""
         self.tasks: Any = None
-        """The task room's own machine, for those who look at it; the broker itself knows `requests.tasks` only."""
+        """The task queue, for views and tests; the broker itself uses `requests.tasks` only."""
         self.subscribe: Callable[[bytes, Now, Effects], None] = lambda *_: None
-        """Told of what an XPUB socket hears."""
+        """Called with each subscription that the XPUB socket receives."""
         self._rate_limits = blame
         self._clock_skew = skew
         connections.on_forget = self._stop_idle
 
     def start(self, boots: int, now: Now, effects: Effects) -> None:
-        """The first turn."""
         self.state.started = now.mono
         effects.record(BrokerStarted(identity=self.state.identity, version=self.version, boots=boots))
         self.members.start(now)
@@ -122,17 +115,16 @@ class Broker:
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
 
     def stop(self, reason: str, now: Now, effects: Effects) -> None:
-        """The last turn: what is summed up is recorded."""
         self.requests.stats.flush(effects)
         effects.record(BrokerStopped(identity=self.state.identity, reason=reason))
 
     def ignores(self, door: str, routing_id: bytes) -> bool:
-        """It sent too much nonsense, and is not heard for a while."""
+        """True while the sender is banned for bad input."""
         connection = self.connections.find(door, routing_id)
         return connection is not None and connection.account.banned_until is not None
 
     def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """One message from a client socket, its routing id taken off."""
+        """Handle one message from a client socket; the routing id is already removed."""
         connection, user, keys = self.connections.find(door, routing_id), "", self.state.keys
         if keys is not None:
             user = keys.user_of(door, routing_id)
@@ -177,26 +169,22 @@ class Broker:
         handler.receive(connection, frames, now, effects)
 
     def _receive_json(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """JSON-RPC leaves the framing of other protocols as it is: a peer may speak both."""
+        """JSON-RPC does not change the connection's framing: a peer may use it next to another protocol."""
         if self.state.state != DISABLED:
             self.rpc.receive(connection, frames, now, effects)
 
     def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """What a subscriber of the announcements said."""
         self.subscribe(frames[0], now, effects)
 
     def settle(self, now: Now, effects: Effects) -> None:
-        """The turn ends: say what it adds up to."""
         self.requests.tasks.settle(now, effects)
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Do what its time has come for."""
         ring(self.state.timers, now, effects)
         self.requests.tick(now, effects)
         self.requests.tasks.tick(now, effects)
 
     def deadline(self) -> float | None:
-        """When `tick` has something to do."""
         one, other = self.state.timers.deadline(), self.requests.deadline()
         if one is None or (other is not None and other < one):
             one = other
@@ -204,7 +192,6 @@ class Broker:
         return other if one is None or (other is not None and other < one) else one
 
     def answer(self, ask: object, value: object, now: Now, effects: Effects) -> None:
-        """What an Ask found."""
         if type(ask) is StoreQuery:
             ask.then(value, now, effects)
         elif type(ask) is StoreKey:
@@ -213,10 +200,10 @@ class Broker:
             self.management.answer(ask, value, now, effects)
 
     def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, effects: Effects) -> None:
-        """The socket says that this peer is gone: what did not leave is done elsewhere at once."""
+        """The socket reports that this peer is gone: retry the unsent messages elsewhere at once."""
         member = connection.member
         if connection.door in PEER_SOCKETS:
-            # What did not leave is taken back before the rest counts as lost, and is tried when it does.
+            # Take back the unsent requests first: they never ran, so they are retried and do not count as lost.
             left_not = self.requests.take_back(
                 message[1]["id"] for message in messages if isinstance(message, tuple) and message[0] == "FORWARD"
             )
@@ -239,13 +226,13 @@ class Broker:
                 self.requests.tasks.unsent(member.backend, message[2], now, effects)
 
     def overflow(self, connection: Connection, now: Now, effects: Effects) -> None:
-        """A peer that does not read: it is let go, so that it costs nobody else."""
+        """A peer does not read its messages: disconnect it, so that it uses no more memory."""
         self.state.count("clients_overflowed")
         effects.record(ClientRefused(identity=connection.name, code=codes.TOO_MANY, data={"reason": "does not read"}))
         self._let_go(connection, now, effects)
 
     def lose_users(self, users: Collection[str], now: Now, effects: Effects) -> None:
-        """Their keys were taken away: whoever used one is gone, and hears of it as the last thing."""
+        """The keys of these users were revoked: send each of their connections an error and disconnect it."""
         for connection in self.connections.of_users(users):
             if not is_guest(connection.user_id):
                 effects.record(
@@ -261,7 +248,7 @@ class Broker:
         self.connections.forget_users(users)
 
     def _same_user(self, connection: Connection | None, user: str, now: Now, effects: Effects) -> Connection | None:
-        """The connection, unless another key has its routing id now: then what was known of it ends."""
+        """Return the connection, unless its routing id now belongs to another key; in that case the old one ends."""
         if connection is None or connection.user_id == user:
             return connection
         if connection.door == DIALED:
@@ -280,11 +267,9 @@ class Broker:
         effects.close(connection)
 
     def blame(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
-        """Count bad input; at the limit its sender becomes an error client."""
         self._rate_limits.blame(connection, code, message, now, effects)
 
     def may_ask(self, connection: Connection, now: Now) -> bool:
-        """True for one more request in this second."""
         return self._rate_limits.allows_request(connection.account, now)
 
     def _too_big(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
@@ -295,10 +280,10 @@ class Broker:
             self.blame(connection, codes.TOO_BIG, "message too big", now, effects)
 
     def _idle(self, connection: Connection, now: Now, effects: Effects) -> None:
-        """Nobody is remembered for nothing."""
+        """Forget a connection that is idle, and has no work and no ban."""
         if self.connections.find(connection.door, connection.routing_id) is not connection:
             return
-        # What is held against a key is remembered with the key.
+        # A ban of a key is stored with the key, not with the connection.
         banned = 0.0 if connection.user_id else connection.account.banned_until or 0.0
         due = max(connection.heard + self.state.limits.frontend_idle, banned)
         if connection.member is not None or connection.peer is not None or connection.outstanding or connection.waits:

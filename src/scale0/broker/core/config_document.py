@@ -1,8 +1,7 @@
-"""The network document that this broker holds, and each client's part of it.
+"""The network document of this broker, and the part of it that each client gets.
 
-Lives here: version, hash, exact bytes, the answer to "is mine right?", and telling everybody after a change. Never
-here: who may change it (management), or how it spreads between brokers. Invariant: the version that clients are told
-never goes down while the process lives, and what was published is what is stored.
+Invariants: the version that clients receive never decreases while the process runs, and a document is stored before it
+is published.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from scale0.transport.core import messages
 from scale0.transport.core.sockets import CONFIG_PUB
 
 BEACON_SECONDS: Final = 1.0
-"""How often the version is published for those who missed a change."""
+"""How often the version is published, for subscribers that missed a change."""
 PUSH_CHUNK: Final = 500
-"""Clients told of a change in one turn: a change must not stall the others' requests."""
+"""Clients notified of a change in one turn; more would delay other requests."""
 
 
 class ConfigDocument:
-    """The current document, and who still has to hear of it."""
+    """The current document, and the clients that have not received it yet."""
 
     __slots__ = ("_pending", "_state", "body", "document", "hash", "on_taken", "shared")
 
@@ -39,24 +38,22 @@ class ConfigDocument:
         self._state = state
         self._pending: deque[tuple[Member, bool]] = deque()
         self.on_taken: Callable[[Now, Effects], None] = lambda *_: None
-        """Told that there is another one; other brokers shall not wait for the next heartbeat."""
+        """Called after a new document is accepted, to notify other brokers before the next heartbeat."""
         self._hold(document, document_bytes(document))
 
     @property
     def version(self) -> int:
-        """Of the current document."""
         return self.document.version
 
     def start(self, now: Now, effects: Effects) -> None:
-        """Begin with the beacon."""
         self._beacon(None, now, effects)
 
     def answer(self, member: Member, asked: messages.CheckConfig, now: Now, effects: Effects) -> None:
-        """CHECKCONFIG: CONFIGACK or CONFIG."""
+        """Answer CHECKCONFIG with CONFIGACK or CONFIG."""
         version, hash_ = asked.version, asked.config_hash
         member.config_type = format_named(asked.config_type)
         if version is not None and version > self.version:
-            # A stale broker downgrades nobody.
+            # A stale broker must not downgrade a client.
             self._state.count("clients_ahead")
             self._ack(member, version, hash_ or "", effects)
         elif version == self.version and (hash_ is None or hash_ == self.hash):
@@ -71,7 +68,7 @@ class ConfigDocument:
             self.give(member, effects)
 
     def give(self, member: Member, effects: Effects) -> None:
-        """CONFIG: the whole part of one client. A promise: nobody uses a version that a crash could take back."""
+        """Send CONFIG, after the document is stored: no client may use a version that a crash could lose."""
         member.config_version = self.version
         said = messages.Config(
             identity=member.identity,
@@ -85,13 +82,12 @@ class ConfigDocument:
     def change(
         self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, effects: Effects
     ) -> None:
-        """Make a document of our own the current one."""
         self.take(document, document_bytes(document), author, members, now, effects)
 
     def take(
         self, document: NetworkDocument, body: bytes, author: str, members: Iterable[Member], now: Now, effects: Effects
     ) -> None:
-        """Make another document the current one, in exactly these bytes: store, publish, tell."""
+        """Make another document the current one, byte for byte: store it, publish it, notify clients."""
         before = self.shared
         self._hold(document, body)
         effects.write(self.row(author, now))
@@ -105,7 +101,6 @@ class ConfigDocument:
         self.on_taken(now, effects)
 
     def row(self, author: str, now: Now) -> PutDocument:
-        """The current document as it is stored."""
         return PutDocument(
             version=self.version,
             hash=self.hash,
@@ -126,7 +121,7 @@ class ConfigDocument:
         self._state.policies = {policy.name: policy for policy in document.services}
 
     def _common(self, document: NetworkDocument, services: tuple[str, ...]) -> str:
-        """What all clients of a kind have in common: only if this changes must they take a new document."""
+        """The part that all clients of a kind share. Clients need a new document only if it changes."""
         plain = msgspec.structs.replace(document, version=1)
         part = client_config(
             plain, "any", services, self._state.config.group, "any", document.default_heartbeat_interval
@@ -142,7 +137,7 @@ class ConfigDocument:
 
     @property
     def _owner(self) -> str | msgspec.UnsetType:
-        """Told only where several brokers share a store."""
+        """Set only where several brokers share a store."""
         return msgspec.UNSET if self._state.owner == self._state.identity else self._state.owner
 
     def _ack(self, member: Member, version: int, hash_: str, effects: Effects) -> None:
@@ -153,13 +148,13 @@ class ConfigDocument:
         effects.promise(member.connection, ("CONFIGACK", said))
 
     def _push(self, _: None, now: Now, effects: Effects) -> None:
-        """Tell some of those who have not heard of the change; the rest next turn."""
+        """Notify the next chunk of clients; the rest follow in later turns."""
         for _turn in range(min(PUSH_CHUNK, len(self._pending))):
             member, changed = self._pending.popleft()
             if member.gone or not member.connection.takes_pushes or member.foreign:
                 continue
             if (member.config_version or 0) > self.version:
-                continue  # it knows a broker that remembers more: a stale one downgrades nobody
+                continue  # it has a newer version from another broker: a stale broker must not downgrade it
             if changed:
                 self.give(member, effects)
             else:

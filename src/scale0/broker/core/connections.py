@@ -1,8 +1,7 @@
-"""Connections: who is at the other end of a socket, how it frames, and how often it was wrong.
+"""Connections: one record for each (socket, routing id), with its framing, identity and count of bad input.
 
-Lives here: one record per (socket, routing id), and the account of bad input that makes an error client. Never here:
-what a message means. Invariant: a record exists only while something was heard within the idle time, or while work or
-an identity hangs on it; the number of records is bounded.
+Invariants: a record exists only while the peer was active within the idle time, or has work or an identity; the number
+of records is bounded.
 """
 
 from __future__ import annotations
@@ -21,19 +20,17 @@ if TYPE_CHECKING:
 
 
 class ProtocolHandler(Protocol):
-    """A protocol on a client socket: it takes frames in and packs messages out."""
+    """A protocol on a client socket: it handles incoming frames and packs outgoing messages."""
 
     def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """Act on one message, its routing id and delimiter taken off."""
+        """Handle one message; its routing id and delimiter are already removed."""
         ...
 
-    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
-        """Wire messages in this protocol's form."""
-        ...
+    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]: ...
 
 
 class SenderAccount:
-    """What a sender used of its rate limits, and its bad messages. All connections of one key share one account."""
+    """The rate windows and bad messages of a sender. All connections of one key share one account."""
 
     __slots__ = ("bad", "banned_until", "control", "requests")
 
@@ -45,13 +42,10 @@ class SenderAccount:
         self.banned_until: float | None = None
 
     def clear(self) -> None:
-        """Forgive everything."""
         self.bad, self.banned_until = RateWindow(), None
 
 
 class Connection:
-    """One peer on one socket."""
-
     __slots__ = (
         "account",
         "arrays",
@@ -93,80 +87,74 @@ class Connection:
         self.heard = now.mono
         self.member: Member | None = None
         self.peer: Peer | None = None
-        """The broker at the other end, once it said HELLO."""
+        """The broker at the other end, after its HELLO."""
         self.prefers = ""
-        """Another broker, which it said that it belongs to."""
+        """The broker that the client names as its own, if it is another one."""
         self.prefers_at = 0.0
-        """When it said so: what it was told to do then may be out of date when it does it."""
+        """When the client named it: an instruction from before that time may be outdated."""
         self.outstanding: dict[str | int, Any] = {}
         self.parts: dict[str | int, list[bytes]] | None = None
         self.bucket = 0
-        """Of its idle timer."""
         self.control = RateWindow()
         self.account = account or SenderAccount()
         self.stale = False
-        """Known from before the broker was disabled: it must negotiate anew."""
+        """Known from before the broker was disabled: it must negotiate again."""
         self.user_id = user_id
-        """Whose key it came with (`broker.core.keys`); blank without CURVE."""
+        """The user of its key (`broker.core.keys`); blank without CURVE."""
         self.waiting_bytes = 0
-        """Of its requests that wait for a backend."""
         self.arrays = False
-        """It has sent a JSON-RPC array: it may get one."""
+        """It has sent a JSON-RPC array, so the broker may send it one."""
         self.number = 0
-        """By which tasks remember who wants to be told; 0: nobody asked."""
+        """The number under which tasks store a subscriber; 0: it has no subscription."""
         self.waits = 0
-        """Tasks that it waits to hear of."""
+        """Number of tasks whose results it waits for."""
 
     def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
-        """Wire messages, without the routing id, as this peer frames them."""
+        """Return wire messages in this peer's framing, without the routing id."""
         packed = self.handler.pack(self, messages)
         return [[b"", *frames] for frames in packed] if self.delimiter else packed
 
     def keep_part(self, id_: str | int, bodies: Sequence[bytes], limits: Limits) -> bool:
-        """Keep parts of an answer, for whoever takes one message for each request; False when they are too many."""
+        """Buffer parts of a reply for a peer that takes one message for each request; False above the limits."""
         if self.parts is None:
             self.parts = {}
         kept = self.parts.setdefault(id_, [])
         kept.extend(bodies)
-        # Their number first: adding up the sizes of endless crumbs, again with each one, would take all our time.
+        # Check the number first: the sum over very many small parts, repeated for each part, would be quadratic.
         return len(kept) <= limits.max_parts and sum(map(len, kept)) <= limits.max_message_bytes
 
     @property
     def name(self) -> str:
-        """What to call it in lists and events: its identity, else its routing id."""
+        """The name for lists and events: the identity, or else the routing id."""
         who = self.member or self.peer
         return who.identity if who is not None else f"{self.door}/{self.routing_id.hex()}"
 
     @property
     def takes_pushes(self) -> bool:
-        """False for a REQ socket: it would take anything unasked for its reply."""
+        """False for a REQ socket: it would take any unsolicited message for its reply."""
         return not self.delimiter
 
 
 class Connections:
-    """All records of one broker."""
-
     __slots__ = ("_accounts", "_by_door", "_limits", "_of_user", "on_forget", "refused")
 
     def __init__(self, limits: Limits, doors: Sequence[str]) -> None:
         self._limits = limits
         self._by_door: dict[str, dict[bytes, Connection]] = {door: {} for door in doors}
         self._accounts: dict[str, SenderAccount] = {}
-        """By user; of connections without a key each has its own."""
+        """By user. A connection without a key has its own account."""
         self._of_user: dict[str, int] = {}
-        """How many connections each user has."""
         self.refused = 0
         self.on_forget: Callable[[Connection], None] = lambda _: None
-        """Whoever times connections stops the timer here."""
+        """Called to cancel the timer of a connection that is removed."""
 
     def find(self, door: str, routing_id: bytes) -> Connection | None:
-        """The record of a peer, if there is one."""
         return self._by_door[door].get(routing_id)
 
     def open(
         self, door: str, routing_id: bytes, handler: ProtocolHandler, now: Now, user_id: str = ""
     ) -> Connection | None:
-        """A new record; None when there are too many already, of all or of one key."""
+        """Create a record; None when the limit of all connections, or of one key, is reached."""
         most = self._limits.max_clients
         if len(self) >= most or self._of_user.get(user_id, 0) >= most // 2:
             self.refused += 1
@@ -179,16 +167,13 @@ class Connections:
         return connection
 
     def of_users(self, users: Container[str]) -> list[Connection]:
-        """The connections of these."""
         return [connection for connection in self if connection.user_id in users]
 
     def forget_users(self, users: Iterable[str]) -> None:
-        """These keys are gone, and so is what was held against them."""
         for user in users:
             self._accounts.pop(user, None)
 
     def forget(self, connection: Connection) -> None:
-        """Drop a record."""
         table = self._by_door[connection.door]
         if table.get(connection.routing_id) is connection:
             del table[connection.routing_id]
@@ -200,12 +185,11 @@ class Connections:
             self.on_forget(connection)
 
     def let_go(self, connection: Connection) -> None:
-        """Drop a record whose client left, unless something is counted against it: that goes when it is idle."""
+        """Remove the record of a client that left, unless bad input is counted against it; such a record expires."""
         if not connection.account.bad.used:
             self.forget(connection)
 
     def apply(self, limits: Limits) -> None:
-        """Use other limits from now on."""
         self._limits = limits
 
     def __len__(self) -> int:
@@ -216,7 +200,7 @@ class Connections:
             yield from table.values()
 
     def blame(self, connection: Connection, now: Now) -> bool:
-        """Count one bad message; True when that makes it an error client."""
+        """Count one bad message; True when its sender becomes an error client."""
         limits, account = self._limits, connection.account
         if account.bad.add(1, limits.error_client_window, now.mono) <= limits.error_client_limit:
             return False
@@ -224,7 +208,7 @@ class Connections:
         return True
 
     def banned(self, now: Now) -> list[tuple[str, str, SenderAccount]]:
-        """The error clients of this moment: name, socket, and what is held against them. A key is one of them."""
+        """The error clients: name, socket and account. A key counts as one client."""
         alone = [(peer.name, peer.door, peer.account) for peer in self if not peer.user_id]
         keyed = [(user, user.partition("/")[0], account) for user, account in self._accounts.items()]
         return [row for row in (*alone, *keyed) if row[2].banned_until is not None and row[2].banned_until > now.mono]

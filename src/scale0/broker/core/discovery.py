@@ -1,7 +1,5 @@
-"""Discovery: the reserved services that the broker answers itself (PROTOCOL 3).
-
-Lives here: `scale0.services`, `scale0.clients`, `scale0.brokers`, `scale0.ping`. Never here: a service that a backend
-could offer.
+"""Discovery: the reserved services that the broker answers itself (PROTOCOL 3): `scale0.services`, `scale0.clients`,
+`scale0.brokers` and `scale0.ping`.
 """
 
 from __future__ import annotations
@@ -20,22 +18,18 @@ from scale0.transport.core import messages
 
 
 class Paging(msgspec.Struct, frozen=True):
-    """The optional JSON body of a listing."""
-
     limit: int = MAX_PAGE_ROWS
     after: str | None = None
 
 
 PING: Final = "scale0.ping"
 MAX_PAGES: Final = 20
-"""Different pages made in one turn: each has up to 1,000 rows, and anybody may ask."""
+"""Distinct pages built in one turn: each has up to 1,000 rows, and any client may request them."""
 
 _paging: Final = msgspec.json.Decoder(Paging)
 
 
 class Discovery:
-    """The table of reserved services."""
-
     __slots__ = ("_made", "_made_at", "_table")
 
     def __init__(self, views: Views) -> None:
@@ -51,7 +45,7 @@ class Discovery:
     def answer(
         self, connection: Connection, said: messages.Request, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """One JSON body, or ERROR 404 for a reserved name that means nothing."""
+        """Reply with one JSON body, or with ERROR 404 for an unknown reserved name."""
         look = self._table.get(said.service)
         if look is None:
             message = f"{said.service[:255]} is reserved, and there is no such thing"
@@ -62,7 +56,7 @@ class Discovery:
             try:
                 asked = _paging.decode(bodies[0])
             except (msgspec.DecodeError, RecursionError, ValueError):
-                # `scale0.ping` and the like may be called with any arguments: they mean nothing here.
+                # Callers may pass any arguments to `scale0.ping` and the like; they are ignored.
                 asked = Paging()
         if said.service == PING:
             body: bytes | None = msgspec.json.encode(look(asked, now))
@@ -75,7 +69,7 @@ class Discovery:
             effects.send(connection, ("REPLY", {"id": said.id, "service": said.service}, body))
 
     def _page(self, service: str, asked: Paging, now: Now) -> bytes | None:
-        """A page, made at most once in a turn; None when too many different ones are asked for in it."""
+        """Return a page, built at most once in a turn; None when too many distinct pages are requested in this turn."""
         if now.mono != self._made_at:
             self._made, self._made_at = {}, now.mono
         key = (service, asked.limit, asked.after)

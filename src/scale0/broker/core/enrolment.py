@@ -1,7 +1,7 @@
-"""Enrolment: a token is traded for a key of one's own (PROTOCOL 11).
+"""Enrolment: a client exchanges a token for a key of its own (PROTOCOL 11).
 
-Lives here: ENROL and its answer. Never here: files, or who may say anything else. Invariant: a newcomer's name takes no
-identity from a key that is stored already; what is stored is decided in one place, by whoever can do it only once.
+Invariant: a new name never takes an identity away from a stored key. Only the answer to `StoreKey` decides, because the
+key folder can use each token once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from scale0.transport.core import messages
 from scale0.transport.core.sockets import PEER
 
 ENROL: Final = "enrol"
-"""As a command of the journal: what administrators did shows who let whom in."""
+"""The command name in the journal: the audit log shows who admitted whom."""
 
 
 class StoreKey(msgspec.Struct, frozen=True):
-    """An Ask: use up this token and store this key. Answered by None, or by the Refusal."""
+    """An Ask: consume this token and store this key. The answer is None or a Refusal."""
 
     token: str
     role: str
@@ -37,15 +37,12 @@ class StoreKey(msgspec.Struct, frozen=True):
 
 
 class Enrolment:
-    """ENROL."""
-
     __slots__ = ("_state",)
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
     def enrol(self, connection: Connection, said: messages.Enrol, effects: Effects) -> None:
-        """ENROL, from the key of a token."""
         role, _, token = connection.user_id.removeprefix(GUEST).partition("/")
         keys = self._state.keys
         if keys is None:
@@ -60,7 +57,6 @@ class Enrolment:
         effects.ask(StoreKey(token, role, said.name, said.public_key, connection))
 
     def answer(self, ask: StoreKey, value: Refusal | None, effects: Effects) -> None:
-        """It is stored, or why not."""
         if value is None:
             self._state.count("keys_enrolled")
             effects.record(event_of(ask))
@@ -70,7 +66,7 @@ class Enrolment:
 
 
 def event_of(ask: StoreKey) -> ManagementCommanded:
-    """Who let whom in: a token stands for whoever made it, and its name is no secret."""
+    """The audit event. A token represents the person who created it; its name is not secret."""
     key = {"role": ask.role, "name": ask.name, "public_key": ask.public_key}
     who = f"{GUEST}{ask.role}/{ask.token}"
     return ManagementCommanded(identity=who, command=ENROL, code=codes.OK, origin=ask.connection.door, after=key)
@@ -79,5 +75,4 @@ def event_of(ask: StoreKey) -> ManagementCommanded:
 def no_token(
     _connection: Connection, _said: messages.Enrol, _bodies: Sequence[bytes], _now: Now, _step: Effects
 ) -> None:
-    """ENROL, from anybody else."""
     raise Refusal(codes.NOT_ALLOWED, "ENROL is for the key of a token")

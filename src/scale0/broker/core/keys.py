@@ -1,8 +1,7 @@
-"""Keys, as the machines of a broker see them: whose connection is this, and what may it call itself (PROTOCOL 2, 11)?
+"""Users and identities (PROTOCOL 2, 11): which user a connection belongs to, and which identities that user may have.
 
-Lives here: names of keys by role, users, and the rule of identities. Never here: a key, a file or a socket. A user is
-`role/name` of the key that a connection proved to have, or `token:role/name` of one that may only enrol. Invariant: an
-identity is given to the key whose stored name is the longest that it begins with, and to no other.
+A user is `role/name` of the key that a connection authenticated with, or `token:role/name` of a key that may only
+enrol. Invariant: an identity belongs to the key with the longest stored name that is a prefix of it, and to no other.
 """
 
 from __future__ import annotations
@@ -22,41 +21,38 @@ ROLES_OF: Final[Mapping[str, tuple[str, ...]]] = {
     CONFIG_PUB: (FRONTEND, BACKEND, PEER),
     TASK_PUB: (FRONTEND, BACKEND),
 }
-"""Whose keys each socket takes."""
+"""The roles whose keys each socket accepts."""
 GUEST: Final = "token:"
 MAX_NAME_CHARS: Final = 64
-"""Of a key: half of an identity, so that there is room behind it."""
+"""For the name of a key: half of an identity, so that a suffix fits."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,63}", re.ASCII)
 _ROLE_OF_DOOR: Final = {DIALED: PEER}
 
 UserOf = Callable[[str, bytes], str]
-"""Socket and routing id of a message: who sent it."""
+"""Returns the user of a message, by socket and routing id."""
 
 
 class Key(NamedTuple):
-    """A stored key."""
-
     public: str
     role: str
     name: str
     expires: float = 0.0
-    """Wall clock; only a token's has an end."""
+    """Wall clock; only tokens expire."""
     endpoint: str = ""
-    """Of a broker: where it is, if its certificate says so."""
+    """For a broker: its address, if the certificate contains it."""
 
     @property
     def user(self) -> str:
-        """What its connections are called."""
         return f"{GUEST if self.expires else ''}{self.role}/{self.name}"
 
 
 def is_name(text: str) -> bool:
-    """True for what a key may be stored as: an identity that is short and begins with no dot."""
+    """True for a valid name of a key: a short identity that does not start with a dot."""
     return _NAME.fullmatch(text) is not None
 
 
 def is_guest(user: str) -> bool:
-    """True for one that may only enrol."""
+    """True for a user that may only enrol."""
     return user.startswith(GUEST)
 
 
@@ -71,31 +67,29 @@ class KeyTable:
             role: frozenset(key.name for key in self.keys if key.role == role and not key.expires) for role in ROLES
         }
         self.brokers = {key.user: key.public for key in self.keys if key.role == PEER and not key.expires}
-        """The keys of other brokers, by user."""
         self._by_door: dict[str, dict[str, Key]] = {door: {} for door in ROLES_OF}
-        # If a key is stored twice, the first name is its name, whatever the order of files.
+        # If a key is stored twice, the first name in sort order is used, whatever the order of files.
         for key in sorted(self.keys, key=lambda key: key.name):
             for door, roles in ROLES_OF.items():
-                # A token's key is for the socket on which it is traded in, and for nothing else.
+                # A token's key is valid only on the socket where it is exchanged.
                 if key.role in roles and (not key.expires or key.role == door):
                     self._by_door[door].setdefault(key.public, key)
 
     def find(self, door: str, public: str) -> Key | None:
-        """The key with which this socket may be used, if it may."""
+        """Return the key, if it may use this socket."""
         return self._by_door.get(door, {}).get(public)
 
     def users(self, door: str) -> dict[str, str]:
-        """Who may use this socket, by public key."""
         return {public: key.user for public, key in self._by_door[door].items()}
 
     def lost_users(self, newer: KeyTable) -> frozenset[str]:
-        """Users whose key is not there any more, or is another one."""
+        """Users whose key was removed or replaced."""
         left = {(key.user, key.public) for key in newer.keys}
         return frozenset(key.user for key in self.keys if (key.user, key.public) not in left)
 
 
 class Keys:
-    """What the machines ask about users."""
+    """The current key table, for the broker core."""
 
     __slots__ = ("_brokers", "_names", "user_of")
 
@@ -104,16 +98,15 @@ class Keys:
         self.know(table)
 
     def know(self, table: KeyTable) -> None:
-        """These are let in from now on."""
         self._names: Mapping[str, frozenset[str]] = table.names
         self._brokers: Mapping[str, str] = table.brokers
 
     def key_of(self, user: str) -> str:
-        """The public key of a user that is a broker; blank: it is none, or none any more."""
+        """The public key of a broker's user; blank if there is none."""
         return self._brokers.get(user, "")
 
     def owner_of(self, role: str, identity: str) -> str:
-        """The longest stored name that an identity is, or begins with up to a dot; blank: nobody's."""
+        """The longest stored name that equals the identity, or is a prefix of it up to a dot; blank if none is."""
         names, part = self._names[role], identity
         while part not in names:
             part, dot, _ = part.rpartition(".")
@@ -122,7 +115,7 @@ class Keys:
         return part
 
     def check(self, door: str, user: str, identity: str) -> None:
-        """Refusal 403 unless this user may call itself so."""
+        """Raise Refusal 403 unless this user may use this identity."""
         role, _, name = user.partition("/")
         if role != _ROLE_OF_DOOR.get(door, door):
             raise Refusal(codes.NOT_ALLOWED, "this key is not one of those who may have an identity here")

@@ -1,8 +1,7 @@
-"""Members: clients with an identity, and whether they live.
+"""Members: clients with an identity, their registration, and their liveness.
 
-Lives here: who is registered from which connection, taking over, leaving, and death by silence. Never here: what they
-say (negotiation), or what they work on (requests). Invariants: an identity belongs to one connection of its role at a
-time; only the monotonic clock kills; a member that is gone is in no table, no queue, and holds nothing.
+Invariants: an identity belongs to one connection of its role at a time; only the monotonic clock decides liveness; a
+member that is gone is in no table or queue, and holds no work.
 """
 
 from __future__ import annotations
@@ -32,22 +31,19 @@ from scale0.transport.core.sockets import BACKEND
 SCALE0: Final = "scale0"
 MAJORDOMO: Final = "majordomo"
 ZEROTASK: Final = "zerotask"
-"""What members speak; the last one is JSON-RPC, of task nodes."""
+"""The protocols of members; the last is JSON-RPC, for task nodes."""
 DOUBT_SECONDS: Final = 0.15
-"""Silence is judged twice, this far apart: a broker that was asleep reads its mail before anybody is dead."""
+"""Silence is checked twice, this far apart, so that a broker that was suspended first reads its pending messages."""
 SEEN_SECONDS: Final = 60.0
-"""How often heartbeats are summed up."""
+"""How often heartbeats are summarised in an event."""
 SEEN_CHUNK: Final = 1_000
-"""Members summed up in one turn."""
 
 
 Holds = Sequence[tuple[str, int]]
-"""What a backend says that it has in hand: ids with the attempt, which is 0 for requests."""
+"""The work that a backend reports as in flight: ids with the attempt, which is 0 for requests."""
 
 
 class Member:
-    """One client that has an identity here."""
-
     __slots__ = (
         "backend",
         "bucket",
@@ -84,51 +80,46 @@ class Member:
         self.connection = connection
         self.services: tuple[str, ...] = ()
         self.slots = 0
-        """How much it takes at once, as it said last."""
+        """How many items it accepts at once, from its last READY."""
         self.backend: Backend | None = None
         self.prefetch = 0
         self.judged = False
-        """Silence kills it: it said READY, or HEARTBEAT."""
+        """Liveness is enforced: it has sent READY or HEARTBEAT."""
         self.joined = False
-        """`client.joined` was recorded."""
         self.joined_wall = now.wall
         self.interval = 0.0
         self.patience = 0.0
-        """How long it may be silent, once it is judged."""
+        """The longest silence allowed, in seconds, once liveness is enforced."""
         self.doubted: float | None = None
-        """When its silence was found too long for the first time."""
+        """When its silence first exceeded the limit."""
         self.bucket = 0
-        """Of its timer."""
         self.config_type = "json"
         self.config_version: int | None = None
         self.old_since: float | None = None
         """Since when its heartbeats show an old configuration."""
         self.overdue = 0
-        """How often it was told to negotiate because of that."""
+        """How often it was told to negotiate for that reason."""
         self.heartbeats = 0
         self.longest_gap = 0.0
         self.last_gap_start = now.mono
         self.gone = False
         self.suspended = False
-        """Its connection is gone or new: nothing for it until its READY says what it holds."""
+        """Its connection is gone or new: it gets no work until its READY reports what it holds."""
         self.home = ""
-        """Another broker, which it belongs to and will be sent to when that is back."""
+        """The broker that it belongs to, if another; it moves there when that broker is back."""
         self.told = False
-        """To go to another broker, because this one drains."""
+        """It was sent to another broker, because this one drains."""
         self.protocol = SCALE0
-        """What it speaks: Scale0's own, or another."""
         self.status: Any = None
-        """What a task node last said of itself."""
+        """The last status that a task node reported."""
 
     @property
     def foreign(self) -> bool:
-        """It speaks another protocol than Scale0's own."""
+        """It speaks a protocol other than SCALE0/1."""
         return self.protocol != SCALE0
 
 
 class Members:
-    """All members of one broker."""
-
     __slots__ = ("_connections", "_requests", "_scheduler", "_seen", "_state", "by_name", "changed", "judged")
 
     def __init__(self, state: BrokerState, connections: Connections, scheduler: Scheduler, requests: Requests) -> None:
@@ -138,16 +129,15 @@ class Members:
         self._requests = requests
         self.by_name: dict[tuple[str, str], Member] = {}
         self.changed: dict[tuple[str, str], None] = {}
-        """Who came, went or offers something else; whoever tells other brokers of it empties this."""
+        """Members that joined, left or changed their services; catalog replication empties this."""
         self.judged = 0
         self._seen: list[Member] = []
 
     def start(self, now: Now) -> None:
-        """Begin to sum up heartbeats."""
         self._state.timers.add((self._sum_up, None), now.mono + SEEN_SECONDS)
 
     def name(self, connection: Connection, identity: str, now: Now, effects: Effects) -> Member:
-        """The member of this connection, registered now if it is new here."""
+        """Return the member of this connection; register it if it is new."""
         member = connection.member
         if member is not None:
             if member.identity != identity:
@@ -167,7 +157,7 @@ class Members:
         return member
 
     def join(self, member: Member, services: list[str], slots: int, now: Now, effects: Effects) -> Backend:
-        """READY: in the queue of each service, or the queues replaced."""
+        """READY: add the backend to the queue of each service, or replace its queues."""
         backend = self._enlist(member, services, slots, now, effects)
         self._requests.feed(backend, now, effects)
         return backend
@@ -188,7 +178,7 @@ class Members:
         return backend
 
     def take_work(self, member: Member, said: messages.Ready, slots: int, now: Now, effects: Effects) -> None:
-        """READY of a backend that speaks Scale0's own protocol: tasks may be pushed to it."""
+        """READY of a SCALE0/1 backend: tasks may be pushed to it."""
         known = member.backend is not None
         backend = self._enter(member)
         backend.prefetch, backend.pushes, backend.returns = said.prefetch, bool(slots), said.returns
@@ -196,7 +186,7 @@ class Members:
         if said.holds or not known:
             claims = {id_: attempt for id_, attempt in said.holds if attempt > 0 and id_ not in backend.held}
             self._requests.tasks.claim(backend, claims, now, effects)
-        # Behind the claim: what it has in hand already holds its slots.
+        # After the claim: work in flight already occupies its slots.
         self._requests.feed(backend, now, effects)
 
     def _enter(self, member: Member) -> Backend:
@@ -212,7 +202,7 @@ class Members:
             effects.record(ClientJoined(identity=member.identity, role=member.role))
 
     def judge(self, member: Member, interval: float, patience: float, now: Now) -> None:
-        """From now on silence kills this member."""
+        """Enforce liveness for this member from now on."""
         if not member.judged:
             member.judged = True
             self.judged += 1
@@ -222,7 +212,6 @@ class Members:
         member.interval = interval
 
     def heartbeat(self, member: Member, now: Now) -> None:
-        """Count one, for the minute's summary."""
         gap = now.mono - member.last_gap_start
         if gap > member.longest_gap:
             member.longest_gap = gap
@@ -230,7 +219,7 @@ class Members:
         member.heartbeats += 1
 
     def leave(self, member: Member, now: Now, effects: Effects) -> None:
-        """In order: its work goes back at once."""
+        """Leave in order: its work is requeued at once."""
         if member.joined:
             effects.record(
                 ClientLeft(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
@@ -238,14 +227,14 @@ class Members:
         self._remove(member, now, effects)
 
     def expel(self, member: Member, code: int, message: str, now: Now, effects: Effects) -> None:
-        """DISCONNECTERROR, and gone."""
+        """Send DISCONNECTERROR and remove the member."""
         said = messages.DisconnectError(code=code, message=message)
         if member.connection.takes_pushes:
             effects.send(member.connection, ("DISCONNECTERROR", said))
         self.leave(member, now, effects)
 
     def lose(self, member: Member, now: Now, effects: Effects) -> None:
-        """Dead: not heard for too long, or its connection is gone."""
+        """The member is dead: it was silent for too long, or its connection is gone."""
         if member.joined:
             silent = now.mono - member.connection.heard
             effects.record(
@@ -260,14 +249,14 @@ class Members:
         self._remove(member, now, effects)
 
     def suspend(self, member: Member, now: Now) -> None:
-        """Nothing new for this backend; what it holds stays with it until it comes back or dies."""
+        """Give this backend no new work; it keeps its work until it returns or dies."""
         member.suspended = True
         self.changed[member.role, member.identity] = None
         if member.backend is not None:
             self._scheduler.change(member.backend, (), 0, now.mono)
 
     def reconcile(self, member: Member, holds: Holds, now: Now, effects: Effects) -> None:
-        """A backend is back on a new connection: what it does not name is done elsewhere."""
+        """A backend is back on a new connection: work that it does not report is retried elsewhere."""
         member.suspended = False
         if member.backend is not None:
             self._requests.lose(member.backend, {id_ for id_, _ in holds}, now, effects)
@@ -317,7 +306,7 @@ class Members:
         member.bucket = timers.add((self._look, member), when)
 
     def _look(self, member: Member, now: Now, effects: Effects) -> None:
-        """Its time is over, unless it spoke since: one look per time of patience, not one timer per message."""
+        """Check the member's silence: one check for each patience period, not one timer for each message."""
         if member.gone:
             return
         connection = member.connection
@@ -330,7 +319,7 @@ class Members:
             self._arm(member, now.mono + DOUBT_SECONDS)
         elif member.judged:
             if connection.takes_pushes and not member.foreign:
-                # It may only have slept: then this is the first thing that it hears.
+                # The client may only have been suspended; this is then the first message that it reads.
                 said = messages.DisconnectError(codes.HEARTBEATS_STOPPED, "your heartbeats stopped")
                 effects.send(connection, ("DISCONNECTERROR", said))
             self.lose(member, now, effects)

@@ -1,7 +1,6 @@
-"""Negotiation: CHECKCONFIG, READY, HEARTBEAT, NEEDBROKER, DISCONNECT (PROTOCOL 2.1).
+"""Negotiation: CHECKCONFIG, READY, HEARTBEAT, NEEDBROKER and DISCONNECT (PROTOCOL 2.1).
 
-Lives here: what a client must say, in which order, and what it hears. Never here: frames, or the tables that these
-words change. Invariant: nobody is in a queue without a configuration that this broker knows.
+Invariant: no member is in a queue without a configuration that this broker knows.
 """
 
 from __future__ import annotations
@@ -26,18 +25,15 @@ from scale0.kernel.names import is_identity, is_reserved, is_service_name, made_
 from scale0.transport.core import messages
 
 MAX_INTERVAL_SECONDS: Final = 86_400.0
-"""The longest heartbeat interval that a client may ask for."""
 OVERDUE_LIMIT: Final = 3
 """How often a client with an old configuration is told to negotiate before it is disconnected."""
 NOT_THEIR_FAULT: Final = frozenset({codes.NOT_SERVING, codes.TOO_MANY})
-"""Refusals that do not make an error client."""
+"""Refusals that do not count as bad input."""
 STRETCH: Final = 1.25
-"""An interval is lengthened only when it falls short by this factor: not with every newcomer."""
+"""The interval is raised only when it is too short by this factor, not with every new client."""
 
 
 class Negotiation:
-    """The words of section 2.1, one method each."""
-
     __slots__ = (
         "_clock_skew",
         "_connections",
@@ -72,7 +68,7 @@ class Negotiation:
     def check_config(
         self, connection: Connection, said: messages.CheckConfig, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """CHECKCONFIG: the first thing a client says."""
+        """CHECKCONFIG: a client's first message."""
         if said.services:
             self._check_names(said.services)
         member = self._named(connection, said.identity, now, effects)
@@ -86,7 +82,7 @@ class Negotiation:
     def ready(
         self, connection: Connection, said: messages.Ready, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """READY: into the queues, or the queues replaced."""
+        """READY: add the member to the queues, or replace its queues."""
         member = connection.member
         if member is None or said.config_version is None or said.config_version != member.config_version:
             self.force(connection, "say CHECKCONFIG first: I do not know your configuration", now, effects)
@@ -116,7 +112,7 @@ class Negotiation:
             self._clock_skew.read(member, said.time, now, effects)
 
     def _pass_on(self, member: Member, services: Sequence[str], now: Now, effects: Effects) -> None:
-        """This is the standby of a pair: whoever wants to work goes to the active one."""
+        """This broker is a standby: send clients that want to work to the active broker."""
         sent = member.connection.takes_pushes
         if not sent or not self._failover.send_on(member.connection, services, self._state.interval, effects):
             active = self._state.config.standby_for
@@ -126,7 +122,7 @@ class Negotiation:
     def heartbeat(
         self, connection: Connection, said: messages.Heartbeat, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """HEARTBEAT: answered by our own."""
+        """HEARTBEAT: the reply is a HEARTBEAT."""
         member = connection.member
         if member is None:
             self.force(connection, "I do not know you: start again with CHECKCONFIG", now, effects)
@@ -153,7 +149,6 @@ class Negotiation:
     def disconnect(
         self, connection: Connection, _said: messages.Disconnect, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """DISCONNECT: leaving in order."""
         if connection.member is not None:
             self._members.leave(connection.member, now, effects)
         self._connections.let_go(connection)
@@ -161,19 +156,19 @@ class Negotiation:
     def need_broker(
         self, connection: Connection, said: messages.NeedBroker, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """NEEDBROKER: my broker does not answer."""
+        """NEEDBROKER: the client's own broker does not answer."""
         if said.identity is not None and connection.member is not None:
             self._named(connection, said.identity, now, effects)
         self._rebalancing.prefers(connection, said.preferred_broker or "", now)
         self._failover.need_broker(connection, said, bodies, now, effects)
 
     def force(self, connection: Connection, reason: str, now: Now, effects: Effects) -> None:
-        """FORCENEGOTIATE. Needing it again and again is bad input too."""
+        """Send FORCENEGOTIATE. A client that needs it repeatedly is counted as bad input."""
         effects.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason=reason)))
         self._rate_limits.blame(connection, codes.MALFORMED, "needs to negotiate again and again", now, effects)
 
     def refused(self, connection: Connection, refusal: Refusal, now: Now, effects: Effects) -> None:
-        """DISCONNECTERROR was said: the registration ends, and bad input is counted."""
+        """DISCONNECTERROR was sent: end the registration, and count bad input."""
         if connection.member is not None:
             self._members.leave(connection.member, now, effects)
         if refusal.code not in NOT_THEIR_FAULT:
@@ -207,7 +202,7 @@ class Negotiation:
             raise Refusal(codes.MALFORMED, f"slots are 1 to {most}, prefetch is 0 to {most}")
 
     def _interval(self, asked: float | None) -> float:
-        """A client may ask for a longer one; many clients together get a longer one."""
+        """A client may request a longer interval; a large number of clients also raises it."""
         shared = self._members.judged / self._state.limits.max_heartbeats_per_second
         wanted = max(self._state.interval, asked or 0.0)
         return wanted if shared <= wanted else math.ceil(shared * 10) / 10
@@ -228,7 +223,7 @@ class Negotiation:
         effects.send(member.connection, ("READYOK", said))
 
     def _outdated(self, member: Member, now: Now, effects: Effects) -> None:
-        """Its configuration is old: give it again, then ask, then let it go."""
+        """The member's configuration is old: send it again, then ask for negotiation, then disconnect."""
         if not member.connection.takes_pushes:
             return
         if member.old_since is None:

@@ -1,7 +1,6 @@
-"""`SCALE0/1` on the client sockets: decode, look up the rule, do it.
+"""`SCALE0/1` on the client sockets: decode frames, dispatch commands, and pack messages.
 
-Lives here: from frames to the function of a command, and back to frames. Never here: what a command does. Invariant:
-nothing is done that the table of `dispatch` does not allow on that socket, in that state.
+Invariant: only commands that the table of `dispatch` allows on that socket, in that state, are executed.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ Act = Callable[[Connection, Any, Sequence[bytes], Now, Effects], None]
 
 
 class ClusterParts(NamedTuple):
-    """Those who speak with other brokers."""
-
     peers: Peers
     spread: ConfigReplication
     tables: CatalogReplication
@@ -50,8 +47,6 @@ class ClusterParts(NamedTuple):
 
 
 class Scale0Handler:
-    """`SCALE0/1` on the client sockets: decode, look up the rule, do it."""
-
     __slots__ = (
         "_acts",
         "_codecs",
@@ -83,7 +78,7 @@ class Scale0Handler:
         self._requests = requests
         self.tasks_status: Act = lambda *_: None
         self.tasks_done: Act = lambda *_: None
-        """What backends say of tasks: the composition root says who listens."""
+        """Called with the reports of backends about tasks; the composition root sets it."""
         self._negotiation = negotiation
         self._rebalancing = cluster.rebalancing
         self._discovery = discovery
@@ -150,7 +145,6 @@ class Scale0Handler:
         }
 
     def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """One message, or one BATCH of them."""
         state, states, acts = self._state, self._states[connection.door], self._acts[connection.door]
         codec = self._codecs[connection.door]
         if state.state == ACTIVE and not connection.stale:
@@ -177,7 +171,7 @@ class Scale0Handler:
                 self._refuse(connection, refusal, now, effects)
 
     def receive_guest(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """The key of a token says ENROL, and nothing else (PROTOCOL 11)."""
+        """A token's key may send ENROL and nothing else (PROTOCOL 11)."""
         account = connection.account
         if frames[0] != wire.MAGIC:
             self._rate_limits.blame(connection, codes.NOT_ALLOWED, "a token is for ENROL only", now, effects)
@@ -201,7 +195,7 @@ class Scale0Handler:
     def _receive_hot(
         self, connection: Connection, messages: list[Any], acts: Mapping[type, Act], now: Now, effects: Effects
     ) -> None:
-        """The hot commands of one BATCH. None of them changes the broker's state, so it need not be asked again."""
+        """Handle the hot commands of one BATCH. None of them changes the broker's state, so it is checked once."""
         account = connection.account
         for message in messages:
             if account.banned_until is not None:
@@ -213,7 +207,7 @@ class Scale0Handler:
                 self._refuse(connection, refusal, now, effects)
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
-        """As a BATCH for those who take it, else one by one."""
+        """Pack as one BATCH for peers that accept it, or else one by one."""
         if connection.batch:
             limits = self._state.limits
             if list not in map(type, messages):
@@ -229,7 +223,7 @@ class Scale0Handler:
         return [wire.encode(message) for message in messages]
 
     def _after_hello(self, act: Act) -> Act:
-        """The same, from a broker that said who it is. Another may only not know that we lost it: no blame for that."""
+        """Wrap a handler: it requires HELLO. A broker that we lost may not know so yet; that is not bad input."""
 
         def known(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
             if connection.peer is not None:
@@ -243,7 +237,7 @@ class Scale0Handler:
         return known
 
     def _within_reason(self, act: Act) -> Act:
-        """The same, unless it comes as a flood."""
+        """Wrap a handler: it is subject to the rate limit."""
         allows = self._rate_limits.allows_control
 
         def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
@@ -253,7 +247,7 @@ class Scale0Handler:
         return bounded
 
     def refuse_big(self, connection: Connection, head: list[bytes], now: Now, effects: Effects) -> None:
-        """413, to the request's id where there is one."""
+        """Reply 413, with the id of the request if there is one."""
         message = f"a message is at most {self._state.limits.max_message_bytes} bytes"
         for decoded in self._codecs[connection.door].decode(head):
             if not isinstance(decoded, Refusal) and decoded[0] == "REQUEST" and self._state.state == ACTIVE:
@@ -265,7 +259,7 @@ class Scale0Handler:
                 self._refuse(connection, Refusal(codes.TOO_BIG, message), now, effects)
 
     def _refuse(self, connection: Connection, refusal: Refusal, now: Now, effects: Effects) -> None:
-        """They are wrong: say so, count it, and they are disconnected."""
+        """Bad input: send the error, count it and disconnect the sender."""
         if self._state.state == DISABLED:
             return
         said = options.DisconnectError(code=refusal.code, message=refusal.message[:500])
@@ -292,7 +286,7 @@ class Scale0Handler:
     ) -> None:
         service, state = said.service, self._state
         if not self._rate_limits.allows_request(connection.account, now):
-            if said.id not in connection.outstanding:  # sent again: the first one is answered, and once
+            if said.id not in connection.outstanding:  # a repeated id: only the first request is run and answered
                 message = f"more than {state.limits.max_requests_per_second} requests in a second: try again later"
                 effects.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
             return
@@ -321,7 +315,6 @@ class Scale0Handler:
             effects.send(connection, ("ERROR", error))
 
     def _why_not(self, service: str, timeout: float) -> Refusal | None:
-        """What is wrong with a request, if anything."""
         limits = self._state.limits
         if not 0 < timeout <= limits.max_request_timeout:
             return Refusal(codes.MALFORMED, f"timeout is above 0 and at most {limits.max_request_timeout:g}")

@@ -1,4 +1,4 @@
-"""Rate limits and the ban list: what bad messages and floods cost their sender.
+"""Rate limits and the ban list for senders of bad messages and floods.
 
 A sender whose bad messages exceed the limit is an *error client*: it is ignored for a while, and leaves the scheduler,
 so that no work is handed to a backend whose answers would be ignored.
@@ -23,8 +23,6 @@ KEY_SHARE: Final = 2.0
 
 
 class RateLimits:
-    """The rate limits of every connection and key."""
-
     __slots__ = ("_connections", "_members", "_state")
 
     def __init__(self, state: BrokerState, connections: Connections, members: Members) -> None:
@@ -33,7 +31,7 @@ class RateLimits:
         self._members = members
 
     def blame(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
-        """Count one bad message; at the limit its sender is ignored for a while, and leaves."""
+        """Count one bad message; at the limit its sender is ignored for a while and removed from the members."""
         if connection.account.banned_until is not None or not self._connections.blame(connection, now):
             return
         self._state.count("error_clients")
@@ -53,7 +51,7 @@ class RateLimits:
             return False
         if not connection.user_id:
             return True
-        # All connections of a key together. A fleet that reconnects at once is no offence: what exceeds the limit is
+        # All connections of a key together. A fleet that reconnects at once is not penalised: what exceeds the limit is
         # dropped, and its sender asks again.
         most = max(limits.max_control_per_second, KEY_SHARE * limits.max_heartbeats_per_second)
         if connection.account.control.add(1, WINDOW_SECONDS, now.mono) <= most:
@@ -62,7 +60,7 @@ class RateLimits:
         return False
 
     def allows_request(self, account: SenderAccount, now: Now) -> bool:
-        """Count one request; False: the key is over its limit. That is no offence: the request may be sent again."""
+        """Count one request; False: the key is over its limit. That is not penalised: the client may retry."""
         if account.requests.add(1, WINDOW_SECONDS, now.mono) <= self._state.limits.max_requests_per_second:
             return True
         self._state.count("requests_flooded")

@@ -1,7 +1,6 @@
-"""One request on its way, as its broker knows it.
+"""The record of one request in its broker.
 
-Lives here: the record. Never here: what becomes of it (`requests`). Invariant: `ended` says that nobody waits for it,
-`backend` that a slot is taken for it; each may be so without the other.
+`ended` means that no client waits for it, `backend` that it occupies a slot; the two are independent.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 
 Then = Callable[[Connection, int, str, Sequence[bytes], Now, Effects], None]
-"""Who hears of a request's end in place of its origin: the origin as it is then, code, message and bodies."""
+"""Called at a request's end in place of a message to its origin: the current origin, code, message and bodies."""
 
 
 class RoutedRequest:
@@ -56,25 +55,25 @@ class RoutedRequest:
         then: Then | None = None,
     ) -> None:
         self.hops = hops
-        """Brokers that it has passed before this one."""
+        """Brokers that forwarded it before this one."""
         self.id = id_
         self.origin = origin
         self.origin_id = origin_id
         self.owner: Any = None
-        """While it waits: what stands for its client, also after that came back on another connection."""
+        """While it waits: the key of its client in the queues, stable when the client reconnects."""
         self.service = service
         self.bodies = bodies
         self.backend: Backend | None = None
         self.number = number
-        """In the order of acceptance: many are accepted in one turn, at one time."""
+        """The order of acceptance: several requests may be accepted at the same time."""
         self.accepted = accepted
         self.deadline = deadline
         self.retry = retry
         self.spoke = False
-        """A PARTIAL was passed on: it cannot be tried elsewhere any more."""
+        """A PARTIAL was forwarded, so it must not be retried elsewhere."""
         self.ended = False
-        """Answered, or its origin is gone; the backend may still be at it."""
+        """Answered, or its origin is gone; the backend may still work on it."""
         self.then = then
-        """None: its origin gets REPLY or ERROR. Else it was a command, and its answer is that command's."""
+        """None: its origin gets REPLY or ERROR. Otherwise this callback gets the result."""
         self.size = len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies))
         self.bucket = 0

@@ -1,7 +1,6 @@
-"""Requests summed up: one event per service, backend and ten seconds, in place of one per request.
+"""Request statistics: one event for each service, backend and ten seconds, in place of one for each request.
 
-Lives here: counts and histograms since the last sum, and since the start. Never here: a single request's story.
-Recording must not cost more than the work: totals are made of sums, when these become events or when somebody looks.
+Totals are computed from these sums only when events are written or a view is read, so that recording stays cheap.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ if TYPE_CHECKING:
     from scale0.broker.core.request import RoutedRequest
 
 SUM_SECONDS: Final = 10.0
-"""How often sums become events."""
 FAILED_EVENTS_PER_SECOND: Final = 1_000
-"""Failures beyond these are only counted."""
+"""Further failures are only counted."""
 MAX_TOTALS: Final = 10_000
-"""Services whose totals are kept; the rest counts together."""
+"""Services with totals of their own; all others share one."""
 REST: Final = ""
-"""The name of the services that are counted together: those that nobody offers, and those beyond MAX_TOTALS."""
+"""The shared name of services that have no backend, and of those beyond MAX_TOTALS."""
 
 
 class BackendStats:
-    """What one backend did for one service since the last sum."""
+    """The requests of one backend for one service since the last event."""
 
     __slots__ = ("answered", "bytes", "failed", "histogram", "longest", "seconds")
 
@@ -41,7 +39,7 @@ class BackendStats:
 
 
 class ServiceTotals:
-    """What was done for one service since the broker's start."""
+    """The requests for one service since the broker's start."""
 
     __slots__ = ("answered", "bytes", "failed", "histogram", "longest", "seconds")
 
@@ -51,7 +49,7 @@ class ServiceTotals:
         self.histogram: dict[int, int] = {}
 
     def add(self, entry: BackendStats) -> None:
-        """One backend's part, without what failed: that is counted as it happens."""
+        """Add one backend's sums, except failures, which are counted as they happen."""
         self.answered += entry.answered
         self.bytes += entry.bytes
         self.seconds += entry.seconds
@@ -60,7 +58,6 @@ class ServiceTotals:
             self.histogram[bucket] = self.histogram.get(bucket, 0) + count
 
     def row(self, service: str) -> dict[str, Any]:
-        """For management."""
         return {
             "service": service,
             "answered": self.answered,
@@ -73,8 +70,6 @@ class ServiceTotals:
 
 
 class RequestStats:
-    """All sums of one broker."""
-
     __slots__ = ("_failures", "_second", "_sums", "_totals", "total_answered", "total_failed")
 
     def __init__(self) -> None:
@@ -86,7 +81,6 @@ class RequestStats:
         self.total_failed = 0
 
     def answered(self, service: str, backend: str, seconds: float, size: int) -> None:
-        """One request was answered."""
         key = (service, backend)
         entry = self._sums.get(key)
         if entry is None:
@@ -101,9 +95,9 @@ class RequestStats:
         self.total_answered += 1
 
     def failed(self, request: RoutedRequest, backend: str, known: bool, code: int, now: Now, effects: Effects) -> None:
-        """One request failed: an event, or a count when there are too many.
+        """Record one failure as an event, or only count it when there are too many.
 
-        Those of services that nobody offers are counted together: their names are whatever clients make up.
+        Failures for services without backends are counted together, because clients can invent any number of names.
         """
         self.total_failed += 1
         self._total(request.service if known else REST).failed += 1
@@ -128,7 +122,6 @@ class RequestStats:
         )
 
     def flush(self, effects: Effects) -> None:
-        """Record the sums and start anew."""
         for (service, backend), entry in self._sums.items():
             self._total(service).add(entry)
             effects.record(
@@ -145,7 +138,7 @@ class RequestStats:
         self._sums = {}
 
     def totals(self) -> dict[str, ServiceTotals]:
-        """Since the start, what is not yet an event included."""
+        """Totals since the start, including sums that are not written yet."""
         fresh: dict[str, ServiceTotals] = {}
         for (service, _), entry in self._sums.items():
             name = service if service in self._totals or len(self._totals) < MAX_TOTALS else REST
@@ -163,7 +156,6 @@ class RequestStats:
 
 
 def copied(total: ServiceTotals | None) -> ServiceTotals:
-    """Another of the same, to add to."""
     out = ServiceTotals()
     if total is not None:
         for name in ServiceTotals.__slots__:

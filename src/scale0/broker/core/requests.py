@@ -1,9 +1,7 @@
 """Requests: from a frontend to a backend and back, each with a deadline.
 
-Lives here: the queue of each service, what is under way, and what is answered when nobody can. Never here: slots (the
-roster's), frames, or who may ask. Invariants: every request in `outstanding` of its origin ends in exactly one REPLY or
-ERROR (one word to its `then`, if it has one), or with its origin; every request has a timer until its slot is free; a
-slot taken for a request is given back exactly once.
+Invariants: every request in `outstanding` of its origin ends with exactly one REPLY or ERROR (or one call of its
+`then`), or with its origin; every request has a timer until its slot is free; a slot is given back exactly once.
 """
 
 from __future__ import annotations
@@ -24,12 +22,10 @@ from scale0.kernel.effects import Effects
 from scale0.kernel.timers import LazyTimerWheel
 
 ABANDONED_SLOT_SECONDS: Final = 600.0
-"""How long a slot stays taken by work that nobody waits for any more, unless the backend answers or leaves."""
+"""How long abandoned work keeps its slot, unless the backend answers or leaves."""
 
 
 class Requests:
-    """All requests of one broker."""
-
     __slots__ = (
         "_next",
         "_prefix",
@@ -55,11 +51,11 @@ class Requests:
         self._prefix = f"{state.boot:x}."
         self._next = 0
         self.elsewhere: Callable[[RoutedRequest], Backend | None] = lambda _: None
-        """Finds another broker for what nobody here offers; the composition root says who."""
+        """Returns another broker for a service that has no backend here; the composition root sets it."""
         self.not_there: Callable[[Backend, str], None] = lambda *_: None
-        """Told that the other broker has nobody for it either."""
+        """Called when the other broker has no backend for the service either."""
         self.tasks: Workload
-        """What else backends work on: they get it when no request waits. The composition root sets it."""
+        """The other work of backends, which they get when no request waits. The composition root sets it."""
 
     def submit(
         self,
@@ -74,7 +70,7 @@ class Requests:
         hops: int = 0,
         then: Then | None = None,
     ) -> None:
-        """Accept a request: hand it to a backend, or let it wait, or refuse it."""
+        """Accept a request: send it to a backend, queue it, or refuse it."""
         outstanding = origin.outstanding
         if origin_id in outstanding:
             self._state.count("requests_repeated")
@@ -98,17 +94,17 @@ class Requests:
             self._wait(request, now, effects)
 
     def _take(self, request: RoutedRequest) -> Backend | None:
-        """A backend of ours with a free slot; if none of ours offers it, another broker."""
+        """Take a free slot of a local backend; if no local backend has the service, choose another broker."""
         backend = self._scheduler.take(request.service)
         if backend is None and not self._scheduler.offered(request.service):
             return self.elsewhere(request)
         return backend
 
     def serve_elsewhere(self, services: Iterable[str], now: Now, effects: Effects) -> None:
-        """Another broker's backends offer these: what waits here in vain may go there."""
+        """Backends of another broker have these services: forward waiting requests that have no local backend."""
         for service in services:
             if self._scheduler.offered(service):
-                continue  # it waits for one of ours
+                continue  # a local backend exists
             for request in self._waiting.of(service):
                 backend = self.elsewhere(request)
                 if backend is not None:
@@ -116,7 +112,7 @@ class Requests:
                     self._hand(request, backend, now, effects)
 
     def give_back(self, services: Iterable[str], now: Now, effects: Effects) -> None:
-        """What other brokers handed us and nobody here offers any more: they may know somebody else."""
+        """Return requests of other brokers that have no backend here any more: those brokers may know another one."""
         for service in services:
             if not self._scheduler.offered(service):
                 for request in [one for one in self._waiting.of(service) if one.hops]:
@@ -125,13 +121,13 @@ class Requests:
                     )
 
     def is_known(self, service: str) -> bool:
-        """True if somebody offered this service lately: then its name is a good one."""
+        """True if a backend had this service recently, so that the name is valid."""
         return service in self._scheduler.services
 
     def partial(
         self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """A part of an answer: pass it on, or keep it for those who can take only one message."""
+        """Forward a part of a reply, or buffer it for a client that takes only one message."""
         request = self._of(connection, id_)
         if request is None or request.ended:
             return
@@ -145,7 +141,6 @@ class Requests:
     def reply(
         self, connection: Connection, id_: str | int, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """The last of an answer."""
         request = self._of(connection, id_)
         if request is None:
             return
@@ -156,7 +151,7 @@ class Requests:
                 bodies = [*origin.parts.pop(request.origin_id, ()), *bodies]
             if request.then is None:
                 effects.send(origin, ("REPLY", {"id": request.origin_id, "service": request.service}, *bodies))
-            if not backend.remote:  # an answer counts where its backend is
+            if not backend.remote:  # a reply is counted at the broker of its backend
                 size = request.size + (len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies)))
                 self.stats.answered(request.service, backend.identity, now.mono - request.accepted, size)
             self._end(request)
@@ -174,7 +169,7 @@ class Requests:
         effects: Effects,
         unrun: bool = False,
     ) -> None:
-        """A backend's own error; `unrun`: another broker gives it back."""
+        """An error from a backend; `unrun`: another broker returns the request without having run it."""
         request = self._of(connection, id_)
         if request is None:
             return
@@ -187,14 +182,14 @@ class Requests:
         self.feed(backend, now, effects)
 
     def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """A backend has room: requests that wait come first, then tasks."""
+        """A backend has a free slot: waiting requests come first, then tasks."""
         if backend.remote:
             return
         self.serve(backend, now, effects)
         self.tasks.feed(backend, now, effects)
 
     def serve(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """Give it what is next among its services: clients in turn, and of each what has waited longest."""
+        """Send the backend the next requests of its services: clients in turn, each in order."""
         while self._waiting and backend.busy < backend.slots:
             request = self._waiting.next(backend.services)
             if request is None or not self._scheduler.take_from(backend):
@@ -204,7 +199,7 @@ class Requests:
             self._hand(request, backend, now, effects)
 
     def lose(self, backend: Backend, keep: Container[str], now: Now, effects: Effects) -> None:
-        """A backend no longer has what it held, except `keep`: try elsewhere, or say so."""
+        """A backend lost its work, except `keep`: retry it elsewhere, or answer with an error."""
         for held in [work for work in backend.held.values() if isinstance(work, RoutedRequest) and work.id not in keep]:
             self._release(held)
             if held.ended:
@@ -215,33 +210,33 @@ class Requests:
                 self._fail(held, codes.BACKEND_DIED, f"the backend {backend.identity} died", now, effects, backend)
 
     def refuse_all(self, code: int, message: str, now: Now, effects: Effects) -> None:
-        """Answer everybody who waits; the backends may keep what they have."""
+        """Answer all waiting clients with an error; backends keep their work."""
         waiting = [request for queue in self._waiting.queues.values() for request in queue]
         for request in [*waiting, *self.under_way.values()]:
             if not request.ended:
                 self._fail(request, code, message, now, effects)
 
     def redirect(self, id_: str, now: Now, effects: Effects) -> None:
-        """It never left for its backend: hand it to another, whatever it says about retries."""
+        """The request was never sent to its backend: give it to another, even if retries are not allowed."""
         for request in self.take_back([id_]):
             self.again(request, now, effects)
 
     def take_back(self, ids: Iterable[str]) -> list[RoutedRequest]:
-        """These never left for their backends, which have them no more; those that somebody still waits for."""
+        """Release requests that were never sent to their backends; return those that a client still waits for."""
         requests = [self.under_way[id_] for id_ in ids if id_ in self.under_way]
         for request in requests:
             self._release(request)
         return [request for request in requests if not request.ended]
 
     def origin_gone(self, connection: Connection, now: Now) -> None:
-        """Nobody waits for these answers any more."""
+        """No client waits for these replies any more."""
         for request in list(connection.outstanding.values()):
             self._abandon(request, now)
 
     def move(self, old: Connection, new: Connection, now: Now, effects: Effects) -> None:
-        """A client came back on a new connection: its answers go there; an id used again is the new request's.
+        """A client reconnected: its replies go to the new connection; an id that it reuses belongs to the new request.
 
-        An answer that has begun ends here: nobody knows which of its parts were lost with the old connection.
+        A reply that has begun is failed: some of its parts may have been lost with the old connection.
         """
         for request in [request for id_, request in old.outstanding.items() if id_ in new.outstanding]:
             self._abandon(request, now)
@@ -261,7 +256,6 @@ class Requests:
                 self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Answer those whose time is over."""
         for request in self._timers.expire(now.mono):
             if request.ended:
                 if request.backend is not None:
@@ -278,12 +272,10 @@ class Requests:
                 self._fail(request, codes.NO_SUCH_SERVICE, f"nobody offers {request.service}", now, effects)
 
     def deadline(self) -> float | None:
-        """When the next request's time is over."""
         return self._timers.deadline()
 
     @property
     def queues(self) -> Mapping[str, ServiceQueue]:
-        """What waits, by service."""
         return self._waiting.queues
 
     def _of(self, connection: Connection, id_: str | int) -> RoutedRequest | None:
@@ -309,7 +301,7 @@ class Requests:
             effects.send(backend.peer, ("REQUEST", options, *request.bodies))
 
     def _release(self, request: RoutedRequest) -> Backend:
-        """Give the slot back; the request is with no backend then."""
+        """Give the slot back; the request has no backend afterwards."""
         backend = request.backend
         if backend is None:
             raise AssertionError("a request without a backend has no slot to give back")
@@ -322,9 +314,9 @@ class Requests:
         return backend
 
     def again(self, request: RoutedRequest, now: Now, effects: Effects) -> None:
-        """It is with nobody: hand it to whoever can do it, before all that wait."""
+        """The request has no backend: give it to another, ahead of all waiting requests."""
         self._state.count("requests_retried")
-        # A new id: what the old backend may still say about the old one must match nothing.
+        # A new id: a late message of the old backend about the old id must match nothing.
         self._next += 1
         request.id = f"{self._prefix}{self._next:x}"
         backend = self._take(request)
@@ -335,7 +327,7 @@ class Requests:
             request.origin.waiting_bytes += request.size
 
     def _wait(self, request: RoutedRequest, now: Now, effects: Effects) -> None:
-        """Let it wait, if there is room; where it is full, whoever has the most there gives way."""
+        """Queue the request; if the queue is full, the client with the most requests in it is refused."""
         origin = request.origin
         if origin.waiting_bytes + request.size > self._state.limits.max_client_bytes:
             self._fail(request, codes.TOO_MANY, "too many bytes of this client are waiting", now, effects)
@@ -368,7 +360,7 @@ class Requests:
         if request.then is None:
             error: dict[str, Any] = {"id": request.origin_id, "code": code, "message": message}
             effects.send(request.origin, ("ERROR", {**error, "unrun": True} if unrun else error))
-        if request.origin.peer is None:  # a failure counts where its frontend is
+        if request.origin.peer is None:  # a failure is counted at the broker of its frontend
             name = backend.identity if backend else ""
             self.stats.failed(request, name, self.is_known(request.service), code, now, effects)
         self._end(request)
@@ -381,7 +373,7 @@ class Requests:
             self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
 
     def _end(self, request: RoutedRequest) -> None:
-        """Nobody waits for it any more; a slot may still be taken."""
+        """No client waits for it any more; it may still occupy a slot."""
         request.ended = True
         request.bodies = ()
         origin = request.origin

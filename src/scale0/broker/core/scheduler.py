@@ -1,12 +1,12 @@
-"""The roster: which backend offers what, who has a free slot, and who was handed work longest ago.
+"""The scheduler (LRU): which backend has which services, free slots, and the time of its last work.
 
-Lives here, and nowhere else: slots and last-hand-out stamps. Never here: what the work is. Invariants: a backend is in
-a service's heap at most once (`listed`); a backend with a free slot is in the heap of each of its services, or in none
-only while it is being changed; `busy` never goes below 0 or is given back twice for one taking.
+Invariants: a backend is in a service's heap at most once (`listed`); a backend with a free slot is in the heap of each
+of its services, except while it is being changed; `busy` never becomes negative, and each slot taken is given back
+once.
 
-One stamp per backend, whatever the number of its services: an entry whose stamp is old is mended when it comes to the
-top. A busy backend is dropped from a heap when somebody meets it there, and put back where it is missing when a slot
-frees, so every drop was paid for by a taking: cost stays flat with 10,000 backends or 1,000 services each.
+A backend has one stamp for all its services: an outdated heap entry is corrected when it reaches the top. A busy
+backend is removed from a heap when it is found there, and added again when a slot becomes free. Each removal is paid
+for by one `take`, so the cost does not grow with 10,000 backends or 1,000 services each.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from typing import Any, Final
 from scale0.kernel.effects import PeerAddress
 
 MAX_IDLE_SERVICES: Final = 10_000
-"""Services that are remembered although nobody offers them."""
+"""Services without backends that are remembered."""
 HEAP_SLACK: Final = 64
-"""Entries of backends that left, beyond the living ones, before a heap is made anew."""
+"""Heap entries of removed backends, beyond the live ones, before a heap is rebuilt."""
 
 
 class Backend:
-    """One backend in the roster."""
-
     remote = False
-    """It is another broker: it has no slots, and takes FORWARD."""
+    """It is another broker: it has no slots, and gets FORWARD."""
 
     __slots__ = (
         "absent",
@@ -62,24 +60,21 @@ class Backend:
         self.listed: set[str] = set()
         self.absent: list[str] = []
         self.held: dict[str, object] = {}
-        """Requests that it works on, by the broker's own id."""
+        """Its requests in flight, by the broker's own id."""
         self.tasks: dict[str, Any] = {}
-        """Tasks that it has in hand, in the order of hand-out; their room writes them, and the five below."""
+        """Its tasks in flight, in the order of hand-out; `tasks` writes this and the fields below."""
         self.slotted = 0
-        """How many slots they hold."""
         self.prefetch = 0
-        """How many more it takes in advance, at the most."""
+        """The most tasks that it prefetches beyond its slots."""
         self.pushes = False
         """It speaks TASKS: tasks may be pushed to it."""
         self.returns = False
-        """It answers a recall."""
+        """It answers a reclaim."""
         self.pace = 0.0
         self.paced = 0.0
 
 
 class Service:
-    """One service and its queue of backends."""
-
     __slots__ = ("backends", "heap", "last_offered", "name")
 
     def __init__(self, name: str) -> None:
@@ -87,24 +82,21 @@ class Service:
         self.heap: list[tuple[int, int, Backend]] = []
         self.backends: set[Backend] = set()
         self.last_offered = 0.0
-        """Monotonic time at which the last backend left; meaningless while there is one."""
+        """Monotonic time when the last backend left; undefined while there is one."""
 
 
 class Scheduler:
-    """All backends of one broker."""
-
     __slots__ = ("_clock", "_idle", "_serial", "backends", "services")
 
     def __init__(self) -> None:
         self.services: dict[str, Service] = {}
         self._idle: dict[str, None] = {}
-        """Services that nobody offers any more, those left longest ago first."""
+        """Services without backends, in the order in which they became so."""
         self.backends: set[Backend] = set()
         self._clock = 0
         self._serial = 0
 
     def enter(self, identity: str, peer: PeerAddress) -> Backend:
-        """A newcomer, without services yet; its stamp counts from now."""
         self._serial += 1
         self._clock += 1
         backend = Backend(identity, peer, self._serial)
@@ -113,7 +105,7 @@ class Scheduler:
         return backend
 
     def change(self, backend: Backend, services: Iterable[str], slots: int, mono: float) -> None:
-        """Replace what a backend offers; what it holds stays with it."""
+        """Replace the services and slots of a backend; it keeps its work."""
         wanted = frozenset(services)
         for name in sorted(backend.services - wanted):
             self._withdraw(backend, name, mono)
@@ -133,13 +125,13 @@ class Scheduler:
             backend.absent = [name for name in wanted if name not in backend.listed]
 
     def leave(self, backend: Backend, mono: float) -> None:
-        """Out of every queue, for good."""
+        """Remove a backend from every queue."""
         self.change(backend, (), 0, mono)
         backend.alive = False
         self.backends.discard(backend)
 
     def take(self, name: str) -> Backend | None:
-        """A slot of the backend that was handed work longest ago; it is stamped and busier by one."""
+        """Take a slot of the least recently used backend, and stamp it."""
         service = self.services.get(name)
         if service is None:
             return None
@@ -165,7 +157,7 @@ class Scheduler:
         return None
 
     def take_pushing(self, name: str) -> Backend | None:
-        """As `take`, among those that speak TASKS; others that are met keep their place."""
+        """As `take`, among backends that speak TASKS; the others keep their position."""
         backend = self.take(name)
         if backend is None or backend.pushes:
             return backend
@@ -178,17 +170,15 @@ class Scheduler:
         return backend
 
     def has_room(self, name: str) -> bool:
-        """True if one that speaks TASKS has a free slot for this service."""
+        """True if a backend that speaks TASKS has a free slot for this service."""
         service = self.services.get(name)
         return service is not None and any(b.pushes and b.busy < b.slots for b in service.backends)
 
     def backends_of(self, name: str) -> int:
-        """How many backends offer this service."""
         service = self.services.get(name)
         return len(service.backends) if service is not None else 0
 
     def take_from(self, backend: Backend) -> bool:
-        """A slot of this very backend, if it has one: for work that waits for whoever is free first."""
         if backend.busy >= backend.slots or not backend.services:
             return False
         self._clock += 1
@@ -197,7 +187,6 @@ class Scheduler:
         return True
 
     def give_back(self, backend: Backend) -> None:
-        """A slot is free again."""
         backend.busy -= 1
         if backend.absent and backend.busy < backend.slots:
             for name in backend.absent:
@@ -206,12 +195,10 @@ class Scheduler:
             backend.absent.clear()
 
     def offered(self, name: str) -> bool:
-        """True if any backend offers this service now."""
         service = self.services.get(name)
         return service is not None and bool(service.backends)
 
     def offered_since(self, name: str, mono: float) -> bool:
-        """True if any backend offered it at some time since `mono`."""
         service = self.services.get(name)
         return service is not None and (bool(service.backends) or service.last_offered >= mono)
 
@@ -246,7 +233,7 @@ class Scheduler:
         service.heap = kept
 
     def prune(self, mono: float, keep: float) -> None:
-        """Forget services that nobody has offered for `keep` seconds."""
+        """Forget services without backends after `keep` seconds."""
         for name in list(self._idle):
             if mono - self.services[name].last_offered <= keep:
                 return

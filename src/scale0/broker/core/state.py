@@ -1,7 +1,4 @@
-"""What all machines of one broker share: who it is, its limits, its timers and its chance.
-
-Lives here: the record that the composition root fills once. Never here: behaviour of any one part.
-"""
+"""The state that all parts of one broker share: identity, limits, timers and random numbers."""
 
 from __future__ import annotations
 
@@ -19,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class BrokerState:
-    """One broker's shared state."""
-
     __slots__ = (
         "boot",
         "config",
@@ -49,41 +44,38 @@ class BrokerState:
         self.config = config
         self.limits: Limits = config.limits()
         self.owner = identity
-        """To whom a result may be told: this broker, or the group whose brokers share its store."""
+        """The owner of stored results: this broker, or the group whose brokers share its store."""
         self.boot = boot
         self.rng = rng
         self.state = state
         self.told_to_drain = False
-        """By an administrator."""
+        """An administrator requested it."""
         self.standby = bool(config.standby_for)
-        """Another broker is the active one of the pair, and nobody is served here."""
+        """Another broker is the active one of the pair, and no client is served here."""
         self.gives_way = False
-        """The active one is back: those who are served here still are on their way to it."""
+        """The active broker is back: the clients that are still served here are moving to it."""
         self.draining = self.standby
-        """Nothing new is taken, for either reason."""
+        """No new work is accepted: an administrator drains the broker, or it is a standby."""
         self.full = False
-        """The disk is almost full, or the database is away: nothing that must be stored is accepted."""
+        """The disk is almost full, or the database is unavailable: nothing that must be stored is accepted."""
         self.endpoints: dict[str, str] = {}
-        """Where clients reach this broker: frontend, backend, config_pub, task_pub."""
+        """The addresses of this broker's sockets: frontend, backend, config_pub, task_pub."""
         self.interval = config.default_heartbeat_interval
         self.liveness = config.heartbeat_liveness
-        """Both as the network document has them, once there is one."""
+        """Both are taken from the network document, once there is one."""
         self.keys: Keys | None = None
-        """Who may be who, with CURVE; None: everybody is whom they say."""
+        """None without CURVE: identities are not verified."""
         self.started = 0.0
         self.timers: TimerWheel[Alarm] = TimerWheel()
         self.counters: dict[str, int] = {}
         self.policies: dict[str, ServicePolicy] = {}
-        """Per service, from the network document."""
 
     @property
     def group(self) -> str:
-        """The broker's group; may be blank."""
         return self.config.group
 
     @property
     def serving(self) -> bool:
-        """True unless it is joining or disabled."""
         return self.state == ACTIVE
 
     @property
@@ -93,24 +85,21 @@ class BrokerState:
 
     @property
     def duty(self) -> str:
-        """What it does for clients, draining aside."""
+        """The state without regard to draining."""
         return STANDBY if self.state == ACTIVE and self.passes_on else self.state
 
     @property
     def shown(self) -> str:
-        """What others are told of its state."""
         return DRAINING if self.state == ACTIVE and self.told_to_drain else self.duty
 
     def drain(self, told: bool) -> None:
-        """An administrator said so, or that it is over."""
         self.told_to_drain = told
         self.draining = told or self.standby
 
     def stand(self, *, standby: bool, gives_way: bool = False) -> None:
-        """What is this broker of its pair?"""
         self.standby, self.gives_way = standby, gives_way
         self.draining = standby or self.told_to_drain
 
     def count(self, what: str) -> None:
-        """Count something that is worth knowing but not worth an event."""
+        """Count something that does not need an event."""
         self.counters[what] = self.counters.get(what, 0) + 1

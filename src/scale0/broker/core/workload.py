@@ -1,6 +1,6 @@
-"""What a broker reports of backends and connections to the tasks that it holds.
+"""The interface by which a broker reports backends and connections to its tasks.
 
-`tasks.core.tasks.BrokerTasks` implements it, and `compat.titanic`, which adds stored requests to it.
+`tasks.core.tasks.BrokerTasks` implements it, and so does `compat.titanic`, which adds stored requests.
 """
 
 from __future__ import annotations
@@ -15,44 +15,34 @@ from scale0.kernel.effects import Effects
 
 
 class Workload(Protocol):
-    """Tasks, as backends and connections concern them."""
-
     def offer(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """It offers its services from now on."""
+        """The backend's services are available from now on."""
         ...
 
     def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """It has room, perhaps."""
+        """The backend may have free slots."""
         ...
 
     def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, effects: Effects) -> None:
-        """It says which attempts it has in hand."""
+        """The backend reports its attempts in flight."""
         ...
 
     def lose(self, backend: Backend, keep: Mapping[str, int], now: Now, effects: Effects) -> None:
-        """It no longer has what it held, except `keep`."""
+        """The backend lost its work, except `keep`."""
         ...
 
     def unsent(self, backend: Backend, body: bytes, now: Now, effects: Effects) -> None:
-        """A TASKS message never left for it."""
+        """A TASKS message was never sent to the backend."""
         ...
 
     def waits(self, service: str) -> bool:
-        """True while a task of this service waits for somebody."""
+        """True while a task of this service waits for a worker."""
         ...
 
-    def forget(self, line: Connection) -> None:
-        """A connection is gone."""
-        ...
+    def forget(self, line: Connection) -> None: ...
 
-    def tick(self, now: Now, effects: Effects) -> None:
-        """Do what its time has come for."""
-        ...
+    def tick(self, now: Now, effects: Effects) -> None: ...
 
-    def deadline(self) -> float | None:
-        """When `tick` has something to do."""
-        ...
+    def deadline(self) -> float | None: ...
 
-    def settle(self, now: Now, effects: Effects) -> None:
-        """The turn ends."""
-        ...
+    def settle(self, now: Now, effects: Effects) -> None: ...

@@ -1,1 +1,1 @@
-"""A broker's files: CURVE keys and whom they admit."""
+"""A broker's sockets, CURVE and key files."""

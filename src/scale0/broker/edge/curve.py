@@ -1,9 +1,8 @@
-"""CURVE on a broker's sockets: who is let in, whom it dials, and what happens when a key comes or goes.
+"""CURVE on a broker's sockets: connects the key folder, replicated keys, ZAP and the authenticators with the broker
+core.
 
-Lives here: the join between the folder of keys, what other brokers told, the ZAP desk, the gates of the ROUTERs and the
-machines. Never here: a rule about a key (`broker.core.keys`, `broker.cluster.replicated_keys`), or a file
-(`key_folder`). Invariants: a key that is taken away is let in nowhere, heard nowhere and hears nothing more, within
-LOOK_SECONDS and a turn; the loop never waits for a file.
+Invariants: within LOOK_SECONDS and one turn, a revoked key is admitted nowhere, its messages are dropped and nothing
+more is sent to it; the loop never waits for a file.
 """
 
 from __future__ import annotations
@@ -37,50 +36,44 @@ from scale0.transport.edge.curve_certificates import CurveCertificate, set_clien
 log = logging.getLogger("scale0.keys")
 
 LOOK_SECONDS: Final = 0.5
-"""How often the folder is looked at."""
 GATHER_SECONDS: Final = 0.05
-"""How long news of other brokers is gathered."""
 WRITE_SECONDS: Final = 1.0
-"""How often what they told is stored at most: their files hold it, too."""
+"""The shortest time between two writes of replicated keys; their owners have them on disk as well."""
 
 Socket = zmq.Socket[bytes]
 Take = Callable[[Callable[[Now, Effects], None]], None]
 Lose = Callable[[Collection[str], Now, Effects], None]
 ServerKeys = Callable[[str], str]
-"""By endpoint: the public key that a broker said it has there; blank: nobody said."""
+"""By endpoint: the public key that a broker there announced; blank if none did."""
 
 
 NOTHING_TOLD: Final[tuple[Snapshot, frozenset[str]]] = ({}, frozenset())
 
 
 class KeysRead(NamedTuple):
-    """What one look at the files found."""
-
     told: Snapshot
     own: KeyTable
-    """By our own files alone."""
+    """The keys of our own files."""
     stored: list[AdmittedKey]
-    """All who are let in, and by whose files."""
+    """All admitted keys, and the broker whose files hold each."""
     table: KeyTable
-    """The same, to be asked."""
+    """The same, as a table for lookups."""
     mine: Mapping[str, str]
-    """Those of our own files that others are told of."""
+    """The keys of our own files that are replicated."""
 
 
 class Publishing(Protocol):
-    """A PUB socket that can be bound anew."""
+    """A PUB socket that can be bound again."""
 
     def bind_anew(self) -> None: ...
 
 
 class Curve:
-    """One broker's keys, while it serves."""
-
     def __init__(self, context: zmq.Context[Socket], folder: KeyFolder) -> None:
         self.folder = folder
         self.own: CurveCertificate = folder.server()
         self.table: KeyTable = folder.table(read_now().wall)
-        """Who is let in: by our own files, and by those of brokers whom we believe."""
+        """The admitted keys: of our own files, and of trusted brokers."""
         self._read_last = KeysRead({}, self.table, [], self.table, {})
         self._known: KeysRead | None = None
         self._unwritten: set[str] = set()
@@ -92,9 +85,9 @@ class Curve:
         self.zap = ZapAuthenticator(context, self._allows)
         self.keys = Keys(self.user_of, self.table)
         self.server_keys: ServerKeys = lambda _: ""
-        """What brokers said of themselves; the process says who knows."""
+        """The keys that brokers announced; set by the process."""
         self.dialed_user: Callable[[bytes], str] = lambda _: ""
-        """Who is at an endpoint that was dialed; the dialer says."""
+        """The user at a dialed endpoint; set by `PeerSockets`."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scale0-keys")
         self._publishers: Sequence[Publishing] = ()
         self._take: Take = lambda _: None
@@ -105,7 +98,7 @@ class Curve:
     # Sockets.
 
     def serve(self, socket: Socket, domain: str) -> None:
-        """Whoever connects to this socket needs a key that is stored for it."""
+        """Require a key that is stored for this domain from every client of the socket."""
         if domain not in ROLES_OF:
             raise AssertionError(f"{domain} is no socket of a broker's")
         socket.set(zmq.CURVE_SERVER, 1)
@@ -114,15 +107,14 @@ class Curve:
         socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def call(self, socket: Socket, server_key: str) -> None:
-        """This socket goes to a broker that must have this key."""
+        """Connect this socket only to a broker that has this key."""
         set_client(socket, self.own, server_key)
 
     def gate(self, door: str) -> Authenticator:
-        """Whoever speaks at this ROUTER passes here."""
         return self._gates[door]
 
     def candidates(self, endpoint: str) -> list[str]:
-        """Keys that the broker at an endpoint may have: the one that it said, else any that is stored for a peer."""
+        """Possible keys of the broker at an endpoint: the one that it announced, or else all stored keys of peers."""
         peers = sorted(key for key in self.table.keys if key.role == PEER and not key.expires)
         stored, said = [key.public for key in peers], self.server_keys(endpoint)
         if said in stored:
@@ -130,12 +122,12 @@ class Curve:
         return [key.public for key in peers if key.endpoint == endpoint] or stored
 
     def peer_of(self, public: str) -> str:
-        """The user of a peer's key; blank: it is not stored."""
+        """The user of a peer's key; blank if it is not stored."""
         key = self.table.find(PEER, public)
         return key.user if key is not None else ""
 
     def user_of(self, door: str, routing_id: bytes) -> str:
-        """Who sent the message that is being looked at."""
+        """The user of the message that is being handled."""
         gate = self._gates.get(door)
         if gate is not None:
             return gate.user
@@ -144,11 +136,11 @@ class Curve:
     # Changes.
 
     def attach(self, publishers: Sequence[Publishing], take: Take, lose: Lose, looked: Callable[[], object]) -> None:
-        """Who hears of changes: `lose`, in a turn by `take`, of users who are such no more; `looked`, of every look."""
+        """Set the callbacks: `lose`, in a turn by `take`, gets users with a removed key; `looked` follows a check."""
         self._publishers, self._take, self._lose, self._looked = publishers, take, lose, looked
 
     def share(self, share: KeyReplication | None, identity: str) -> None:
-        """Tell and believe other brokers; None: do neither, and forget what was told."""
+        """Replicate keys with other brokers; None: stop, and discard their keys."""
         self._share, self._identity = share, identity
         told = read_told(self.folder.path)
         if share is None:
@@ -158,7 +150,7 @@ class Curve:
         share.on_told = self._news.set
 
     async def watch(self) -> None:
-        """Look at the folder now and then, and when other brokers told something; for ever."""
+        """Check the folder periodically, and after reports of other brokers; never returns."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), LOOK_SECONDS)
@@ -169,20 +161,20 @@ class Curve:
                 log.warning("the folder of keys cannot be read: %s", error, extra=about())
 
     async def look(self) -> None:
-        """Look at the folder; the loop goes on meanwhile."""
+        """Check the folder in a thread."""
         self._news.clear()
         told = self._share.snapshot() if self._share is not None else NOTHING_TOLD
         loop = asyncio.get_running_loop()
         self.change(await loop.run_in_executor(self._thread, self._read, *told))
-        # That a key is gone does not wait for a disk.
+        # Removed keys take effect before the write to disk.
         await loop.run_in_executor(self._thread, self._write)
 
     def look_now(self) -> None:
-        """The same at once, for a start."""
+        """Check the folder synchronously, at the start."""
         self.change(self._read(*(self._share.snapshot() if self._share is not None else NOTHING_TOLD)))
 
     async def enrol(self, ask: StoreKey) -> Refusal | None:
-        """Use up a token and store a key; whoever has it may connect when this returns."""
+        """Consume a token and store a key; the key is admitted when this returns."""
         loop = asyncio.get_running_loop()
         stored = self._known.stored if self._known is not None else []
         elsewhere = clash(ask.role, ask.name, ask.public_key, stored)
@@ -194,7 +186,7 @@ class Curve:
         return refusal
 
     def change(self, read: KeysRead) -> None:
-        """These are the keys of our own files, and those of all who are let in, from now on."""
+        """Apply the keys of our own files, and all admitted keys."""
         newer, known = read.table, self._known is read
         self._known = read
         if self._share is not None and not known:
@@ -214,12 +206,11 @@ class Curve:
         self._looked()
 
     def close(self) -> None:
-        """Nobody is let in any more."""
         self.zap.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, told: Snapshot, changed: frozenset[str]) -> KeysRead:
-        """In the thread, and nowhere else once the broker serves."""
+        """Runs in the thread only, once the broker serves."""
         self._unwritten |= changed
         known = set(self.folder.faults)
         own = self.folder.table(read_now().wall)
@@ -235,7 +226,7 @@ class Curve:
         return self._read_last
 
     def _write(self) -> None:
-        """In the thread: keep what was told last, over restarts; not for each change of many."""
+        """Runs in the thread: store replicated keys for the next start, at most once in WRITE_SECONDS."""
         now = read_now().mono
         if self._unwritten and now - self._wrote >= WRITE_SECONDS:
             self._wrote = now
@@ -243,7 +234,7 @@ class Curve:
                 write_told(self.folder.path, self._read_last.told, self._unwritten)
                 self._unwritten = set()
             except OSError as error:
-                # A full disk must keep nobody in whose key is gone.
+                # A full disk must not keep a removed key admitted.
                 log.warning("what other brokers told of keys cannot be stored: %s", error, extra=about())
 
     def _tell_gates(self) -> None:

@@ -1,7 +1,6 @@
-"""How a broker begins to use keys: its folder checked, its own pair made, programs on its machine let in.
+"""Set-up of a broker's keys: checks the folder, creates the broker's own pair, and admits programs on its machine.
 
-Lives here: what is done once, before and after the sockets are bound. Never here: what happens later (`curve`).
-Invariant: nothing is written over a pair that is there.
+Invariant: an existing pair is never overwritten.
 """
 
 from __future__ import annotations
@@ -28,13 +27,11 @@ log = logging.getLogger("scale0.keys")
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL_NAME: Final = "local"
-"""What programs on the broker's machine are called."""
 MANAGEMENT: Final = "management"
-"""The HTTP server's own key, and its file."""
 
 
 def open_curve(context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig) -> Curve | None:
-    """The keys of a broker whose file wants them; before any socket is bound."""
+    """Open the keys if the configuration uses them; called before any socket is bound."""
     if not config.curve:
         return None
     folder = KeyFolder(Path(config.data_dir))
@@ -46,7 +43,7 @@ def open_curve(context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig) ->
 def start_curve(
     curve: Curve | None, broker: Broker, doors: Iterable[Any], publishers: list[PublisherSocket], runner: Runner
 ) -> None:
-    """The sockets are bound: keys for programs here, and who hears of changes."""
+    """Called when the sockets are bound: create keys for local programs, and connect the callbacks."""
     if curve is None:
         return
     for role in (FRONTEND, BACKEND):
@@ -71,12 +68,11 @@ def start_curve(
 
 
 def management_key(config: BrokerConfig) -> Path:
-    """The HTTP server's own pair."""
     return KeyFolder(Path(config.data_dir)).path / LOCAL / f"{MANAGEMENT}{SECRET_ENDING}"
 
 
 def local_places(config: BrokerConfig, endpoint: str) -> list[str]:
-    """By which endpoints programs on this machine reach a socket."""
+    """The endpoints by which programs on this machine reach a socket."""
     port = endpoint.rpartition(":")[2]
     hosts = [LOOPBACK] if config.bind in WILDCARDS or is_loopback(config.bind) else [config.bind]
     shown = [f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}" for host in hosts]

@@ -1,4 +1,4 @@
-"""Join tokens on the broker's side: a token for a newcomer, and this broker as a peer of another (PROTOCOL 11)."""
+"""Join tokens on the broker's side: tokens for new clients, and this broker as a new peer of another (PROTOCOL 11)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scale0.transport.edge.joining import JoinToken, enrol
 
 
 def new_join_token(folder: KeyFolder, role: str, name: str, seconds: float) -> JoinToken:
-    """A token that lets one newcomer in, within this time."""
+    """Create a token that admits one client, within this time."""
     expires = int(time.time() + seconds)
     pair = folder.new_token(role, name, expires)
     return JoinToken(role, folder.server().public, pair.secret, expires)

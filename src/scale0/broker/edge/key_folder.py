@@ -1,13 +1,13 @@
-"""The folder `keys` of a broker: its own certificate, and whom it lets in.
+"""The folder `keys` of a broker: its own certificate, and the keys that it admits.
 
-    keys/server/server.key_secret   the broker's own pair; server.key beside it is for others
-    keys/frontends/NAME.key         and backends/, peers/: the public keys of those who may, by role
-    keys/tokens/ID.key              keys of tokens that nobody has used
+    keys/server/server.key_secret   the broker's own pair; server.key next to it is for others
+    keys/frontends/NAME.key         and backends/, peers/: the admitted public keys, by role
+    keys/tokens/ID.key              keys of unused tokens
     keys/local/NAME.key_secret      pairs for programs on this machine
-    keys/told/BROKER.json           what other brokers told of their keys (`told_folder`)
+    keys/told/BROKER.json           replicated keys of other brokers (`replicated_key_folder`)
 
-Lives here: these files. Never here: a socket, or what a key may do. Invariants: a name is a file's name; secrets are
-readable by their owner alone; of all who use a token exactly one succeeds, because a rename does.
+Invariants: a key's name is its file's name; only their owner can read secrets; of several attempts to use a token
+exactly one succeeds, because a rename is atomic.
 """
 
 from __future__ import annotations
@@ -48,45 +48,40 @@ from scale0.transport.edge.curve_certificates import (
 SERVER: Final = "server"
 TOKENS: Final = "tokens"
 PLACES: Final = "places.json"
-"""Beside the broker's own pair: where it is."""
+"""Next to the broker's own pair: its endpoints."""
 MAX_KEYS: Final = 100_000
-"""Files of one folder that are read; as many as a broker has clients."""
+"""Files of one folder that are read; the limit of a broker's clients."""
 
 Signature = tuple[int, int, int]
-"""Of a file: inode, size and time of its last change."""
+"""Of a file: inode, size and time of the last change."""
 
 
 class KeyTakenError(ValueError):
-    """That name is another key's."""
+    """The name belongs to another key."""
 
 
 class StoredKey(NamedTuple):
-    """A file as it was read."""
-
     signature: Signature
     key: Key | None
 
 
 def folder_of(role: str) -> str:
-    """`frontends` and its like."""
     return f"{role}s"
 
 
 class KeyFolder:
-    """One broker's keys on disk."""
-
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / KEYS_FOLDER
         self._read: dict[Path, StoredKey] = {}
         self.programs: set[str] = set()
-        """Public keys of programs on this machine: they are no other broker's business."""
+        """Public keys of programs on this machine; they are not replicated."""
         self.faults: dict[Path, str] = {}
-        """Files that are no keys, and why."""
+        """Invalid files, and why."""
 
-    # The broker's own.
+    # The broker's own pair.
 
     def init(self) -> bool:
-        """Have all folders and a pair of one's own; True if the pair is new."""
+        """Create all folders and the broker's own pair; True if the pair is new."""
         for name in ("", SERVER, TOKENS, LOCAL, TOLD, *map(folder_of, ROLES)):
             (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.server_file.exists():
@@ -99,26 +94,24 @@ class KeyFolder:
 
     @property
     def server_file(self) -> Path:
-        """The broker's own pair."""
         return self.path / SERVER / f"server{SECRET_ENDING}"
 
     def server(self) -> CurveCertificate:
-        """The broker's own pair, read."""
         return read_pair(self.server_file)
 
     def tell_places(self, endpoints: dict[str, str]) -> None:
-        """Keep where the broker is, for the commands that tell others."""
+        """Store the broker's endpoints, for commands that show them."""
         write_secret(self.path / SERVER / PLACES, msgspec.json.encode(endpoints).decode())
 
     def places(self) -> dict[str, str]:
-        """Where the broker was when it started last, by socket; nothing if it never did."""
+        """The broker's endpoints at its last start, by socket; empty if it never started."""
         try:
             return msgspec.json.decode((self.path / SERVER / PLACES).read_bytes(), type=dict[str, str])
         except (OSError, msgspec.DecodeError):
             return {}
 
     def check(self) -> list[str]:
-        """What is wrong with permissions, each with what mends it."""
+        """Wrong permissions, each with the command that fixes it."""
         out = private_faults(self.path)
         for name in (SERVER, TOKENS, LOCAL):
             out += private_faults(self.path / name)
@@ -131,16 +124,15 @@ class KeyFolder:
                 out += private_faults(path, OTHERS_WRITE)
         return out
 
-    # Whom it lets in.
+    # Admitted keys.
 
     def file_of(self, role: str, name: str) -> Path:
-        """Where a key is stored, or would be."""
         if not is_name(name):
             raise ValueError("a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -, and begins with no dot")
         return self.path / folder_of(role) / f"{name}{PUBLIC_ENDING}"
 
     def store(self, role: str, name: str, certificate: CurveCertificate) -> None:
-        """Let this key in; KeyTakenError if the name is another's."""
+        """Admit this key; raises KeyTakenError if the name belongs to another."""
         path = self.file_of(role, name)
         if path.exists() and read_certificate(path).public != certificate.public:
             raise KeyTakenError(f"there is a key {name} among the {folder_of(role)} already")
@@ -148,7 +140,7 @@ class KeyFolder:
         sync_directory(path.parent)
 
     def revoke(self, role: str, name: str) -> bool:
-        """Let it in no more; False if it was not there."""
+        """Remove the key; False if it was not there."""
         path = self.file_of(role, name)
         try:
             path.unlink()
@@ -158,7 +150,7 @@ class KeyFolder:
         return True
 
     def table(self, wall: float) -> KeyTable:
-        """All keys that are stored now. Files that have not changed are not read again."""
+        """All stored keys. Unchanged files are not read again."""
         seen: dict[Path, StoredKey] = {}
         self.faults = {}
         for path, role, signature in self._files():
@@ -203,7 +195,7 @@ class KeyFolder:
     # Tokens.
 
     def new_token(self, role: str, name: str, expires: float) -> CurveCertificate:
-        """The one-time pair of a token; only its public half is kept. `name`: the only one that it is for, if any."""
+        """Create the one-time pair of a token; only its public half is stored. `name` restricts it to one name."""
         id_ = secrets.token_hex(8)
         pair = new_certificate(role=role, name=name, expires=f"{expires:.0f}")
         path = self.path / TOKENS / f"{id_}{PUBLIC_ENDING}"
@@ -212,7 +204,7 @@ class KeyFolder:
         return pair
 
     def enrol(self, ask: StoreKey, wall: float) -> Refusal | None:
-        """Use up a token and store a key for its role; or why not."""
+        """Consume a token and store a key for its role; return a refusal if that fails."""
         try:
             said = read_certificate(self.path / TOKENS / f"{ask.token}{PUBLIC_ENDING}").metadata
             if float(said.get("expires", "0")) <= wall:
@@ -233,7 +225,7 @@ class KeyFolder:
         return None
 
     def use_token(self, id_: str) -> CurveCertificate | None:
-        """Use a token up: what it says, for exactly one who tries, and it stays so after a loss of power."""
+        """Consume a token: exactly one caller gets it, and that survives a power loss."""
         path = self.path / TOKENS / f"{id_}{PUBLIC_ENDING}"
         used = path.with_name(f".{id_}.used-{secrets.token_hex(4)}")
         try:
@@ -247,7 +239,6 @@ class KeyFolder:
             used.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Forget tokens whose time is over."""
         now = time.time()
         for path, stored in list(self._read.items()):
             if stored.key is not None and stored.key.expires and stored.key.expires <= now:
@@ -256,8 +247,9 @@ class KeyFolder:
     # Programs on this machine.
 
     def local(self, file: str, role: str, name: str, endpoints: list[str], server: CurveCertificate) -> Path:
-        """A pair for programs on this machine. It is stored among those of its role when it is made, and not again:
-        whoever takes it away there means it."""
+        """A pair for programs on this machine. Its public key is stored under its role only when the pair is created,
+        so that an administrator can revoke it.
+        """
         path = self.path / LOCAL / f"{file}{SECRET_ENDING}"
         known = path.exists()
         pair = read_pair(path) if known else new_certificate()

@@ -1,7 +1,6 @@
-"""The dialer: the connections that a broker makes to its peers, as one door.
+"""The connections that a broker dials: one DEALER socket for each peer, by endpoint.
 
-Lives here: a DEALER socket for each peer that is dialed, by its endpoint. Never here: whom to dial, or what is said.
-Invariants: nothing here waits; what cannot leave now does not leave later, because by then it would be old news.
+Invariants: no call blocks; a message that cannot be sent at once is never sent later, because it would be outdated.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 RECONNECT_MS: Final = 100
 RECONNECT_MOST_MS: Final = 2_000
-"""How often a peer that is not there is tried: a broker that comes back is missed by everybody."""
+"""The longest reconnect interval: a broker that returns must be found quickly."""
 LINGER_MS: Final = 200
 SEND_MARK: Final = 1_000
-"""Messages that libzmq keeps for a peer that is connected and slow; one that is further behind counts as gone."""
+"""Messages that libzmq queues for a slow peer; a peer that is further behind counts as gone."""
 
 SUIT_SECONDS: Final = 1.0
 """How long one key is tried before the next, where several brokers may be at an address."""
@@ -38,15 +37,13 @@ log = logging.getLogger("scale0.dialer")
 
 
 class PeerKeys(NamedTuple):
-    """The key that somebody is expected to have."""
-
     key: str
     since: float
     """Monotonic."""
 
 
 class PeerSockets:
-    """Looks to the runner like a ROUTER whose routing ids are endpoints."""
+    """For the runner, this is a ROUTER whose routing ids are endpoints."""
 
     __slots__ = ("_context", "_curve", "_epoll", "_limits", "_sockets", "_suits", "_turn", "name")
 
@@ -56,7 +53,7 @@ class PeerSockets:
         self.name = name
         self._curve = curve
         self._suits: dict[bytes, PeerKeys] = {}
-        """By endpoint: the key that we expect there."""
+        """By endpoint: the expected key."""
         if curve is not None:
             curve.dialed_user = self._user_of
         self._context = context
@@ -67,11 +64,11 @@ class PeerSockets:
 
     @property
     def descriptor(self) -> int:
-        """Readable when there may be something to do at any of them."""
+        """Readable when any of the sockets may have an event."""
         return self._epoll.fileno()
 
     def dial(self, endpoint: str) -> None:
-        """Connect, and keep connecting until `hang_up`."""
+        """Connect, and reconnect until `hang_up`."""
         place = endpoint.encode()
         if place in self._sockets:
             return
@@ -92,7 +89,7 @@ class PeerSockets:
             return
         try:
             set_options(socket, self._limits)
-            # Without a connection nothing is queued: `send` says "gone".
+            # Without a connection nothing is queued, and `send` reports the peer as gone.
             socket.set(zmq.IMMEDIATE, 1)
             socket.set(zmq.SNDHWM, SEND_MARK)
             socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
@@ -102,7 +99,7 @@ class PeerSockets:
                 self._curve.call(socket, suit.key if suit is not None else self._curve.own.public)
             socket.connect(endpoint)
         except zmq.ZMQError as error:
-            # Others name addresses, too: one that is none must not cost us the turn.
+            # Endpoints may come from other brokers: an invalid one must not fail the turn.
             log.warning("the broker at %s cannot be dialed: %s", endpoint, error, extra=about(peer=endpoint))
             socket.close(linger=0)
             return
@@ -110,7 +107,7 @@ class PeerSockets:
         self._epoll.register(int(socket.get(zmq.FD)), select.EPOLLIN)
 
     def _choose(self, place: bytes) -> bool:
-        """The next key that the broker there may have; False: none."""
+        """Select the next possible key of the broker there; False if there is none."""
         assert self._curve is not None
         keys, now = self._curve.candidates(place.decode()), time.monotonic()
         before = self._suits.get(place)
@@ -121,7 +118,7 @@ class PeerSockets:
         return True
 
     def _try_another(self, place: bytes) -> None:
-        """Nobody answers: perhaps it has another key than we expect, or did not know ours; libzmq tries that once."""
+        """No answer: the broker may have another key, or may not have known ours, and libzmq does not retry that."""
         suit = self._suits.get(place)
         if suit is not None and time.monotonic() - suit.since < SUIT_SECONDS:
             return
@@ -130,7 +127,7 @@ class PeerSockets:
             self._connect(place)
 
     def review(self) -> None:
-        """Keys may have changed: whoever has one that is stored no more is hung up on."""
+        """Keys may have changed: close the connections to brokers whose key is no longer stored."""
         if self._curve is None:
             return
         for place in list(self._sockets):
@@ -146,7 +143,6 @@ class PeerSockets:
         return self._curve.peer_of(suit.key) if self._curve is not None and suit is not None else ""
 
     def hang_up(self, endpoint: str) -> None:
-        """Never again, unless it is dialed anew."""
         self._close(endpoint.encode(), LINGER_MS)
         self._suits.pop(endpoint.encode(), None)
 
@@ -157,11 +153,11 @@ class PeerSockets:
             socket.close(linger=linger)
 
     def drain(self, most: int) -> Iterator[list[bytes]]:
-        """What waits, the endpoint that it came from first; at most `most` messages."""
+        """Pending messages, each with its endpoint first; at most `most` messages."""
         return islice(self._all(most), most)
 
     def _all(self, most: int) -> Iterator[list[bytes]]:
-        # A turn may end before all were heard: each time another one is first.
+        # A turn may end before all sockets are read, so each turn starts with another one.
         places = list(self._sockets.items())
         self._turn = (self._turn + 1) % max(1, len(places))
         for place, socket in places[self._turn :] + places[: self._turn]:
@@ -169,11 +165,11 @@ class PeerSockets:
                 yield [place, *frames]
 
     def pending(self) -> bool:
-        """True if there is something to read. To be asked after every send: sending may swallow the signal."""
+        """True if there is something to read. Must be called after every send, which may consume the signal."""
         return any(map(readable, self._sockets.values()))
 
     def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
-        """Hand one message to libzmq; a peer that is not connected, or takes nothing more, is gone for now."""
+        """Hand one message to libzmq; a peer that is not connected, or whose queue is full, counts as gone."""
         socket = self._sockets.get(routing_id)
         if socket is None:
             return "gone"
@@ -186,7 +182,6 @@ class PeerSockets:
         return "sent"
 
     def close(self) -> None:
-        """Let all of them go."""
         for place in list(self._sockets):
             self.hang_up(place.decode())
         self._epoll.close()

@@ -1,10 +1,9 @@
-"""The folder `keys/told` of a broker: what other brokers told of their keys, so that it is known after a restart.
+"""The folder `keys/told` of a broker: replicated keys of other brokers, kept over a restart.
 
     keys/told/BROKER.json           the rows of one broker, and which of its keys are gone
 
-Lives here: these files. Never here: whether anybody is let in for it (`broker.cluster.replicated_keys`). Only the
-broker writes here; the commands read. Invariant: a file is whole, or is not there; one that cannot be read counts as
-nothing told.
+Only the broker writes here; commands read. Invariant: a file is complete or absent; an unreadable file counts as
+absent.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ ENDING: Final = ".json"
 
 
 def read_told(keys: Path) -> dict[str, KeySource]:
-    """What each broker told, as it was stored last."""
     out = {}
     for path in sorted((keys / TOLD).glob(f"*{ENDING}")):
         name = path.name.removesuffix(ENDING)
@@ -44,7 +42,7 @@ def read_told(keys: Path) -> dict[str, KeySource]:
 
 
 def write_told(keys: Path, told: Snapshot, changed: Collection[str]) -> None:
-    """Store what these brokers told; a broker of which nothing is left has no file."""
+    """Store the rows of these brokers; the file of a broker without rows is removed."""
     for name in changed:
         path = keys / TOLD / f"{name}{ENDING}"
         teller = told.get(name)

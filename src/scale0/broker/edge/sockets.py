@@ -1,7 +1,6 @@
-"""A door: one ZeroMQ socket of a broker, drained and fed without blocking.
+"""The ZeroMQ sockets of a broker: options, incoming and outgoing frames.
 
-Lives here: socket options, frames in, frames out. Never here: what a frame means. Invariant: nothing here waits; a peer
-that is gone or does not read is reported, not waited for.
+Invariant: no call blocks; a peer that is gone or does not read is reported to the caller.
 """
 
 from __future__ import annotations
@@ -24,21 +23,18 @@ if TYPE_CHECKING:
     from scale0.broker.edge.curve import Curve
 
 HIGH_WATER_MARK: Final = 64
-"""Messages that libzmq keeps per peer and direction."""
 ROUTER_SEND_MARK: Final = 16
-"""Messages that libzmq keeps for one client, whatever their size; beyond it we count bytes ourselves."""
+"""Messages that libzmq queues for one client, whatever their size; beyond that the broker counts bytes itself."""
 HANDSHAKE_MS: Final = 5_000
-"""A stranger that does not finish its handshake is let go."""
+"""A client that does not finish its handshake in this time is disconnected."""
 BACKLOG: Final = 4_096
-"""Connections that wait to be accepted: a fleet reconnects at once."""
+"""Connections that wait to be accepted: a whole fleet may reconnect at once."""
 BIND_TRIES: Final = 200
 BIND_RETRY_SECONDS: Final = 0.01
-"""How often a port that is still being let go is tried, and how far apart."""
+"""The number of attempts to bind a port that is still being released, and the time between them."""
 
 
 class RouterSocket:
-    """A ROUTER socket that clients connect to."""
-
     __slots__ = ("_gate", "_socket", "name")
 
     def __init__(
@@ -61,26 +57,25 @@ class RouterSocket:
 
     @property
     def descriptor(self) -> int:
-        """Readable when there may be something to do."""
+        """Readable when there may be an event."""
         return int(self._socket.get(zmq.FD))
 
     @property
     def endpoint(self) -> str:
-        """Where it really listens."""
         return last_endpoint(self._socket)
 
     def drain(self, most: int) -> Iterator[list[bytes]]:
-        """What waits, routing id first; at most `most` messages."""
+        """Pending messages, routing id first; at most `most` messages."""
         if self._gate is not None:
             return drain_admitted(self._socket, most, self._gate.admits)
         return drain(self._socket, most)
 
     def pending(self) -> bool:
-        """True if there is something to read. To be asked after every send: sending may swallow the signal."""
+        """True if there is something to read. Must be called after every send, which may consume the signal."""
         return readable(self._socket)
 
     def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
-        """Hand one message to libzmq, or say why not."""
+        """Hand one message to libzmq, or report why it cannot be sent."""
         try:
             send_frames(self._socket, [routing_id, *frames])
         except zmq.Again:
@@ -92,12 +87,12 @@ class RouterSocket:
         return "sent"
 
     def close(self) -> None:
-        """Let it go; what was sent still leaves for a moment."""
+        """Close it; libzmq still sends queued messages for a moment."""
         self._socket.close(linger=200)
 
 
 class SubscriberSocket:
-    """A SUB socket that hears several publishers. Looks to the runner like a ROUTER that nobody reads from."""
+    """A SUB socket for several publishers. For the runner, this is a ROUTER that cannot send."""
 
     __slots__ = ("_connected", "_curve", "_monitor", "_socket", "_sources", "name")
 
@@ -113,7 +108,7 @@ class SubscriberSocket:
         self._curve = curve
         self._sources = tuple(sources)
         self._connected: dict[str, str] = {}
-        """By endpoint: the key that is expected there."""
+        """By endpoint: the expected key."""
         self._socket = context.socket(zmq.SUB)
         set_options(self._socket, limits)
         self._socket.set(zmq.SUBSCRIBE, b"")
@@ -123,14 +118,14 @@ class SubscriberSocket:
         self.connect()
 
     def _forget_refused(self) -> None:
-        """libzmq does not try again where our key was refused: it may be stored there by now."""
+        """libzmq does not retry an address that refused our key; the key may be stored there by now."""
         while self._monitor is not None and readable(self._monitor):
             place = zmq.utils.monitor.recv_monitor_message(self._monitor)["endpoint"].decode()
             if self._connected.pop(place, None) is not None:
                 self._socket.disconnect(place)
 
     def connect(self) -> None:
-        """Hear those that can be heard. With CURVE a key must be known first: their brokers say it when they greet."""
+        """Connect to the publishers. With CURVE a publisher's key must be known first, from its broker's HELLO."""
         self._forget_refused()
         for endpoint in self._sources:
             before = self._connected.get(endpoint)
@@ -148,24 +143,20 @@ class SubscriberSocket:
 
     @property
     def descriptor(self) -> int:
-        """Readable when there may be something to hear."""
         return int(self._socket.get(zmq.FD))
 
     def drain(self, most: int) -> Iterator[list[bytes]]:
-        """What was published, after a routing id that says nothing."""
+        """Published messages, each with an empty routing id first."""
         return ([b"", *frames] for frames in drain(self._socket, most))
 
     def pending(self) -> bool:
-        """True if there is something to read."""
         return readable(self._socket)
 
     def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
-        """Nobody can be told anything here."""
         del routing_id, frames
         return "gone"
 
     def close(self) -> None:
-        """Let it go."""
         if self._monitor is not None:
             self._socket.disable_monitor()
             self._monitor.close(linger=0)
@@ -173,7 +164,7 @@ class SubscriberSocket:
 
 
 class PublisherSocket:
-    """A PUB socket, or an XPUB that also tells who subscribed: whoever listens, hears."""
+    """A PUB socket, or an XPUB socket that also reports subscriptions."""
 
     __slots__ = ("_place", "_socket", "_tells", "name")
 
@@ -186,7 +177,7 @@ class PublisherSocket:
         tells: bool = False,
         curve: Curve | None = None,
     ) -> None:
-        """`tells`: what is subscribed can be read."""
+        """`tells`: subscriptions can be read."""
         self.name = name
         self._tells = tells
         self._socket = context.socket(zmq.XPUB if tells else zmq.PUB)
@@ -197,13 +188,13 @@ class PublisherSocket:
         self._place = last_endpoint(self._socket)
 
     def bind_anew(self) -> None:
-        """End all connections, so that each has to show its key again: ZAP decides at the handshake only."""
+        """End all connections, so that each must authenticate again: ZAP decides at the handshake only."""
         with contextlib.suppress(zmq.ZMQError):
-            self._socket.unbind(self._place)  # not bound: an earlier change is not through yet
+            self._socket.unbind(self._place)  # not bound: an earlier change is still in progress
         self._try_bind(BIND_TRIES)
 
     def _try_bind(self, tries: int) -> None:
-        """libzmq lets the port go in a thread of its own, a moment later."""
+        """libzmq releases the port in its own thread, a moment later."""
         try:
             self._socket.bind(self._place)
         except zmq.ZMQError as error:
@@ -215,29 +206,25 @@ class PublisherSocket:
 
     @property
     def endpoint(self) -> str:
-        """Where it really listens."""
         return self._place
 
     @property
     def descriptor(self) -> int:
-        """Readable when there may be something to hear."""
         return int(self._socket.get(zmq.FD))
 
     def subscriptions(self, most: int) -> Iterator[list[bytes]]:
-        """What subscribers say: one frame, 1 or 0 and the topic."""
+        """Messages of subscribers: one frame, 1 or 0 and the topic."""
         return drain(self._socket, most) if self._tells else iter(())
 
     def publish(self, frames: list[bytes]) -> None:
-        """To everybody who subscribed; those who do not read miss it."""
+        """Send to all subscribers; those that do not read miss it."""
         send_frames(self._socket, frames)
 
     def close(self) -> None:
-        """Let it go."""
         self._socket.close(linger=200)
 
 
 def set_options(socket: zmq.Socket[bytes], limits: Limits) -> None:
-    """What all sockets of a broker have in common."""
     socket.set(zmq.LINGER, 200)
     socket.set(zmq.SNDHWM, HIGH_WATER_MARK)
     socket.set(zmq.RCVHWM, HIGH_WATER_MARK)
@@ -250,13 +237,12 @@ def set_options(socket: zmq.Socket[bytes], limits: Limits) -> None:
 
 
 def last_endpoint(socket: zmq.Socket[bytes]) -> str:
-    """Where a socket was bound to."""
     place = socket.get(zmq.LAST_ENDPOINT)
     return place.rstrip(b"\0").decode() if isinstance(place, bytes) else ""
 
 
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> None:
-    """Bind, with an error that says what to do."""
+    """Bind; on failure the error says what to do."""
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:

@@ -1,8 +1,7 @@
-"""The ZAP desk (ZeroMQ RFC 27): asked by libzmq at each handshake whether a key may use a socket.
+"""The ZAP handler (ZeroMQ RFC 27): libzmq asks it at each handshake whether a key may use a socket.
 
-Lives here: one inproc socket and its two messages. Never here: which keys there are. It works in the broker's own loop:
-a handshake waits for a turn, as everything does, and nothing here waits. Invariants: no mechanism but CURVE is let in,
-no key that is not stored for the socket's domain is, and the user id that libzmq puts on messages is the public key.
+It runs in the broker's own loop and never blocks. Invariants: only the CURVE mechanism is accepted, only with a key
+that is stored for the socket's domain, and the user id that libzmq attaches to messages is the public key.
 """
 
 from __future__ import annotations
@@ -27,19 +26,16 @@ CURVE: Final = b"CURVE"
 ALLOWED: Final = b"200"
 REFUSED: Final = b"400"
 PARTS: Final = 9
-"""Routing id, delimiter, version, request id, domain, address, identity, mechanism, and the public key."""
+"""Frames: routing id, delimiter, version, request id, domain, address, identity, mechanism and public key."""
 TURN_HANDSHAKES: Final = 100
-"""Answered in one turn."""
 LOG_SECONDS: Final = 10.0
-"""How often refusals are told at most: strangers may try all day."""
+"""The shortest time between two log messages about refusals."""
 
 Allows = Callable[[str, str], bool]
-"""Domain and public key: may it?"""
+"""True if this domain admits this public key."""
 
 
 class ZapAuthenticator:
-    """The one ZAP handler of a context."""
-
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allows: Allows) -> None:
         self._allows = allows
         self._socket = context.socket(zmq.ROUTER)
@@ -53,20 +49,18 @@ class ZapAuthenticator:
         self._untold = 0
 
     def start(self) -> None:
-        """Answer from now on."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(int(self._socket.get(zmq.FD)), self._look)
         self._look()
 
     def close(self) -> None:
-        """Let nobody in any more."""
         if self._loop is not None:
             self._loop.remove_reader(int(self._socket.get(zmq.FD)))
         self._loop = None
         self._socket.close(linger=0)
 
     def _look(self) -> None:
-        """Until nothing is left: sending may swallow the signal that more came."""
+        """Read until nothing is left: sending may consume the signal of further requests."""
         if self._loop is None:
             return
         try:
@@ -86,7 +80,7 @@ class ZapAuthenticator:
             log.warning("a handshake could not be answered: %s", error, extra=about())
 
     def _key_of(self, frames: list[bytes]) -> str:
-        """The public key, if it may; else blank."""
+        """The public key if it is admitted, or else blank."""
         if len(frames) != PARTS or frames[2] != VERSION or frames[7] != CURVE or len(frames[8]) != 32:
             return ""
         domain, address = frames[4].decode("ascii", "replace"), frames[5].decode("ascii", "replace")

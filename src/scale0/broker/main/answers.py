@@ -1,8 +1,4 @@
-"""What Asks find: passwords verified, files read, rows fetched.
-
-Lives here: slow or outside things that a machine may ask for, each off the loop. Never here: what the machine makes of
-it.
-"""
+"""Answers to Asks: verifies passwords, reads files and fetches rows off the loop."""
 
 from __future__ import annotations
 
@@ -26,19 +22,16 @@ from scale0.kernel.errors import ConfigError
 
 
 class AskAnswers:
-    """Answers the Asks of one broker."""
-
     def __init__(self, commits: Commits, config_file: Path | None, curve: Curve | None = None) -> None:
         self._commits = commits
         self._curve = curve
         self._config_file = config_file
         self._hasher = argon2.PasswordHasher()
-        # One thread: hashing is heavy on purpose, and must leave a core for the work.
+        # One thread: hashing is expensive on purpose, and must leave a core for other work.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scale0-answers")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="scale0-reader")
 
     async def find(self, ask: Any) -> Any:
-        """The answer to one Ask."""
         loop = asyncio.get_running_loop()
         match ask:
             case VerifyPassword():
@@ -54,7 +47,6 @@ class AskAnswers:
         raise TypeError(f"nobody answers {ask!r}")
 
     def close(self) -> None:
-        """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._reader.shutdown(wait=False, cancel_futures=True)
 

@@ -1,7 +1,6 @@
-"""The composition root: how a broker is put together from its parts.
+"""The composition root: builds a broker from its parts.
 
-Lives here: who gets whom. Never here: a decision. The real process and the simulated world both call this, so that what
-is tested is what runs.
+The real process and the simulator both use it, so that tests run the production wiring.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def compose_broker(
     local_digest: str | None,
     keys: Keys | None = None,
 ) -> Broker:
-    """A broker's machines, joined. `start_broker` gives it its first turn."""
+    """Build a broker. `start_broker` runs its first turn."""
     document = document_of(config, endpoints, opened)
     state = new_state(config, endpoints, opened, boot, rng, keys)
     connections = Connections(state.limits, (FRONTEND, BACKEND, PEER, DIALED, CONFIG_SUB))
@@ -108,7 +107,7 @@ def compose_broker(
 
 
 def document_of(config: BrokerConfig, endpoints: Endpoints, opened: OpenedStore) -> NetworkDocument:
-    """The stored one, or the first."""
+    """The stored document, or an initial one."""
     stored = opened.document
     return parse(stored.body, "json", NetworkDocument) if stored else first_document(config, endpoints)
 
@@ -116,7 +115,6 @@ def document_of(config: BrokerConfig, endpoints: Endpoints, opened: OpenedStore)
 def new_state(
     config: BrokerConfig, endpoints: Endpoints, opened: OpenedStore, boot: int, rng: random.Random, keys: Keys | None
 ) -> BrokerState:
-    """What all parts of a broker see."""
     state = BrokerState(config.identity, config, boot, rng, first_state(config, opened))
     state.keys = keys
     if opened.shared is not None:
@@ -126,7 +124,6 @@ def new_state(
 
 
 def join_tasks(broker: Broker, views: Views, opened: OpenedStore) -> None:
-    """The queue, and the broker that it lives in."""
     tasks = BrokerTasks(broker.state, BrokerAdapter(broker), broker.scheduler, opened.next_task_seq, opened.shared)
     broker.requests.tasks = tasks
     broker.rpc = tasks.rpc
@@ -139,7 +136,7 @@ def join_tasks(broker: Broker, views: Views, opened: OpenedStore) -> None:
 
 
 def start_broker(broker: Broker, opened: OpenedStore, now: Now, effects: Effects) -> None:
-    """The first turn: what a new store must hold, and that the broker started."""
+    """The first turn: initialise a new store, and record the start."""
     if opened.document is None and broker.state.state != JOINING:
         effects.write(broker.documents.row(broker.state.identity, now))
     broker.start(opened.boots, now, effects)
@@ -147,7 +144,7 @@ def start_broker(broker: Broker, opened: OpenedStore, now: Now, effects: Effects
 
 
 def first_state(config: BrokerConfig, opened: OpenedStore) -> str:
-    """Disabled stays disabled over a restart; a broker that can learn nothing from peers is active at once."""
+    """A disabled broker stays disabled after a restart; a broker without peers to learn from is active at once."""
     if opened.settings.get(STATE_SETTING) == DISABLED.encode() or config.state == DISABLED:
         return DISABLED
     if config.state == ACTIVE or opened.document is not None or not config.peers:

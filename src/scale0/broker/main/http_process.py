@@ -1,7 +1,7 @@
-"""The management server's process, as a broker sees it: started, heard, started again, ended.
+"""The HTTP server's process: started, supervised, restarted and stopped by a broker.
 
-Lives here: `HttpProcess`. Never here: HTTP. Invariants: what is in the way is logged once, and
-again when it is over; started again, it serves where it did, so that an open console finds it.
+Invariants: a problem is logged once, and again when it is solved; after a restart the server uses the same port, so
+that open consoles find it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ log = logging.getLogger("scale0.http")
 MANNER: Final = RestartPolicy("scale0.http", "the management server", 65_536, 0.5, 30.0)
 READY: Final = b"ready "
 FINISH_SECONDS: Final = 5.0
-"""How long it may take to say goodbye to browsers."""
+"""How long it may take to close the connections of browsers."""
 
 Served = Callable[[HttpReady], None]
 
 
 class HttpProcess:
-    """One server's process, and what it said."""
-
     def __init__(
         self, settings: HttpSettings | None, served: Served, environment: Mapping[str, str] | None = None
     ) -> None:
-        """`environment`: what it has beside ours."""
+        """`environment`: variables in addition to ours."""
         self._settings = settings
-        """None: it is not wanted, and there is nothing to do."""
+        """None: HTTP is disabled, and there is nothing to do."""
         self._served = served
         self._child = ChildProcess(MANNER, self._greet, self._hear, self._note_trouble, environment)
         self._task: asyncio.Task[None] | None = None
@@ -46,21 +44,18 @@ class HttpProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
         return self._child.pid
 
     @property
     def restarts(self) -> int:
-        """How often it was started again."""
         return self._child.restarts
 
     def start(self) -> None:
-        """Begin."""
         if self._settings is not None:
             self._task = asyncio.get_running_loop().create_task(self._child.run())
 
     async def finish(self) -> None:
-        """Let it end in order, if that does not take too long; then it is gone."""
+        """Stop it gracefully, and kill it after FINISH_SECONDS."""
         self._child.finishing = True
         if self._task is not None and self.pid is not None:
             self._child.hang_up()
@@ -68,7 +63,6 @@ class HttpProcess:
         self.close()
 
     def close(self) -> None:
-        """End it at once."""
         self._child.finishing = True
         self._child.kill()
         if self._task is not None:
@@ -76,7 +70,7 @@ class HttpProcess:
 
     def _greet(self) -> bytes:
         if self._any_port and not self._is_ready:
-            self._serve_at(0)  # where it was, somebody else may be
+            self._serve_at(0)  # another process may use its port
         self._is_ready = False
         return msgspec.json.encode(self._settings) + b"\n"
 
@@ -92,7 +86,7 @@ class HttpProcess:
         self._trouble = ""
         log.info("management is served at %s", ready.url, extra=about(url=ready.url))
         if self._settings is not None and self._settings.wants_link:
-            self._settings = msgspec.structs.replace(self._settings, wants_link=False)  # a way in is told once
+            self._settings = msgspec.structs.replace(self._settings, wants_link=False)  # a one-time link is issued once
         self._is_ready = True
         if self._any_port:
             self._serve_at(urlsplit(ready.url).port or 0)
@@ -103,7 +97,6 @@ class HttpProcess:
             self._settings = msgspec.structs.replace(self._settings, port=port)
 
     def _note_trouble(self, what: str) -> None:
-        """Log it once."""
         if what != self._trouble:
             self._trouble = what
             log.error("%s", what, extra=about())

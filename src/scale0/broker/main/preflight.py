@@ -1,7 +1,4 @@
-"""Whether a broker can be run as its file says.
-
-Lives here: what is asked before anything is opened, and again when the file is read anew. Never here: the schema.
-"""
+"""Checks that a broker can run with its configuration, at the start and before a reload."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from scale0.kernel.errors import ConfigError
 
 
 def check_runnable(config: BrokerConfig) -> None:
-    """Raise with every reason why not."""
+    """Raise an error with every reason why it cannot run."""
     faults = [*check_broker(config), *_store_faults(config), *_extra_faults(config)]
     if config.curve:
         faults += KeyFolder(Path(config.data_dir)).check()
@@ -24,7 +21,7 @@ def check_runnable(config: BrokerConfig) -> None:
 
 
 def _store_faults(config: BrokerConfig) -> list[str]:
-    """What PostgreSQL needs. Its URL is a secret: no fault tells it."""
+    """The requirements of PostgreSQL. Its URL is a secret, so no message contains it."""
     if not is_postgres(config):
         return []
     faults = []
@@ -34,7 +31,6 @@ def _store_faults(config: BrokerConfig) -> list[str]:
 
 
 def _extra_faults(config: BrokerConfig) -> list[str]:
-    """What this configuration needs and is not installed."""
     needed = {"postgres": is_postgres(config), "http": config.management.enabled}
     keys = {"postgres": "store", "http": "management"}
     return [
@@ -44,12 +40,11 @@ def _extra_faults(config: BrokerConfig) -> list[str]:
 
 
 def is_postgres(config: BrokerConfig) -> bool:
-    """The store is a database that brokers share."""
     return config.store.startswith(("postgresql:", "postgres:"))
 
 
 def check_broker_files(config: BrokerConfig, config_file: Path | None = None) -> None:
-    """Before a broker starts. ConfigError: with every reason why it must not."""
+    """Check before a broker starts. Raises ConfigError with every reason why it must not."""
     given = [Path(config.management.private_key)] if config.management.private_key else []
     if config_file is not None and holds_secret(config):
         given.append(config_file)
@@ -57,6 +52,6 @@ def check_broker_files(config: BrokerConfig, config_file: Path | None = None) ->
 
 
 def holds_secret(config: BrokerConfig) -> bool:
-    """True if somebody who reads the file learns one: a password, a key, or a hash to guess by."""
+    """True if the file contains a secret: a password, a key, or a hash that can be attacked."""
     urls = (config.store, config.segments)
     return bool(config.admins) or any("://" in url and ("@" in url or "password=" in url) for url in urls)

@@ -1,7 +1,4 @@
-"""A broker as a process: from its configuration to its last breath.
-
-Lives here: start in order, stop in reverse. Never here: anything that a turn decides.
-"""
+"""The broker process: start in order, stop in reverse."""
 
 from __future__ import annotations
 
@@ -56,34 +53,32 @@ from scale0.transport.edge.client_keys import KEY
 log = logging.getLogger("scale0.broker")
 
 FENCED: Final = -1
-"""As a status: this process goes on, in another epoch."""
+"""As a status: this process continues, in a new epoch."""
 FLUSH_SECONDS: Final = 10.0
-"""How long a broker that ends waits for its store."""
 DISK_LOOK_SECONDS: Final = 0.5
-"""How often the free space is looked at."""
 WANTED_FILES: Final = 1_048_576
-"""Descriptors that a broker asks for: one for each client."""
+"""File descriptors that a broker requests: one for each client."""
 
 GC_THRESHOLDS: Final = (100_000, 50, 100)
-"""Objects made beyond those freed before young ones are looked at for cycles, and how often older ones are."""
+"""Net allocations before a collection of the young generation, and how often older generations follow."""
 
 SWITCH_SECONDS: Final = 0.0005
-"""How long the writer's thread may wait for the loop's to let it go on: a commit takes a dozen such steps."""
+"""How long the writer's thread may wait for the GIL: a commit takes a dozen such steps."""
 
 Ready = Callable[[Broker], None]
 
 
 def nobody(_: Serving) -> None:
-    """Nobody wants to hear where HTTP is served."""
+    """The default callback: ignores the address of the HTTP server."""
 
 
 def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, served: Served = nobody) -> int:
-    """Run until SIGTERM or SIGINT; the exit status. `served` hears where HTTP is served, each time it begins to be."""
+    """Run until SIGTERM or SIGINT; return the exit status. `served` is called each time the HTTP server starts."""
     check_runnable(config)
     check_broker_files(config, config_file)
     raise_file_limit()
-    # What lives at the start lives to the end, and what comes later is freed by counting: the collector of cycles
-    # would walk through all clients again and again for nothing.
+    # Objects from the start live until the end, and later ones are freed by reference counting: the cycle collector
+    # would traverse all clients repeatedly for nothing.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -96,7 +91,7 @@ def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, ser
 
 
 class BeginAgain(Exception):
-    """The brokers of its group took this one for dead: it serves again from the start, at the same endpoints."""
+    """The brokers of its group considered this one dead: it starts again, at the same endpoints."""
 
     def __init__(self, endpoints: Endpoints) -> None:
         super().__init__("taken for dead")
@@ -104,18 +99,17 @@ class BeginAgain(Exception):
 
 
 def at_ports(config: BrokerConfig, endpoints: Endpoints) -> BrokerConfig:
-    """The same file, with the ports that were found free: those who know this broker look for it there."""
+    """The same configuration with the ports that were assigned: other processes know this broker by them."""
     found = msgspec.structs.asdict(endpoints)
     ports = {f"{name}_port": int(place.rpartition(":")[2]) for name, place in found.items() if "://" in place}
     return msgspec.structs.replace(config, **ports)
 
 
 def choose_store(config: BrokerConfig) -> Store:
-    """The store that a file asks for."""
     if config.store == "memory":
         return MemoryStore()
     if is_postgres(config):
-        from scale0.storage.postgres.store import PostgresStore  # noqa: PLC0415  # an extra: only for who asks for it
+        from scale0.storage.postgres.store import PostgresStore  # noqa: PLC0415  # an optional extra
 
         return PostgresStore(config.store, config.identity, Path(config.data_dir))
     return SqliteStore(Path(config.data_dir))
@@ -124,7 +118,7 @@ def choose_store(config: BrokerConfig) -> Store:
 async def serve(
     config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready, served: Served = nobody
 ) -> int:
-    """Open the store, then the doors; serve; close them in reverse."""
+    """Open the store, then the sockets; serve; close them in reverse."""
     loop = asyncio.get_running_loop()
     stop, end = ending(loop)
     opened = store.open()
@@ -173,7 +167,7 @@ async def serve(
 
 
 def ending(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[int], Callable[[int], None]]:
-    """What a process waits for, and what ends it with a status: the first one counts."""
+    """The future that the process waits for, and the function that ends it with a status; the first call counts."""
     stop: asyncio.Future[int] = loop.create_future()
 
     def end(status: int) -> None:
@@ -184,7 +178,7 @@ def ending(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[int], Callab
 
 
 def last_turn(broker: Broker, runner: Runner, status: int) -> None:
-    """The doors are closed; a broker that ends in order says so."""
+    """Called when the sockets are closed: a broker that stops in order records it."""
     last, now = Effects(), read_now()
     if status == 0:
         broker.stop("stopped", now, last)
@@ -193,7 +187,7 @@ def last_turn(broker: Broker, runner: Runner, status: int) -> None:
 
 @contextlib.asynccontextmanager
 async def beside(broker: Broker, store: Store, curve: Curve | None, served: Served) -> AsyncIterator[None]:
-    """What runs as long as a broker serves: looks at its disk and keys, and the HTTP server if its file wants one."""
+    """Tasks that run while the broker serves: checks of disk and keys, and the HTTP server if it is enabled."""
     loop = asyncio.get_running_loop()
     watches = [loop.create_task(watch_disk(broker, store))]
     if curve is not None:
@@ -211,7 +205,7 @@ async def beside(broker: Broker, store: Store, curve: Curve | None, served: Serv
 
 
 def managed(broker: Broker, served: Served) -> HttpProcess:
-    """The HTTP server beside this broker, started if it is wanted; a first start tells a way in."""
+    """The HTTP server of this broker, started if enabled; its first start issues a one-time link."""
     config, place = broker.state.config, broker.state.endpoints["frontend"]
     started = Path(config.data_dir) / STARTED_FILE
 
@@ -220,7 +214,7 @@ def managed(broker: Broker, served: Served) -> HttpProcess:
             write_secret(started, now.url)
         served(now)
 
-    # Without admins the link is the only way in for a browser.
+    # Without administrators, browsers can log in only with the link.
     settings = server_of(config, place, wants_link=not started.exists() or not config.admins)
     environment = {KEY: str(management_key(config))} if config.curve else {}
     if is_postgres(config) and (password := password_of(config.store)):
@@ -231,14 +225,14 @@ def managed(broker: Broker, served: Served) -> HttpProcess:
 
 
 def scribe_settings(config: BrokerConfig) -> ExporterSettings | None:
-    """How the journal is written out; None: it is not kept."""
+    """How the journal is exported; None: it is not kept."""
     if config.store == "memory":
         return None
     return exporter_settings(config, config.store if is_postgres(config) else "")
 
 
 def status_of(error: BaseException) -> int:
-    """What a store's failure means for the process; and say so."""
+    """The exit status for a store's failure; also logs it."""
     if isinstance(error, StoreFenced):
         log.critical("%s: it begins anew", error, extra=about())
         return FENCED
@@ -247,7 +241,7 @@ def status_of(error: BaseException) -> int:
 
 
 async def flush(commits: Commits, store: Store) -> None:
-    """Wait until everything is stored; a database that is away is not waited for for ever."""
+    """Wait until everything is stored; the wait for an unavailable database is limited."""
     try:
         await asyncio.wait_for(commits.flush(), FLUSH_SECONDS)
     except TimeoutError:
@@ -260,7 +254,7 @@ async def flush(commits: Commits, store: Store) -> None:
 def open_doors(
     context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig, curve: Curve | None = None
 ) -> tuple[list[RouterSocket | PeerSockets | SubscriberSocket], list[PublisherSocket], Endpoints]:
-    """Bind every socket, and say where each one listens; and those that go to others."""
+    """Bind every socket, and return their addresses; also create the sockets for outgoing connections."""
     limits = config.limits()
     host = f"[{config.bind}]" if ":" in config.bind else config.bind
     shown = config.advertise or config.bind
@@ -287,7 +281,7 @@ def open_doors(
 
 
 async def watch_disk(broker: Broker, store: Store) -> None:
-    """Refuse writes early, and take them again once there is room."""
+    """Refuse writes before the disk is full, and accept them again once there is space."""
     was = ""
     while True:
         try:
@@ -304,7 +298,6 @@ async def watch_disk(broker: Broker, store: Store) -> None:
 
 
 def raise_file_limit() -> None:
-    """As many descriptors as we may have."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
     with contextlib.suppress(ValueError, OSError):
