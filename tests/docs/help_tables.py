@@ -48,7 +48,7 @@ ENROL: Final = f"scale0 agent enrol helen.example.com --force --token {AGENT['TO
 PLUGIN: Final = "printf 'plugins\n    name = my-plugin\n    command = /srv/my-plugin\n' >> agent/agent.zpl"
 AWAY: Final = (
     f"{ENROL}; scale0 agent --config agent/agent.zpl > agent.log 2>&1 &"
-    " until grep 'Helen accepted us' agent.log; do sleep 0.05; done; kill %%; wait %%"
+    " until grep 'Helen accepted the session' agent.log; do sleep 0.05; done; kill %%; wait %%"
 )
 PAGER: Final = "scale0 handler add pager --webhook http://127.0.0.1/hook"
 HOOK: Final = {"https://example.com/hook": "http://127.0.0.1/hook"}
@@ -193,7 +193,7 @@ STAYS: Final[Mapping[str, Stays]] = {
     r"scale0 up\b": Stays("Ctrl-C ends it", 0, on=NEW),
     r"scale0 (?:broker|worker|management serve)\b": Stays("ready ", 0),
     r"scale0 helen --config": Stays("ready ", 0),
-    r"scale0 agent --config": Stays("Helen accepted us", 0),
+    r"scale0 agent --config": Stays("Helen accepted the session", 0),
     r"scale0 (?!task status).* --watch": Stays(""),
     r"scale0 events tail -f": Stays(""),
     r"scale0 demo": Stays("== "),
