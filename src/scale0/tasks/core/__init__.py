@@ -1,1 +1,1 @@
-"""The broker's end of tasks: queue, leases, delayed tasks, dependencies."""
+"""The broker's side of tasks: queue, leases, delayed tasks, dependencies."""

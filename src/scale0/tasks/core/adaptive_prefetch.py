@@ -1,9 +1,6 @@
-"""Pacing: how much a backend is given in advance, and when it must give it back.
-
-Lives here: how quick a backend is, as its own answers show, and what follows from it. Never here: handing out. Short
-tasks travel in batches and long ones one by one, so that no idle worker waits while another hoards. Invariant: a
-backend has no more in advance than takes it about HORIZON_SECONDS, and never more than it asked for.
-"""
+"""Adaptive prefetch: measures how fast each backend completes tasks and derives how many tasks it may hold in advance.
+Short tasks are sent in batches and long ones one at a time, so that no idle worker waits while another holds a backlog.
+Invariant: a backend's prefetch covers about HORIZON_SECONDS of work and never exceeds what the backend asked for."""
 
 from __future__ import annotations
 
@@ -16,16 +13,15 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 
 HORIZON_SECONDS: Final = 0.1
-"""How much work a backend is given in advance: enough for a commit and a round trip, little enough to share."""
+"""Seconds of work that a backend may hold in advance: enough to cover a commit and a round trip."""
 RECALL_SECONDS: Final = 0.25
-"""A backend that has ended nothing for so long gives back what it has not begun, if somebody else is idle."""
+"""If a backend completes nothing for this long while another is idle, the broker reclaims the tasks that it has not
+started."""
 PACE_WEIGHT: Final = 0.3
-"""Of the newest measurement."""
+"""Weight of the newest measurement in the moving average."""
 
 
 class AdaptivePrefetch:
-    """The pace of all backends of one broker. What is known of each stands in its own record."""
-
     __slots__ = ("_ahead", "_recall", "_slots", "_state", "_time", "_watching")
 
     def __init__(
@@ -35,17 +31,17 @@ class AdaptivePrefetch:
         recall: Callable[[Any, Now, Effects], None],
         time: Callable[[Any, Now], None],
     ) -> None:
-        """`recall` takes back what was not begun; `time` begins to count the time of what holds a slot."""
+        """`recall` reclaims tasks that were not started; `time` starts the timeout of tasks that occupy a slot."""
         self._state = state
         self._slots = slots
         self._recall = recall
         self._time = time
         self._ahead: dict[Any, None] = {}
-        """Backends that may have more in hand than slots."""
+        """Backends that may hold more tasks than they have slots."""
         self._watching = False
 
     def room(self, backend: Any) -> int:
-        """How many more it may have in advance."""
+        """Returns how many more tasks the backend may hold in advance."""
         if not backend.prefetch or not backend.pace or not backend.pushes:
             return 0
         quota = min(backend.prefetch, int(HORIZON_SECONDS / backend.pace * backend.slots))
@@ -53,21 +49,21 @@ class AdaptivePrefetch:
         return room
 
     def measured(self, backend: Any, count: int, before: int, now: Now) -> None:
-        """It has ended `count` tasks of the `before` that it had in hand: how quick is it?"""
+        """Updates the backend's average seconds per task: it completed `count` of the `before` tasks that it held."""
         seconds = (now.mono - backend.paced) * min(max(backend.slots, 1), before) / count
         backend.paced = now.mono
         if seconds > 0.0:
             backend.pace = seconds if not backend.pace else backend.pace + PACE_WEIGHT * (seconds - backend.pace)
 
     def watch(self, backend: Any, now: Now) -> None:
-        """It has something in advance."""
+        """Checks this backend periodically from now on, because it holds tasks in advance."""
         self._ahead[backend] = None
         if not self._watching:
             self._watching = True
             self._state.timers.add((self._look, None), now.mono + RECALL_SECONDS)
 
     def _look(self, _: None, now: Now, effects: Effects) -> None:
-        """Nobody hoards while others are idle."""
+        """Reclaims prefetched tasks of slow backends while others are idle."""
         self._watching = False
         ahead, self._ahead = self._ahead, {}
         for backend in ahead:
@@ -76,7 +72,7 @@ class AdaptivePrefetch:
                 continue
             if now.mono - backend.paced >= RECALL_SECONDS and self._is_wanted(backend):
                 self._recall(backend, now, effects)
-                # What it ended last says nothing about what it is at now.
+                # The tasks that it completed last do not predict the duration of the ones that it runs now.
                 backend.pace = 0.0
             else:
                 self.watch(backend, now)

@@ -1,8 +1,4 @@
-"""What administrators may do with tasks: list, retry, cancel, and ask the nodes how they are (PROTOCOL 4).
-
-Lives here: rows of the table of management commands, each said in the words of the task room. Never here: a rule of
-either. It stands in `io/` because the rooms never import each other; it does no I/O itself.
-"""
+"""Administrative commands on tasks: list, retry, cancel, and node status requests (PROTOCOL 4)."""
 
 from __future__ import annotations
 
@@ -27,14 +23,12 @@ from scale0.tasks.core.tasks import BrokerTasks
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
 
 MAX_SEQ_DIGITS: Final = 19
-"""Of a place in the list, as text."""
+"""Maximum length of a list position in decimal digits."""
 
 Row = QueuedTask | OpenTask | EndedTask
 
 
 class TaskCommands:
-    """The commands, one method each."""
-
     __slots__ = ("_management", "_tasks")
 
     def __init__(self, management: AdminCommands, tasks: BrokerTasks) -> None:
@@ -142,7 +136,6 @@ class TaskCommands:
 
 
 def task_row(row: Row) -> dict[str, Any]:
-    """A task in a list."""
     return {
         "task_id": row.id,
         "client_id": row.client,
@@ -159,7 +152,7 @@ def task_row(row: Row) -> dict[str, Any]:
 
 
 def task_page(row: Row) -> dict[str, Any]:
-    """All that there is to know of a task but its params and result: those are its client's."""
+    """Returns every field of a task except its params and result, which only its client may read."""
     kept = read_kept(row.options)
     end = row if isinstance(row, EndedTask) else None
     failed = end is not None and end.status != FINISHED

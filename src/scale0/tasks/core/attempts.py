@@ -1,8 +1,6 @@
-"""Attempts that ended without completing their task: what is remembered of one, and when the next may begin.
-
-Lives here: pure functions of a task. Never here: whether there is a next one (`queue`), or a lease. Invariants: a
-task's history is one JSON array of a bounded size; a pause is never shorter than the backoff that was asked for.
-"""
+"""Attempts that ended without completing their task: the recorded history, and the delay before the next attempt.
+Invariants: a task's history is one JSON array of bounded size; the delay is never shorter than the requested
+backoff."""
 
 from __future__ import annotations
 
@@ -16,26 +14,26 @@ from scale0.kernel.clock import Now
 from scale0.tasks.core.task import MICRO, QueuedTask
 
 MAX_BACKOFF_SECONDS: Final = 86_400.0
-"""However often it is doubled."""
+"""Upper limit of the doubled backoff."""
 MAX_HISTORY_BYTES: Final = 64 * 1024
-"""Of the attempts of one task; beyond it only the last ones are kept."""
+"""Size limit of one task's history; beyond it only the newest attempts are kept."""
 KEPT_ATTEMPTS: Final = 20
 MAX_HISTORY_ERROR_BYTES: Final = 4_096
-"""A longer error is not kept with its attempt."""
+"""A longer error is not stored in the history."""
 
 
 def pause_before_next(task: QueuedTask, rng: Any) -> float:
-    """Doubled each time, with jitter: between once and one and a half times that."""
+    """The backoff, doubled for each attempt, times a random factor between 1 and 1.5."""
     if not task.kept.backoff:
         return 0.0
     whole = min(task.kept.backoff * 2.0 ** min(max(task.starts, 1) - 1, 32), MAX_BACKOFF_SECONDS)
-    # Never less than what was asked for: the jitter is on top of it.
+    # The jitter is only ever added: the delay must not be shorter than the requested backoff.
     jitter: float = rng.random()
     return whole * (1.0 + 0.5 * jitter)
 
 
 def remembered(task: QueuedTask, state: str, error: bytes, now_us: int) -> bytes:
-    """Its history with the attempt that has just ended."""
+    """Returns the task's history with the attempt that has just ended."""
     entry: dict[str, Any] = {"attempt": task.attempt, "node": task.node, "state": state, "ended": now_us / MICRO}
     if task.started_us:
         entry["started"] = task.started_us / MICRO
@@ -50,7 +48,6 @@ def remembered(task: QueuedTask, state: str, error: bytes, now_us: int) -> bytes
 
 
 def attempt_ended(task: QueuedTask, state: str, code: int | None, now: Now) -> TaskAttemptEnded:
-    """The event of it."""
     begun = task.started or task.handed
     return TaskAttemptEnded(
         task.id,

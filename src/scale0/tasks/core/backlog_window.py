@@ -1,9 +1,6 @@
-"""The supply of a broker's own store: which part of the queue is in memory.
-
-Lives here: the window over each method and priority, and reading more of it. Never here: the order of what is in memory
-(`method_queues`). Invariant: every queued task of a lane whose seq is at most `position` is in memory, and all others
-are on the store's shelf.
-"""
+"""The in-memory window over a broker's own stored queue: which tasks of each method and priority are loaded, and when
+more are read. Invariant: every queued task of a method queue whose seq is at most `position` is in memory; all others
+are in the stored backlog only."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ from scale0.tasks.core.task import QueuedTask
 
 
 class OwnBacklogWindow:
-    """The way from the shelf to the lanes."""
-
     __slots__ = ("_backlog", "_ready")
 
     def __init__(self, backlog: StoredBacklog, ready: dict[str, MethodQueue]) -> None:
@@ -26,14 +21,13 @@ class OwnBacklogWindow:
         self._ready = ready
 
     def begin(self, method_queue: MethodQueue, effects: Effects) -> None:
-        """A lane is new: learn what the shelf holds."""
+        """Asks the store which priorities of a new method queue have stored tasks."""
         ask = ReadPriorities(method_queue.method)
         self._backlog.ask(ask, lambda found, _mark, _now, out: self._learn(method_queue, found, out), effects)
 
     def place(self, method_queue: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
-        """Where a task waits."""
         if task.seq <= level.position or (level.loading and task.seq <= level.newest):
-            # It is older than what is here, or than what is just being read: the shelf would not give it any more.
+            # The task is older than the window, or than the page being read: a later read would not return it.
             if len(level.back) >= method_queues.WINDOW_TASKS:
                 return "later"
             level.push(task)
@@ -46,7 +40,7 @@ class OwnBacklogWindow:
         return "here"
 
     def refill(self, method_queue: MethodQueue, priority: int, level: PriorityQueue, effects: Effects) -> None:
-        """Have the window filled again, if it is half empty and there is more."""
+        """Reads more tasks if the window is at most half full and the store has more."""
         most_tasks, most_bytes = method_queues.WINDOW_TASKS, method_queues.WINDOW_BYTES
         if level.loading or not level.more or 2 * len(level.fresh) > most_tasks or 2 * level.bytes > most_bytes:
             return
@@ -66,10 +60,9 @@ class OwnBacklogWindow:
         )
 
     def hunger(self, services: frozenset[str], effects: Effects) -> None:
-        """Whatever is on the shelf is read before it is needed."""
+        """Does nothing: an own backlog is read before it is needed."""
 
     def _learn(self, method_queue: MethodQueue, found: tuple[tuple[int, int], ...], effects: Effects) -> None:
-        """What the shelf holds of a method."""
         method_queue.known = True
         for priority, newest in found:
             level = method_queue.level(priority)
@@ -87,11 +80,10 @@ class OwnBacklogWindow:
         mark: int,
         effects: Effects,
     ) -> None:
-        """What came from the shelf goes behind what is there."""
         level.loading = False
         for row in rows:
             if self._backlog.is_stale(row.seq, mark):
-                # Something happened to it while it was being read: read it again.
+                # The task changed during the read: read it again.
                 break
             task = self._backlog.load(row)
             if task is not None:

@@ -1,4 +1,5 @@
-"""What tasks need of their broker beyond its parts: membership of task nodes, negotiation, and validation of names."""
+"""What tasks need from their broker beyond its parts: membership of task nodes, negotiation, and validation of
+names."""
 
 from __future__ import annotations
 
@@ -20,8 +21,6 @@ from scale0.transport.core.sockets import BACKEND
 
 
 class BrokerAdapter:
-    """What the broker does for task clients and nodes."""
-
     __slots__ = ("_broker",)
 
     def __init__(self, broker: Broker) -> None:
@@ -32,41 +31,39 @@ class BrokerAdapter:
         return self._broker.members
 
     def blame(self, line: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
-        """Count bad input."""
         self._broker.blame(line, code, message, now, effects)
 
     def force(self, line: Connection, now: Now, effects: Effects) -> None:
-        """It must negotiate before it goes on. It may have many results to tell, so this is not held against it."""
+        """Requires the client to negotiate again. It may have many results to report, so this does not count as bad
+        input."""
         self._broker.state.count("results_unknown")
         if line.takes_pushes:
             said = messages.ForceNegotiate(reason="I do not know your state: start again with CHECKCONFIG")
             effects.send(line, ("FORCENEGOTIATE", said))
 
     def renegotiate(self, line: Connection, now: Now, effects: Effects) -> None:
-        """It must negotiate anew, for no fault of its own."""
+        """Requires the client to negotiate again, without any fault of its own."""
         if line.member is not None:
             said = messages.ForceNegotiate(reason="there is room on the disk again: say READY and your results")
             effects.send(line, ("FORCENEGOTIATE", said))
 
     def backend_of(self, line: Connection) -> Backend | None:
-        """The backend or node of this connection."""
         return line.member.backend if line.member is not None else None
 
     def node(self, node_id: str) -> tuple[Backend, Connection] | None:
-        """A live node or backend by name, and its connection."""
         member = self._members.by_name.get((BACKEND, node_id))
         if member is None or member.backend is None:
             return None
         return member.backend, member.connection
 
     def enlist(self, line: Connection, node_id: str, methods: Sequence[str], now: Now, effects: Effects) -> Backend:
-        """A node joins: a backend without slots, because it asks for its work itself."""
+        """Registers a node as a backend without slots, because it pulls its work."""
         own = self._broker.state.config.services
         if own != "all" and not set(methods) <= set(own):
             raise Refusal(codes.NOT_ALLOWED, "this broker does not serve all of these methods")
         known = line.member
         if known is not None and known.backend is not None and known.backend.pushes:
-            # A backend of Scale0's own protocol that also asks: it stays what it is.
+            # A native backend that also pulls tasks keeps its membership.
             if known.identity != node_id:
                 raise Refusal(codes.IN_USE, f"this connection is {known.identity}")
             return known.backend
@@ -82,7 +79,7 @@ class BrokerAdapter:
         return backend
 
     def rebind(self, line: Connection, node_id: str, now: Now, effects: Effects) -> None:
-        """A known node speaks from a new connection: its work and its methods stay."""
+        """Moves a known node to a new connection; its leases and methods stay."""
         member = self._members.by_name[BACKEND, node_id]
         services, slots = member.services, member.slots
         self._members.name(line, node_id, now, effects)
@@ -90,33 +87,28 @@ class BrokerAdapter:
         self._members.join(member, list(services), slots, now, effects)
 
     def strike(self, line: Connection, now: Now, effects: Effects) -> None:
-        """It leaves in order."""
         if line.member is not None:
             self._members.leave(line.member, now, effects)
 
     def heard(self, line: Connection) -> float:
-        """When it last spoke; a connection that is forgotten is heard no more."""
+        """Returns when the connection last sent a message; -inf if the broker no longer knows it."""
         known = self._broker.connections.find(line.door, line.routing_id)
         return line.heard if known is line else float("-inf")
 
     def serve(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """Requests that wait come before tasks."""
+        """Dispatches queued requests, which take precedence over tasks."""
         self._broker.requests.serve(backend, now, effects)
 
     def heartbeat(self, line: Connection, now: Now) -> None:
-        """Count one, for the minute's summary."""
         if line.member is not None:
             self._members.heartbeat(line.member, now)
 
     def say_status(self, line: Connection, status: Any) -> None:
-        """What a node says of itself."""
         if line.member is not None:
             line.member.status = status
 
     def is_shallow(self, data: bytes) -> bool:
-        """True if JSON text nests no deeper than the limit."""
         return depth_within(data, self._broker.state.limits.max_json_depth)
 
     def is_service(self, name: str) -> bool:
-        """True for a name that a backend could offer."""
         return is_service_name(name, self._broker.state.limits.max_service_bytes) and not is_reserved(name)

@@ -1,9 +1,6 @@
-"""Watchers: who wants to hear that a task has ended.
-
-Lives here: `client_task_wait`, `notify`, and the announcements of results. Never here: how a task ends. Invariants: a
-wait ends exactly once, at the latest at its deadline; what is told was stored before; nothing is said on a REQ socket
-that did not ask.
-"""
+"""Completion waits: `client_task_wait`, `notify`, and result notifications. Invariants: a wait is answered exactly
+once, at the latest at its deadline; an end is reported only after it was stored; a REQ socket receives nothing but
+replies."""
 
 from __future__ import annotations
 
@@ -20,21 +17,20 @@ from scale0.tasks.jsonrpc.messages import QUEUE_FULL, RpcError, notification
 
 TASK_COMPLETE: Final = b"zerotask.client.task_complete"
 MAX_LINE_WAITS: Final = 1_000
-"""Calls of client_task_wait of one connection that are not answered yet."""
+"""Unanswered client_task_wait calls of one connection."""
 MAX_AWAY: Final = 100_000
-"""Tasks that others may end, of which a connection here is told at once; of more it must ask."""
+"""Tasks that other brokers may end and whose ends are pushed to a connection here; clients must poll for any more."""
 MAX_ARRAY_BYTES: Final = 4 * 1024 * 1024
-"""Of notifications that travel as one array."""
+"""Size limit of notifications that are sent as one array."""
 
 LINE_BITS: Final = 62
-"""Of the number from which connections are counted: by chance, because a clock that is set back repeats itself."""
+"""Connections are numbered from a random start of this many bits, because a clock that is set back would repeat
+numbers."""
 
 Resolve = Callable[[bytes, Now, Effects], None]
 
 
 class CompletionWait:
-    """One client_task_wait."""
-
     __slots__ = ("bucket", "complete", "ended", "ids", "line", "ready", "resolve")
 
     def __init__(self, line: Any, ids: tuple[str, ...], resolve: Resolve) -> None:
@@ -43,14 +39,12 @@ class CompletionWait:
         self.resolve = resolve
         self.complete: dict[str, bytes] = {}
         self.ready = False
-        """The store was asked about all that are not in memory."""
+        """True once the store has been asked about all tasks that are not in memory."""
         self.ended = False
         self.bucket = 0
 
 
 class CompletionWaits:
-    """All that is waited for at one broker."""
-
     __slots__ = ("_away", "_lines", "_next_line", "_notes", "_per_line", "_publisher", "_state", "_waits", "waiting")
 
     def __init__(self, state: BrokerState, publisher: TaskPublisher) -> None:
@@ -62,11 +56,11 @@ class CompletionWaits:
         self._waits: dict[str, dict[CompletionWait, None]] = {}
         self._per_line: dict[Any, int] = {}
         self._away: dict[str, int] = {}
-        """Tasks that are not in memory, by id: the number of the connection that is told of their end."""
+        """Tasks that are not in memory, by id: the number of the connection to notify of their end."""
         self.waiting = 0
 
     def number(self, line: Any) -> int:
-        """The number of a connection that wants to be told."""
+        """Returns the number of a connection that wants notifications; assigns one if needed."""
         if not line.number:
             self._next_line += 1
             line.number = self._next_line
@@ -75,31 +69,30 @@ class CompletionWaits:
         return number
 
     def forget(self, line: Any) -> None:
-        """A connection is gone."""
         self._lines.pop(line.number, None)
         self._notes.pop(line, None)
         line.number = 0
 
     def ended(self, task: QueuedTask, status: int, body: bytes, now: Now, effects: Effects) -> None:
-        """A task has ended: tell whoever wants to know, once it is stored."""
+        """Notifies the waiting connections that a task has ended, after the end is stored."""
         if self._away:
             self._away.pop(task.id, None)
         self._tell(task, task.kept.notify, status, body, now, effects)
 
     def leaves(self, task: QueuedTask) -> None:
-        """A task of a shared store leaves memory: another broker may end it."""
+        """Records that a task of a shared store leaves memory and that another broker may end it."""
         number = task.kept.notify
         if number in self._lines and len(self._away) < MAX_AWAY:
             self._away[task.id] = number
 
     def wanted(self) -> tuple[str, ...]:
-        """Tasks whose end somebody waits for, wherever they are; nobody does any more whose connection is gone."""
+        """Returns the tasks whose end a live connection waits for, in memory or not."""
         for id_ in [id_ for id_, number in self._away.items() if number not in self._lines]:
             del self._away[id_]
         return (*self._waits, *self._away)
 
     def told(self, row: EndedTask, now: Now, effects: Effects) -> None:
-        """A task has ended at another broker that shares the store."""
+        """Handles a task that another broker of the shared store has ended."""
         self._tell(row, self._away.pop(row.id, 0), row.status, row.result, now, effects)
 
     def _tell(
@@ -127,7 +120,7 @@ class CompletionWaits:
                     self._resolve(wait, now, effects)
 
     def settle(self, effects: Effects) -> None:
-        """The turn ends: what one connection is told travels together, if it may."""
+        """Sends the notifications of this turn, as one array for each connection where allowed."""
         if not self._notes:
             return
         notes, self._notes = self._notes, {}
@@ -148,7 +141,7 @@ class CompletionWaits:
                 effects.promise(line, [b"[%b]" % b",".join(part)])
 
     def wait(self, line: Any, ids: tuple[str, ...], resolve: Resolve) -> CompletionWait:
-        """Begin to wait; `ready` says when all are known to be open."""
+        """Registers a wait; `ready` becomes true when all its tasks are known to be open."""
         if self._per_line.get(line, 0) >= MAX_LINE_WAITS:
             raise RpcError(QUEUE_FULL, f"a connection waits at most {MAX_LINE_WAITS} times at once")
         wait = CompletionWait(line, tuple(dict.fromkeys(ids)), resolve)
@@ -160,7 +153,7 @@ class CompletionWaits:
         return wait
 
     def begin(self, wait: CompletionWait, timeout: float, now: Now, effects: Effects) -> None:
-        """All its tasks exist: answer if one is complete, else by the end of its time."""
+        """Answers the wait if one of its tasks is complete; otherwise answers it at its timeout."""
         wait.ready = True
         if wait.complete or timeout <= 0.0:
             self._resolve(wait, now, effects)
@@ -168,7 +161,6 @@ class CompletionWaits:
             wait.bucket = self._state.timers.add((self._over, wait), now.mono + timeout)
 
     def drop(self, wait: CompletionWait) -> None:
-        """It is waited for no longer."""
         if wait.ended:
             return
         wait.ended = True
@@ -201,11 +193,9 @@ class CompletionWaits:
 
 
 def entry(id_: str, status: int, body: bytes) -> bytes:
-    """One task's end, as clients hear it."""
     key = b"result" if status == FINISHED else b"error"
     return b'{"task_id":"%b","status":"%b","%b":%b}' % (id_.encode(), STATUS_NAMES[status].encode(), key, body)
 
 
 def entry_of(row: EndedTask) -> bytes:
-    """The same, of a stored one."""
     return entry(row.id, row.status, row.result)

@@ -1,9 +1,7 @@
-"""The schedule: tasks whose time has not come, of which only the next ones are in memory.
-
-Lives here: who becomes runnable when. Never here: handing out. `at` is a time of the calendar, so the wall clock
-decides here, looked at again every second, and the monotonic one only rings. Invariant: every scheduled task that waits
-for nobody and comes at or before `horizon` is in memory; the others are in the store's own order.
-"""
+"""Delayed tasks: the schedule of tasks that become runnable later, of which only the next ones are in memory. `at` is a
+calendar time, so the wall clock decides, checked every second; the monotonic clock only triggers the checks. Invariant:
+every scheduled task without open dependencies that is due at or before `horizon` is in memory; the store orders the
+others."""
 
 from __future__ import annotations
 
@@ -21,21 +19,19 @@ from scale0.tasks.core.stored_backlog import StoredBacklog
 from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds
 
 SCHEDULE_TASKS: Final = 2_000
-"""Scheduled tasks that are loaded at once; at most twice as many are in memory."""
+"""Scheduled tasks that are loaded at once; memory holds at most twice as many."""
 LOOK_SECONDS: Final = 1.0
-"""How often the wall clock is looked at, while anything is scheduled."""
+"""Interval between checks of the wall clock while any task is scheduled."""
 DUE_PER_LOOK: Final = 1_000
 """Tasks that become runnable in one turn."""
 
 Place = tuple[int, int]
-"""When, in microseconds, and the seq."""
+"""Due time in microseconds, and seq."""
 BEGINNING: Final = (-1, 0)
 END: Final = (2**63 - 1, 0)
 
 
 class DelayedTasks:
-    """All scheduled tasks of one broker."""
-
     __slots__ = (
         *("_armed", "_beyond", "_crowded", "_heap", "_horizon", "_state", "_loading", "_release", "_backlog"),
         "_shortened",
@@ -47,31 +43,31 @@ class DelayedTasks:
         self._state = state
         self._backlog = backlog
         self._release = release
-        """Makes a task runnable; False: there is no room for it now."""
+        """Makes a task runnable; returns False if there is no room for it now."""
         self._heap: list[tuple[int, int, QueuedTask]] = []
         self._horizon: Place = BEGINNING
         self._beyond = True
-        """The store may hold tasks behind the horizon."""
+        """True if the store may hold tasks after the horizon."""
         self._crowded: list[QueuedTask] = []
-        """Their time has come, and there is no room for them."""
+        """Tasks that are due but have no room in their queue."""
         self._loading = False
         self._shortened: Place | None = None
-        """Tasks behind this place were dropped from memory while the store was being read."""
+        """Tasks after this place were dropped from memory during a read of the store."""
         self._armed = math.inf
 
     def start(self, now: Now, effects: Effects) -> None:
-        """Learn what comes first."""
         self._load(effects)
         self._arm(now)
 
     def add(self, task: QueuedTask, now: Now) -> None:
-        """It becomes runnable at its `runnable_us`."""
+        """Schedules a task for its `runnable_us`."""
         place = (task.runnable_us, task.seq)
         if self._beyond and place > self._horizon and not self._loading:
             self._backlog.tasks.pop(task.id, None)
             self._arm(now)
             return
-        # Also while the store is read: how far that will reach is not known yet, and it might pass over this one.
+        # This includes tasks that arrive during a read of the store: the read's end is not known yet and might skip
+        # them.
         self._push(task)
         self._arm(now)
 
@@ -82,7 +78,7 @@ class DelayedTasks:
             self._shorten()
 
     def _shorten(self) -> None:
-        """Too many: keep the next ones."""
+        """Drops all but the next tasks from memory."""
         kept = [entry for entry in sorted(self._heap) if not entry[2].ended]
         self._heap, dropped = kept[:SCHEDULE_TASKS], kept[SCHEDULE_TASKS:]
         if dropped:
@@ -102,7 +98,7 @@ class DelayedTasks:
     def _loaded(self, rows: tuple[OpenTask, ...], mark: int, now: Now, effects: Effects) -> None:
         again = [row.id for row in rows if row.id not in self._backlog.tasks and self._backlog.is_stale(row.seq, mark)]
         if again:
-            # They changed while they were being read: whether they still belong here must be read anew.
+            # These tasks changed during the read: read them again to learn whether they are still scheduled.
             self._backlog.find(tuple(again), self._look_again, effects)
         stale = set(again)
         for row in rows:
@@ -123,7 +119,7 @@ class DelayedTasks:
         self._arm(now)
 
     def _arm(self, now: Now) -> None:
-        """Ring for the next one, and every second meanwhile: the wall clock may have been set."""
+        """Sets the timer for the next task, at most one second ahead, because the wall clock may be set."""
         rest = LOOK_SECONDS
         if self._heap:
             rest = min(rest, max(0.0, self._heap[0][0] / MICRO - now.wall))

@@ -1,11 +1,8 @@
-"""Followers: tasks that wait for others to finish.
-
-Lives here: what becomes of them when one ends. Never here: the end itself. Followers are in the store; those that a
-round is about are in memory while it lasts, so that whoever else changes one changes the same. Invariants: rounds are
-done one after another, each read behind the writes of the one before, so that a count is never taken down from an old
-value; the row that says who waits goes with the write that tells it, so that nobody is told twice; a broker that dies
-in between finds the rest at its next start (`ReadEndedDependencies`).
-"""
+"""Dependencies: tasks that wait for other tasks to finish. Dependents are stored; those that the current round is about
+are also in memory, so that every change in that time applies to the same object. Invariants: rounds run one after
+another, and each reads after the writes of the previous one, so that a dependency count is never decreased from a stale
+value; the row that names a dependent is deleted in the write that updates it, so that none is updated twice; after a
+crash in between, the next start finds the rest (`ReadEndedDependencies`)."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import AFTER_FAILED, error_object
 
 ROUND_TASKS: Final = 200
-"""Ended tasks whose followers are looked up at once."""
+"""Ended tasks whose dependents are looked up in one round."""
 PAGE_TASKS: Final = 1_000
-"""Followers in one answer."""
+"""Dependents in one page."""
 
 
 class EndedDependency:
-    """One ended task, while its followers are told."""
+    """An ended task whose dependents are being updated."""
 
     __slots__ = ("id", "open", "seq", "status")
 
@@ -35,25 +32,23 @@ class EndedDependency:
         self.id = id_
         self.status = status
         self.open = 1
-        """Answers that are still to come."""
+        """Number of outstanding reads."""
 
 
 class Dependencies:
-    """All waiting for tasks of one broker."""
-
     __slots__ = ("_ended", "_open", "_queue", "_touched")
 
     def __init__(self, queue: TaskQueue) -> None:
         self._queue = queue
         self._ended: list[EndedDependency | None] = []
-        """Tasks whose followers have not been told; None: the store knows of more."""
+        """Tasks whose dependents have not been updated; None means that the store has more."""
         self._open = 0
-        """Of these, how many this round is about."""
+        """How many of `_ended` the current round handles."""
         self._touched: dict[str, QueuedTask] = {}
-        """Followers that this round has in memory."""
+        """Dependents that the current round holds in memory."""
 
     def start(self, effects: Effects) -> None:
-        """Finish what a predecessor left, or another broker that shares the store."""
+        """Completes updates that a previous process, or another broker of the shared store, left unfinished."""
         if self._open or self._ended:
             return
         self._queue.backlog.ask(ReadEndedDependencies(PAGE_TASKS), self._settled, effects)
@@ -65,13 +60,12 @@ class Dependencies:
         self.settle(effects)
 
     def ended(self, task: QueuedTask, status: int) -> None:
-        """A task that others wait for has ended."""
         self._ended.append(EndedDependency(task.seq, task.id, status))
 
     def settle(self, effects: Effects) -> None:
-        """The turn ends: begin a round, if none is under way."""
+        """Starts a round at the end of the turn if none is running."""
         if self._touched and self._queue.shared is not None:
-            self._let_go()  # others may take them once this turn is stored
+            self._let_go()  # other brokers may claim them once this turn is stored
         if self._open or not self._ended:
             return
         round_, self._ended = self._ended[:ROUND_TASKS], self._ended[ROUND_TASKS:]
@@ -104,7 +98,7 @@ class Dependencies:
         if told:
             effects.write(DropDependency(telling.seq, tuple(told)))
         if again and self._queue.shared is not None:
-            # The rows that say who waits are still there: they are read anew.
+            # The rows that name the dependents still exist: read them again.
             self._ask(telling, 0, effects)
             return
         if again:
@@ -116,7 +110,7 @@ class Dependencies:
             self._done(telling, effects)
 
     def _tell_again(self, telling: EndedDependency, found: tuple[Any, ...], now: Now, effects: Effects) -> None:
-        """Those that changed while they were being read."""
+        """Updates the dependents that changed while they were being read."""
         for row in found:
             if isinstance(row, QueuedTask | OpenTask):
                 self._step_on(telling, row, now, effects)
@@ -143,7 +137,7 @@ class Dependencies:
         backlog = self._queue.backlog
         now_in_memory = backlog.tasks.get(row.id)
         if (now_in_memory or row).waits <= 0:
-            # It waits for nobody: an administrator had it tried again.
+            # It has no open dependencies: an administrator retried it.
             return
         task = now_in_memory or (backlog.load(row) if isinstance(row, OpenTask) else row)
         if task is None or task.ended:

@@ -1,7 +1,4 @@
-"""TASKS as it goes to a backend (PROTOCOL 2.3).
-
-Lives here: tasks as JSON, in bodies of a bounded size. Never here: who gets which.
-"""
+"""TASKS messages to a backend (PROTOCOL 2.3): tasks as JSON, in bodies of bounded size."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ MAX_PUSH_BYTES: Final = 4 * 1024 * 1024
 
 
 def bodies_of(tasks: Iterable[QueuedTask], quoted: Callable[[str], bytes], owner: bytes) -> Iterator[bytes]:
-    """The bodies that hold these tasks, in their order. `owner`: to whom a result is told, quoted."""
+    """Yields the bodies for these tasks, in order. `owner`: the JSON-quoted name of the recipient of results."""
     parts: list[bytes] = []
     size = 0
     for task in tasks:

@@ -1,9 +1,6 @@
-"""Leases from before this broker's start: those who had tasks may come back with them.
-
-Lives here: what is waited for, for how long, and what becomes of it. Never here: a lease of this broker's own
-(`leases`). Invariants: each of these leases ends in exactly one way: taken up by the node that says it still has the
-task, cancelled, or lost; until then it counts in its lane.
-"""
+"""Lease recovery: leases from before this broker's start, whose nodes may reconnect. Invariants: each of these leases
+ends in exactly one way: resumed by the node that still has the task, cancelled, or lost; until then it counts towards
+its method queue's limit."""
 
 from __future__ import annotations
 
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class LeaseRecovery:
-    """The leases of this broker's predecessor."""
-
     __slots__ = ("_leases", "_queue", "_state", "awaited")
 
     def __init__(self, state: BrokerState, leases: Leases, queue: TaskQueue) -> None:
@@ -31,15 +26,15 @@ class LeaseRecovery:
         self._leases = leases
         self._queue = queue
         self.awaited: dict[str, dict[str, QueuedTask]] = {}
-        """By node: what it had when this broker's predecessor ended."""
+        """By node: the tasks that it held when the previous broker process ended."""
 
     def start(self, rows: tuple[OpenTask, ...], now: Now, effects: Effects) -> None:
-        """A broker starts, and the store has these leases."""
+        """Registers the stored leases at the start of a broker."""
         for row in rows:
             self._queue.method_queues.need(row.method, now, effects).leased += 1
             task = from_store(row)
             task.said = row.status == RUNNING
-            # Whoever pulled a task was counted as its starter at once.
+            # A pulled task counts as started when it is handed out.
             task.native = task.said or not row.started_us
             self._queue.backlog.tasks[task.id] = task
             self.awaited.setdefault(task.node, {})[task.id] = task
@@ -48,7 +43,7 @@ class LeaseRecovery:
             self._state.timers.add((self._give_up, None), now.mono + patience)
 
     def claim(self, backend: Any, holds: Mapping[str, int] | None, now: Now, effects: Effects) -> None:
-        """A node is back, and says what it has in hand (None: it cannot say)."""
+        """Resumes or ends the leases of a node that reconnected and holds `holds` (None: it cannot report that)."""
         for id_, task in self.awaited.pop(backend.identity, {}).items():
             self._await_no_more(task, now, effects)
             if holds is None or holds.get(id_) == task.attempt:
@@ -57,7 +52,6 @@ class LeaseRecovery:
                 self._leases.lost(task, now, effects)
 
     def cancel(self, task: QueuedTask) -> None:
-        """Nobody wants it any more, whoever comes back with it."""
         awaited = self.awaited.get(task.node)
         method_queue = self._queue.method_queues.find(task.method)
         if awaited is not None and awaited.pop(task.id, None) is not None and method_queue is not None:
@@ -65,7 +59,7 @@ class LeaseRecovery:
             self._queue.dirty[task.method] = None
 
     def _give_up(self, _: None, now: Now, effects: Effects) -> None:
-        """Whoever has not come back by now is lost."""
+        """Marks the leases of all nodes that did not reconnect in time as lost."""
         awaited, self.awaited = self.awaited, {}
         for tasks in awaited.values():
             for task in tasks.values():

@@ -1,11 +1,7 @@
-"""Leases: who has which attempt of which task, from the hand-out to its end.
-
-Lives here: handing out (pushed or pulled), how much a backend gets at once, what it says of its work, and what becomes
-of work whose holder is lost. Never here: the order of the queue (`method_queues`), leases from before this broker's
-start (`lease_recovery`), or JSON-RPC. Invariants: a lease is (task, attempt, node) and there is at most one per task;
-it is stored before its holder hears of it; a backend never has more than slots + prefetch in hand; a slot taken for a
-task is given back exactly once.
-"""
+"""Leases: which node runs which attempt of which task, from the hand-out to its end. Invariants: a lease is (task,
+attempt, node), and a task has at most one; a lease is stored before its holder receives the task; a backend never holds
+more than slots + prefetch tasks; a slot taken for a task is freed exactly once. `lease_recovery` handles leases from
+before this broker's start."""
 
 from __future__ import annotations
 
@@ -32,12 +28,10 @@ if TYPE_CHECKING:
     from scale0.tasks.core.shared_store import SharedStore
 
 SAVE_SECONDS: Final = 1.0
-"""When it is stored that a task runs, unless it has ended by then."""
+"""Delay before the store records that a task runs, unless the task has ended by then."""
 
 
 class Leases:
-    """All leases of one broker."""
-
     __slots__ = (
         *("_cancels", "_adapter", "_state", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
         *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others", "reclaim", "lease_recovery"),
@@ -50,7 +44,7 @@ class Leases:
         self._queue = queue
         self._owner = quoted(state.owner)
         self.others: SharedStore | None = None
-        """The other brokers of a shared store."""
+        """Set if brokers share the store."""
         self.on_taken_up: Callable[[QueuedTask, Now, Effects], None] = lambda *_: None
         self.on_refused: Callable[[str, int], None] = lambda *_: None
         self._out: dict[Any, list[QueuedTask]] = {}
@@ -61,32 +55,31 @@ class Leases:
         self._pacing = AdaptivePrefetch(state, slots, self.reclaim.ask, self._time_slotted)
         self.measured = self._pacing.measured
         self._unsaved: dict[QueuedTask, None] = {}
-        """Tasks that run, which the store does not know yet."""
+        """Running tasks whose state is not stored yet."""
         self.leased = 0
 
-    # What backends do.
+    # Events from backends.
 
     def feed(self, backend: Any, now: Now, effects: Effects) -> None:
-        """It has room, perhaps: it is given work at the end of this turn."""
+        """Marks a backend that may have room: it gets work at the end of this turn."""
         if backend.pushes:
             self._hungry.setdefault(backend, None)
 
     def offer(self, backend: Any, now: Now, effects: Effects) -> None:
-        """It offers these services from now on."""
         for method in sorted(backend.services):
             self._queue.method_queues.need(method, now, effects)
         if not backend.services and backend.tasks:
-            # It drains: what it has not begun is done elsewhere.
+            # It drains: other backends run what it has not started.
             self.reclaim.ask(backend, now, effects)
         self.feed(backend, now, effects)
 
     def claim(self, backend: Any, holds: Mapping[str, int] | None, now: Now, effects: Effects) -> None:
-        """It says what it has in hand (None: it cannot say), on a new connection or to a new broker."""
+        """Handles a backend's report of the tasks that it holds (None: it cannot report them) after a reconnect."""
         if self.others is not None:
             self.others.claim(backend, holds, now, effects)
             return
         self.lease_recovery.claim(backend, holds, now, effects)
-        # They hold slots from now on: nobody may be given these before the turn ends.
+        # These tasks occupy slots from now on: no other work may take the slots before the turn ends.
         self._absorb(backend)
         if holds and backend.pushes:
             for id_, attempt in holds.items():
@@ -96,7 +89,8 @@ class Leases:
         self.feed(backend, now, effects)
 
     def fetch(self, row: Any, backend: Any, attempt: int | None, now: Now, effects: Effects) -> bool:
-        """True if a node's lease is nobody's, or another broker's of a shared store: then it is on its way to us."""
+        """Returns True if the lease is unowned or held by another broker of the shared store; this broker then takes it
+        over."""
         if self.others is None or not isinstance(row, OpenTask) or row.status not in (ASSIGNED, RUNNING):
             return False
         if row.node != backend.identity or attempt not in (None, row.attempt):
@@ -105,7 +99,7 @@ class Leases:
         return True
 
     def lose(self, backend: Any, keep: Mapping[str, int], now: Now, effects: Effects) -> None:
-        """It no longer has what it held, except `keep`."""
+        """Marks the tasks that a backend held as lost, except `keep`."""
         if self.others is not None:
             self.others.restate(backend.identity, keep)
         for task in [task for task in backend.tasks.values() if keep.get(task.id) != task.attempt]:
@@ -113,7 +107,7 @@ class Leases:
             self.lost(task, now, effects)
 
     def unsent(self, backend: Any, leases: Mapping[str, int], now: Now, effects: Effects) -> None:
-        """These never left for it: they are done elsewhere."""
+        """Requeues tasks whose messages were never sent."""
         for id_, attempt in leases.items():
             task = backend.tasks.get(id_)
             if task is not None and task.attempt == attempt:
@@ -121,12 +115,12 @@ class Leases:
                 self._queue.attempt_over(task, "lost", None, b"", counted=False, now=now, effects=effects)
 
     def lost(self, task: QueuedTask, now: Now, effects: Effects) -> None:
-        """Whoever had it is lost. The lease is given back already."""
+        """Handles a lost attempt. The caller has released the lease."""
         counted = task.status == RUNNING or not task.native
         self._queue.attempt_over(task, "lost", None, b"", counted=counted, now=now, effects=effects)
 
     def take_up(self, task: QueuedTask, backend: Any, now: Now, effects: Effects) -> None:
-        """A lease from before this broker's start, or of another broker, goes on."""
+        """Resumes a lease from before this broker's start or from another broker."""
         self._bind(task, backend, now, effects)
         task.restored = True
         if task.status == RUNNING or not task.native:
@@ -135,16 +129,16 @@ class Leases:
 
     @property
     def is_closed(self) -> bool:
-        """True while nothing is handed out: the broker drains, or could not store it."""
+        """True while nothing is handed out: the broker drains, or its disk is full."""
         return self._state.draining or self._state.full
 
-    # Hand-outs.
+    # Dispatch.
 
     def settle(self, now: Now, effects: Effects) -> None:
-        """The turn ends: hand out what can be, and say it."""
+        """Hands out tasks at the end of a turn and sends the messages."""
         queue = self._queue
         while queue.dirty or self._hungry:
-            # Those who have room first: requests that wait for them come before any task.
+            # Backends with room come first: queued requests take precedence over tasks.
             backends, self._hungry = self._hungry, {}
             for backend, method_queue in backends.items():
                 self._feed(backend, method_queue, now, effects)
@@ -160,7 +154,7 @@ class Leases:
         self.reclaim.settle(effects)
 
     def _dispatch(self, method: str, now: Now, effects: Effects) -> None:
-        """Tasks of a method to whoever has a free slot, then to the one that has room in advance."""
+        """Gives tasks of a method to free slots, then to the backend that has prefetch room."""
         method_queues = self._queue.method_queues
         method_queue = method_queues.find(method)
         if method_queue is None or self.is_closed:
@@ -180,15 +174,15 @@ class Leases:
                 method_queue.hungry = None
 
     def _absorb(self, backend: Any) -> None:
-        """What it has in hand takes the slots that are free."""
+        """Assigns free slots to the tasks that the backend already holds."""
         while backend.slotted < len(backend.tasks) and self._slots.take_from(backend):
             backend.slotted += 1
 
     def _feed(self, backend: Any, method_queue: MethodQueue | None, now: Now, effects: Effects) -> None:
-        """One backend gets what it has room for: its free slots, and some more if it is quick.
+        """Gives one backend as many tasks as it has room for: its free slots, plus prefetch if it is fast.
 
-        `method_queue`: of the task that it ended last; when nothing waits, the next one there comes to it at once.
-        """
+        `method_queue`: the queue of the task that it completed last. If that queue is empty, its next task goes to this
+        backend."""
         slots, method_queues = self._slots, self._queue.method_queues
         self._absorb(backend)
         self._adapter.serve(backend, now, effects)
@@ -205,7 +199,7 @@ class Leases:
                 return
             others = slots.backends_of(method_queue.method)
             if others > 1:
-                # Not more than a share: the others are about to ask, too.
+                # No more than a fair share: other backends will ask soon.
                 room = min(room, method_queues.visible(method_queue) // (2 * others) + 1)
             self._hand(method_queues.take(method_queue, room, effects), method_queue, backend, now, effects)
             if others > 1:
@@ -219,7 +213,7 @@ class Leases:
     def _hand(
         self, tasks: list[QueuedTask], method_queue: MethodQueue, backend: Any, now: Now, effects: Effects
     ) -> None:
-        """Push some tasks of one lane."""
+        """Pushes tasks of one method queue."""
         node, mono, wall = backend.identity, now.mono, now.wall
         held, writes, touch = backend.tasks, effects.writes, self._queue.backlog.touch
         if not held:
@@ -250,7 +244,7 @@ class Leases:
                 self._time(task, now)
 
     def pull(self, task: QueuedTask, backend: Backend, now: Now, effects: Effects) -> None:
-        """A node asked for a task by JSON-RPC: that counts as its start. The task is out of its lane."""
+        """Hands a task out by JSON-RPC, which counts as its start. The caller has removed the task from its queue."""
         task.attempt += 1
         task.starts += 1
         task.status = ASSIGNED
@@ -275,7 +269,7 @@ class Leases:
         self.leased += 1
 
     def release(self, task: QueuedTask) -> None:
-        """The lease ends; its slot is free for the next one in hand, or for whatever waits."""
+        """Ends the lease; its slot is free for the next task that the backend holds, or for queued work."""
         backend = task.backend
         if backend is None:
             return
@@ -304,7 +298,6 @@ class Leases:
                 effects.promise(backend.peer, ("TASKS", {}, body))
 
     def begun(self, task: QueuedTask, info: bytes, now: Now, effects: Effects) -> None:
-        """Its holder says that it runs."""
         if info:
             task.info = info
         if not task.said:
@@ -320,7 +313,7 @@ class Leases:
         self._unsaved[task] = None
 
     def save(self, task: QueuedTask, effects: Effects) -> None:
-        """Somebody is told of its status: it must survive."""
+        """Stores a task's running state before a client learns of it."""
         if task in self._unsaved:
             del self._unsaved[task]
             self._queue.changed(task, effects)
@@ -337,7 +330,6 @@ class Leases:
             self._state.timers.add((self._save, None), now.mono + SAVE_SECONDS)
 
     def finish(self, task: QueuedTask, result: bytes, now: Now, effects: Effects) -> None:
-        """Its result came."""
         if not task.said and task.native:
             task.starts += 1
         self.release(task)
@@ -346,7 +338,6 @@ class Leases:
     def fail(
         self, task: QueuedTask, code: int, error: bytes, retry: bool, now: Now, effects: Effects, after: float = 0.0
     ) -> None:
-        """Its holder says that it failed."""
         self._count_start(task)
         self.release(task)
         if retry:
@@ -355,12 +346,11 @@ class Leases:
             self._queue.fail(task, code, error, now, effects)
 
     def _count_start(self, task: QueuedTask) -> None:
-        """An attempt that ended has started, said or not."""
+        """Counts the start of an attempt whose start was not reported."""
         if task.native and not task.said:
             task.starts += 1
 
     def cancel(self, task: QueuedTask) -> None:
-        """Whoever has it must stop."""
         backend = task.backend
         if backend is not None:
             if task.native:
@@ -370,7 +360,7 @@ class Leases:
             self.lease_recovery.cancel(task)
 
     def refuse(self, backend: Any, id_: str, attempt: int) -> None:
-        """Whatever it does of this attempt is done for nothing."""
+        """Tells a backend that the result of this attempt will not be used."""
         self.on_refused(id_, attempt)
         if backend.pushes:
             self._cancels.setdefault(backend.peer, []).append(b"[%b,%d]" % (quoted(id_), attempt))
@@ -383,13 +373,13 @@ class Leases:
         self._queue.timers.add(task, now.mono)
 
     def _time_slotted(self, backend: Any, now: Now) -> None:
-        """What came to hold a slot has begun, said or not: its time counts."""
+        """Starts the timeout of tasks that occupy a slot, whether or not their start was reported."""
         for task in itertools.islice(backend.tasks.values(), backend.slotted):
             if task.timed != task.attempt:
                 self._time(task, now)
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Attempts that have lasted too long."""
+        """Ends attempts that exceeded their timeout."""
         for task in self._queue.timers.expire(now.mono):
             task.bucket = 0
             if task.ended or task.backend is None or task.timed != task.attempt:

@@ -1,10 +1,6 @@
-"""Lanes: the queue of each method, of which only a window is in memory.
-
-Lives here: the order of tasks that wait to be handed out. Never here: who gets one, or which part of the queue is
-loaded (see `BacklogWindow`). Invariants: within a method and priority tasks come out in the order of acceptance; a task
-that waits is in memory or on the store's shelf, never both; a method that nobody offers has no lane, so that its tasks
-cost no memory at all.
-"""
+"""Method queues: the queue of each method, of which only a window is in memory. Invariants: within a method and
+priority, tasks leave in the order of acceptance; a waiting task is in memory or in the stored backlog, never both; a
+method that no backend offers has no queue in memory, so its tasks use no memory."""
 
 from __future__ import annotations
 
@@ -22,23 +18,23 @@ from scale0.tasks.jsonrpc.messages import quoted
 WINDOW_TASKS: Final = 4_000
 """Tasks of one method and priority that are in memory."""
 WINDOW_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of their params."""
+"""Size limit of their params."""
 UNOFFERED_SECONDS: Final = 60.0
-"""How long a lane that nobody needs stays in memory."""
+"""How long an unused method queue stays in memory."""
 
 
 class PriorityQueue:
-    """One method and priority."""
+    """The waiting tasks of one method and priority."""
 
     __slots__ = ("back", "bytes", "fresh", "loading", "newest", "position", "pushed")
 
     def __init__(self) -> None:
         self.fresh: deque[QueuedTask] = deque()
         self.back: list[tuple[int, int, QueuedTask]] = []
-        """Tasks that were handed out before, or had to wait: they are older than those behind them."""
+        """Tasks that were handed out before or were delayed: they are older than those in `fresh`."""
         self.position = 0
         self.newest = 0
-        """The largest seq that may be on the shelf."""
+        """The largest seq that may be in the stored backlog."""
         self.bytes = 0
         self.loading = False
         self.pushed = 0
@@ -48,26 +44,23 @@ class PriorityQueue:
 
     @property
     def more(self) -> bool:
-        """True if the shelf may hold tasks behind the window."""
+        """True if the stored backlog may have tasks after the window."""
         return self.newest > self.position
 
     @property
     def has_room(self) -> bool:
-        """True if one more task may be held in memory."""
         return len(self.fresh) < WINDOW_TASKS and self.bytes < WINDOW_BYTES
 
     def push(self, task: QueuedTask) -> None:
-        """Put a task at its place among those that are older than others."""
         self.pushed += 1
         heapq.heappush(self.back, (task.seq, self.pushed, task))
 
     def append(self, task: QueuedTask) -> None:
-        """Put a task behind all others."""
         self.fresh.append(task)
         self.bytes += len(task.params)
 
     def head(self) -> QueuedTask | None:
-        """The next task; cancelled ones are dropped on the way."""
+        """Returns the next task; drops cancelled ones on the way."""
         while self.back and self.back[0][2].ended:
             heapq.heappop(self.back)
         while self.fresh and self.fresh[0].ended:
@@ -77,7 +70,7 @@ class PriorityQueue:
         return self.fresh[0] if self.fresh else None
 
     def pop(self, task: QueuedTask) -> None:
-        """Take out what `head` gave."""
+        """Removes the task that `head` returned."""
         if self.fresh and self.fresh[0] is task:
             self.fresh.popleft()
             self.bytes -= len(task.params)
@@ -86,28 +79,25 @@ class PriorityQueue:
 
 
 class MethodQueue:
-    """One method."""
-
     __slots__ = ("flow", "hungry", "known", "leased", "levels", "method", "needed", "quoted", "window")
 
     def __init__(self, method: str, mono: float) -> None:
         self.method = method
         self.levels: dict[int, PriorityQueue] = {}
         self.known = False
-        """What the shelf holds has been asked, and answered."""
+        """True once the store has reported what it holds."""
         self.leased = 0
-        """Tasks of this method that somebody has."""
+        """Tasks of this method that are handed out."""
         self.quoted = quoted(method)
         self.hungry: Any = None
-        """The backend that had room left when the lane ran empty."""
+        """The backend that had room left when the queue ran empty."""
         self.needed = mono
-        """When somebody last offered it, or asked for it."""
+        """When a backend last offered the method, or a node asked for it."""
         self.window = 0
         self.flow = 0
-        """Of a shared store's supply: how many tasks are held at the most, and how many were taken in this second."""
+        """Shared store only: the maximum number of held tasks, and how many were taken in this second."""
 
     def level(self, priority: int) -> PriorityQueue:
-        """The level of a priority, made if it is new."""
         found = self.levels.get(priority)
         if found is None:
             found = PriorityQueue()
@@ -121,13 +111,12 @@ class MethodQueue:
         return any(level.loading and level.head() is None for level in self.levels.values())
 
     def head(self) -> QueuedTask | None:
-        """The next task of the method."""
         for level in self.levels.values():
             task = level.head()
             if task is not None:
                 return task
             if self.window and level.more:
-                return None  # what comes first is on its way
+                return None  # a read of the next tasks is under way
         return None
 
 
@@ -135,46 +124,42 @@ class BacklogWindow(Protocol):
     """The part of a method queue that is in memory: of this broker's own backlog, or of one that brokers share."""
 
     def begin(self, method_queue: MethodQueue, effects: Effects) -> None:
-        """A lane is new: learn what the shelf holds."""
+        """Asks the store what it holds for a new method queue."""
         ...
 
     def place(self, method_queue: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
-        """Where a task waits: `here` (and it is put there), `backlog` or `later`."""
+        """Returns where a task waits: `here` (and puts it there), `backlog` or `later`."""
         ...
 
     def refill(self, method_queue: MethodQueue, priority: int, level: PriorityQueue, effects: Effects) -> None:
-        """Have the window filled again, if it is half empty and there is more."""
+        """Reads more tasks if the window is at most half full and the store has more."""
         ...
 
     def hunger(self, services: frozenset[str], effects: Effects) -> None:
-        """Somebody who offers these has room, and there is nothing in memory for it."""
+        """Handles a backend that has room while memory holds no task for its services."""
         ...
 
 
 class MethodQueues:
-    """All lanes of one broker."""
-
     __slots__ = ("_limit", "_method_queues", "ready", "window")
 
     def __init__(self, limit: Callable[[str], int]) -> None:
         self._method_queues: dict[str, MethodQueue] = {}
         self._limit = limit
-        """How many tasks of a method may be handed out at once."""
+        """Returns how many tasks of a method may be handed out at once."""
         self.ready: dict[str, MethodQueue] = {}
-        """Lanes with tasks in memory, perhaps."""
+        """Method queues that may have tasks in memory."""
         self.window: BacklogWindow
 
     def quoted(self, method: str) -> bytes:
-        """Its name as JSON."""
         method_queue = self.find(method)
         return method_queue.quoted if method_queue is not None else quoted(method)
 
     def find(self, method: str) -> MethodQueue | None:
-        """The lane of a method, if it has one."""
         return self._method_queues.get(method)
 
     def need(self, method: str, now: Now, effects: Effects) -> MethodQueue:
-        """The lane of a method that somebody offers or asks for; a new one learns what the shelf holds."""
+        """Returns the queue of a method that is offered or requested; a new one asks the store for its tasks."""
         method_queue = self._method_queues.get(method)
         if method_queue is None:
             self._method_queues[method] = method_queue = MethodQueue(method, now.mono)
@@ -183,7 +168,7 @@ class MethodQueues:
         return method_queue
 
     def add(self, task: QueuedTask) -> str:
-        """A task waits from now on: `here` in memory, on the `backlog`, or it must come `later`."""
+        """Queues a task. Returns `here` (in memory), `backlog`, or `later` if it must be added again."""
         method_queue = self._method_queues.get(task.method)
         if method_queue is None:
             return "shelf"
@@ -195,24 +180,24 @@ class MethodQueues:
         return where
 
     def put_back(self, task: QueuedTask, now: Now, effects: Effects) -> None:
-        """A task that was handed out waits again, where it was."""
+        """Returns a task that was handed out to its previous position."""
         method_queue = self.need(task.method, now, effects)
         method_queue.level(task.priority).push(task)
         self.ready[task.method] = method_queue
 
     def top_up(self, method_queue: MethodQueue, effects: Effects) -> None:
-        """Have the shelf read where a window ran empty by other ways than being handed out."""
+        """Reads the backlog where a window ran empty by other means than a hand-out."""
         for priority, level in list(method_queue.levels.items()):
             if level.newest > level.position and level.head() is None:
                 self.window.refill(method_queue, priority, level, effects)
 
     def top_up_all(self, effects: Effects) -> None:
-        """The same for every lane: a safeguard."""
+        """Does the same for every queue, as a safeguard."""
         for method_queue in self.all():
             self.top_up(method_queue, effects)
 
     def best(self, services: Any) -> MethodQueue | None:
-        """The lane with the next task for somebody who offers these."""
+        """Returns the queue with the next task among these services."""
         ready = self.ready
         if len(ready) <= len(services):
             method_queues = [method_queue for name, method_queue in ready.items() if name in services]
@@ -227,7 +212,7 @@ class MethodQueues:
         return best
 
     def head(self, method_queue: MethodQueue) -> QueuedTask | None:
-        """The next task of a lane that may be handed out now."""
+        """Returns the next task that may be handed out now."""
         if method_queue.leased >= self._limit(method_queue.method):
             return None
         task = method_queue.head()
@@ -236,7 +221,7 @@ class MethodQueues:
         return task
 
     def take(self, method_queue: MethodQueue, most: int, effects: Effects) -> list[QueuedTask]:
-        """The next tasks of a lane, taken out, as far as they may be handed out now."""
+        """Removes and returns the next tasks that may be handed out now."""
         taken: list[QueuedTask] = []
         most = min(most, self._limit(method_queue.method) - method_queue.leased)
         for priority, level in method_queue.levels.items():
@@ -262,7 +247,7 @@ class MethodQueues:
         return taken
 
     def withdraw(self, task: QueuedTask) -> None:
-        """A task in the middle is taken by name: rare, so it may cost a walk."""
+        """Removes a task from the middle of its queue. This is rare, so a linear scan is acceptable."""
         method_queue = self._method_queues.get(task.method)
         if method_queue is None:
             return
@@ -275,7 +260,7 @@ class MethodQueues:
             heapq.heapify(level.back)
 
     def drop_unneeded(self, offered: Callable[[str], bool], now: Now) -> Iterable[QueuedTask]:
-        """Forget lanes that nobody has needed for a while; their tasks must go on the shelf."""
+        """Drops queues that were not needed for a while; the caller must return their tasks to the stored backlog."""
         dropped: list[QueuedTask] = []
         for method_queue in list(self._method_queues.values()):
             if offered(method_queue.method):
@@ -295,7 +280,7 @@ class MethodQueues:
         return dropped
 
     def in_order(self, methods: Iterable[str]) -> list[str]:
-        """These methods, the one with the next task first."""
+        """Returns these methods, the one with the next task first."""
         heads = [
             (method_queue.head(), method)
             for method in methods
@@ -305,19 +290,17 @@ class MethodQueues:
         return [method for _, _, method in sorted(waiting)]
 
     def all(self) -> list[MethodQueue]:
-        """Every lane."""
         return list(self._method_queues.values())
 
     def methods(self) -> list[str]:
-        """The methods that have a lane."""
         return list(self._method_queues)
 
     def visible(self, method_queue: MethodQueue) -> int:
-        """How many tasks of a lane are in memory; more than that if the shelf has some."""
+        """Returns the number of tasks in memory, or a larger number if the stored backlog has more."""
         return sum(len(level) + (WINDOW_TASKS if level.more else 0) for level in method_queue.levels.values())
 
     def backlog(self) -> dict[str, tuple[int, bool]]:
-        """Of each method: how many tasks wait in memory, and whether the shelf has more."""
+        """Returns, for each method, the number of tasks in memory and whether the stored backlog has more."""
         return {
             method: (
                 sum(map(len, method_queue.levels.values())),
@@ -328,7 +311,6 @@ class MethodQueues:
         }
 
     def waiting(self, method: str, most: int) -> list[QueuedTask]:
-        """The first tasks in memory that wait."""
         method_queue = self._method_queues.get(method)
         found: list[QueuedTask] = []
         for level in method_queue.levels.values() if method_queue is not None else ():

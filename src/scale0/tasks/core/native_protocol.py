@@ -1,8 +1,6 @@
-"""Tasks of native backends: TASKSTATUS and TASKSDONE in, TASKSOK out (PROTOCOL 2.3).
-
-Lives here: the bodies of these commands. Never here: the leases' own rules. Invariants: a result is answered only after
-it is stored; each entry is answered, so that a backend can forget it; a late one is refused and recorded.
-"""
+"""Tasks of native backends: TASKSTATUS and TASKSDONE in, TASKSOK out (PROTOCOL 2.3). Invariants: a result is
+acknowledged only after it is stored; every entry is acknowledged or refused, so that the backend can discard it; a late
+result is refused and recorded."""
 
 from __future__ import annotations
 
@@ -30,16 +28,14 @@ RESULT_ERROR: Final = error_object(INVALID_PARAMS, "the result is not JSON that 
 KEY_END: Final = b'":'
 RAW: Final = ("result", "error")
 MAX_EARLY: Final = 1_000
-"""Results that wait here for their lease."""
+"""Results that arrived before their lease."""
 MAX_EARLY_BYTES: Final = 64 * 1024 * 1024
-"""Of them all."""
+"""Size limit of all of them."""
 BARE_KEYS: Final = 3
-"""Of an entry of TASKSTATUS that says nothing but id, attempt and status: so there is no need to look for the rest."""
+"""Number of keys in a TASKSTATUS entry with only id, attempt and status; such an entry is not decoded again."""
 
 
 class DoneEntry(msgspec.Struct, gc=False):
-    """One entry of TASKSDONE."""
-
     id: str
     attempt: int
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -47,7 +43,7 @@ class DoneEntry(msgspec.Struct, gc=False):
 
 
 class StatusEntry(msgspec.Struct, gc=False):
-    """One entry of TASKSTATUS, without the rest of what it says."""
+    """One entry of TASKSTATUS, without its additional keys."""
 
     id: str
     attempt: int
@@ -60,8 +56,6 @@ _wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 class NativeProtocol:
-    """What backends that speak TASKS say."""
-
     __slots__ = ("_adapter", "_early", "_early_bytes", "_leases", "_oks", "_queue", "_state", "_unheard")
 
     def __init__(self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
@@ -72,13 +66,12 @@ class NativeProtocol:
         self._oks: dict[Any, list[bytes]] = {}
         self._early: dict[tuple[str, int], tuple[Any, DoneEntry]] = {}
         self._early_bytes = 0
-        """Results that came before their lease did, from another broker of a shared store."""
+        """Size of results that arrived before their lease was taken over from another broker of a shared store."""
         leases.on_taken_up, leases.on_refused = self._arrived, self._turned_away
         self._unheard: dict[Any, None] = {}
-        """Those whose results could not be stored: they are asked for them again."""
+        """Connections whose results could not be stored; they are asked to send them again."""
 
     def status(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
-        """TASKSTATUS: what is going on."""
         body = one_body(bodies)
         entries: list[Any] = read(_statuses, body)
         backend = self._adapter.backend_of(line)
@@ -102,19 +95,18 @@ class NativeProtocol:
             begun(task, info, now, effects)
 
     def done(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
-        """TASKSDONE: results and errors."""
         body = one_body(bodies)
         entries: list[Any] = read(_dones, body)
         most = self._state.limits.max_batch_messages
         if len(entries) > most:
             raise Refusal(codes.TOO_BIG, f"TASKSDONE holds at most {most} entries")
         if self._state.full:
-            # Nothing can be stored: it is not answered, so the backend keeps it, and is asked again.
+            # Nothing can be stored. Without an acknowledgement the backend keeps the result and is asked again.
             self._unheard[line] = None
             return
         backend = self._adapter.backend_of(line)
         if backend is None:
-            # It may hold a lease from before our start: it must say so first, then its results are taken.
+            # It may hold a lease from before this broker's start: it must report its leases before its results.
             self._adapter.force(line, now, effects)
             return
         tasks = backend.tasks
@@ -150,7 +142,7 @@ class NativeProtocol:
             self._leases.finish(task, result, now, effects)
 
     def _late(self, line: Any, backend: Any, entries: list[DoneEntry], effects: Effects) -> None:
-        """No lease waits for these: they were stored before, or come too late, or nobody knows them."""
+        """Handles results without a lease: they are duplicates, late or unknown."""
         name = backend.identity
 
         def found(rows: tuple[Any, ...], now: Now, out: Effects) -> None:
@@ -158,12 +150,12 @@ class NativeProtocol:
             for entry, row in zip(entries, rows, strict=True):
                 held = backend.tasks.get(entry.id)
                 if held is not None and held.attempt == entry.attempt:
-                    # Its lease came to us meanwhile, from another broker that shares the store.
+                    # Meanwhile this broker took the lease over from another broker of the shared store.
                     self._end(held, entry, now, out)
                     oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
                     continue
                 if self._leases.fetch(row, backend, entry.attempt, now, out):
-                    self._keep(line, entry)  # its lease is on the way
+                    self._keep(line, entry)  # its lease is being taken over
                     continue
                 code = late(row, name, entry.attempt)
                 answer = codes.OK if not code else codes.NO_SUCH_SERVICE if code == BAD_TASK else codes.IN_USE
@@ -174,7 +166,7 @@ class NativeProtocol:
         self._queue.backlog.find(tuple(entry.id for entry in entries), found, effects)
 
     def _keep(self, line: Any, entry: DoneEntry) -> None:
-        """If there are too many, the backend says them again, later."""
+        """Keeps an early result. If there are too many, the backend sends it again later."""
         size = size_of(entry)
         if len(self._early) < MAX_EARLY and self._early_bytes + size <= MAX_EARLY_BYTES:
             self._let_go((entry.id, entry.attempt))
@@ -183,7 +175,7 @@ class NativeProtocol:
             self._early[entry.id, entry.attempt] = (line, msgspec.structs.replace(entry, **raw))
 
     def _arrived(self, task: QueuedTask, now: Now, effects: Effects) -> None:
-        """A lease has come to us: perhaps its result was here before it."""
+        """Applies an early result when its lease arrives."""
         early = self._let_go((task.id, task.attempt))
         if early is not None:
             line, entry = early
@@ -200,18 +192,18 @@ class NativeProtocol:
         return early
 
     def forget(self, line: Any) -> None:
-        """A connection is gone: whoever spoke there says it again elsewhere."""
+        """Discards early results of a closed connection: the backend sends them again on its next one."""
         for key in [key for key, (whose, _) in self._early.items() if whose is line]:
             self._let_go(key)
 
     def ask_again(self, now: Now, effects: Effects) -> None:
-        """There is room again: results that were turned away are said again after a new READY."""
+        """Asks for rejected results again when the disk has room: the backend sends them after a new READY."""
         unheard, self._unheard = self._unheard, {}
         for line in unheard:
             self._adapter.renegotiate(line, now, effects)
 
     def settle(self, effects: Effects) -> None:
-        """The turn ends: say what was stored, once it is."""
+        """Sends the acknowledgements of this turn after its commit."""
         if self._oks:
             oks, self._oks = self._oks, {}
             for line, entries in oks.items():
@@ -220,14 +212,12 @@ class NativeProtocol:
 
 
 def one_body(bodies: Sequence[bytes]) -> bytes:
-    """The body of such a command."""
     if len(bodies) != 1:
         raise Refusal(codes.MALFORMED, "exactly one body: a JSON array")
     return bodies[0]
 
 
 def read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """A body's entries."""
     try:
         if not body.isascii():
             body.decode()
@@ -237,13 +227,13 @@ def read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 
 def size_of(entry: DoneEntry) -> int:
-    """Of what a node gave back."""
+    """Returns the size of the results and errors in an entry."""
     given = (getattr(entry, name) for name in RAW)
     return sum(memoryview(value).nbytes for value in given if isinstance(value, msgspec.Raw))
 
 
 def info_of(whole: dict[str, Any]) -> bytes:
-    """What an entry says beside the usual."""
+    """Returns the additional keys of an entry as JSON."""
     said = {key: value for key, value in whole.items() if key not in ("id", "attempt")}
     if said.get("status") == "running":
         del said["status"]

@@ -1,8 +1,5 @@
-"""What a node reports of a task, however it is connected: by JSON-RPC (`node_methods`) or natively (`native`).
-
-Lives here: reading statuses and errors, and what is said to a result that no lease waits for. Never here: the leases,
-or an answer. Invariant: a report that is malformed, too big or too deep is refused before anything of it is believed.
-"""
+"""Reports from nodes about tasks, for JSON-RPC (`node_methods`) and native connections (`native_protocol`). Invariant:
+a report that is malformed, too large or too deep is refused before any part of it takes effect."""
 
 from __future__ import annotations
 
@@ -17,28 +14,26 @@ from scale0.tasks.jsonrpc.arguments import ErrorObject
 from scale0.tasks.jsonrpc.messages import ATTEMPTS_LOST, BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, error_object
 
 MAX_STATUS_BYTES: Final = 16 * 1024
-"""Of what a node says of itself, or of a task."""
+"""Size limit of a node's status or a task's status."""
 LOST_ERROR: Final = b'{"code":%d,' % ATTEMPTS_LOST
-"""How the error of a task begins whose attempts were lost."""
+"""Prefix of the error of a task whose attempts were lost."""
 FINAL: Final = frozenset({"finished", "failed", "cancelled"})
 _error: Final = msgspec.json.Decoder(ErrorObject)
 
 
 def late(row: QueuedTask | OpenTask | EndedTask | None, node: str, attempt: int | None) -> int:
-    """What to say to a result that no lease waits for: 0 if it is the one that was stored."""
+    """Returns the code for a result without a lease: 0 if it is the stored result."""
     if row is None:
         return BAD_TASK
     if not isinstance(row, EndedTask) or row.node != node or row.status not in (FINISHED, FAILED):
         return NOT_YOURS
     if row.result.startswith(LOST_ERROR):
-        # Its attempts were lost, so it ended without a report: whatever comes now is not what was stored.
+        # The task ended because its attempts were lost, so this report cannot be the stored one.
         return NOT_YOURS
     return 0 if attempt is None or attempt == row.attempt else NOT_YOURS
 
 
 class NodeReport(NamedTuple):
-    """An error that a node reported."""
-
     code: int
     error: bytes
     """The object, without `retry` and `after`."""
@@ -47,7 +42,6 @@ class NodeReport(NamedTuple):
 
 
 def read_error(data: bytes, adapter: BrokerAdapter) -> NodeReport:
-    """A reported error."""
     if not adapter.is_shallow(data):
         raise RpcError(INVALID_PARAMS, "the error nests too deep")
     try:
@@ -59,7 +53,8 @@ def read_error(data: bytes, adapter: BrokerAdapter) -> NodeReport:
 
 
 def read_status(params: msgspec.Raw) -> dict[str, Any]:
-    """The arguments of task_status: by name with whatever else is said, by position with one object of it."""
+    """Returns the arguments of task_status: by name with any additional keys, or by position with one object of
+    them."""
     try:
         said = msgspec.json.decode(params)
     except (msgspec.DecodeError, RecursionError, ValueError) as fault:

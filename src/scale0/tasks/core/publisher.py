@@ -1,9 +1,6 @@
-"""Announcements: what is published for those who subscribed, and nothing for those who did not.
-
-Lives here: who subscribed to what, and the notifications of `task_pub_port`. Never here: the tasks themselves.
-Publishing is a hint; asking is the truth. Invariants: nothing is published where nobody subscribed; a task is announced
-after it is stored, and again while it stays unassigned.
-"""
+"""Publishes notifications on `task_pub_port` to subscribers. Publications are hints; only queries are authoritative.
+Invariants: nothing is published without a subscriber; a task is announced after it is stored, and again while it stays
+unassigned."""
 
 from __future__ import annotations
 
@@ -22,16 +19,14 @@ NODE_TOPIC: Final = b"node"
 TASK_PREFIX: Final = b"task."
 RESULT_PREFIX: Final = b"result."
 NODE_STATUS_SECONDS: Final = 10.0
-"""How often nodes are asked for their status."""
+"""Interval of node status requests."""
 REPEATED_TASKS: Final = 100
-"""Tasks of one method that are announced again at once: the first ones."""
+"""Tasks of one method that are announced again, oldest first."""
 MAX_TOPICS: Final = 100_000
-"""Subscriptions that are told apart; beyond them everything is published."""
+"""Distinct subscriptions that are tracked; with more, everything is published."""
 
 
 class TaskPublisher:
-    """All subscriptions of one broker."""
-
     __slots__ = ("_everything", "_lengths", "_state", "look", "on_method", "on_prefix", "topics", "waiting")
 
     def __init__(self, state: BrokerState) -> None:
@@ -40,22 +35,21 @@ class TaskPublisher:
         self._lengths: dict[int, int] = {}
         self._everything = False
         self.on_method: Callable[[str, Now, Effects], None] = lambda *_: None
-        """Told of a method that somebody listens for."""
+        """Called with a subscribed method."""
         self.on_prefix: Callable[[bytes, Now, Effects], None] = lambda *_: None
-        """Told of a subscription to several methods."""
+        """Called with a subscription to several methods."""
         self.waiting: Callable[[int], Iterable[QueuedTask]] = lambda _: ()
-        """The first tasks of each method that nobody has."""
+        """Returns the first unassigned tasks of each method."""
         self.look: Callable[[Effects], None] = lambda _: None
-        """Has those announced that are not in memory."""
+        """Announces tasks that are not in memory."""
 
     def start(self, now: Now) -> None:
-        """Begin to repeat."""
         timers = self._state.timers
         timers.add((self._ask_nodes, None), now.mono + NODE_STATUS_SECONDS)
         timers.add((self._repeat, None), now.mono + self._state.interval)
 
     def subscribe(self, frame: bytes, now: Now, effects: Effects) -> None:
-        """What an XPUB socket says: 1 or 0, and a topic."""
+        """Handles an XPUB frame: the byte 1 or 0, and a topic."""
         topic = frame[1:]
         if frame[:1] == b"\x01":
             if len(self.topics) >= MAX_TOPICS:
@@ -72,7 +66,7 @@ class TaskPublisher:
                 del self._lengths[len(topic)]
 
     def _meet(self, topic: bytes, now: Now, effects: Effects) -> None:
-        """A newcomer hears what waits, in the next repetition; a method's queue must be in memory for that."""
+        """Loads the queue of a subscribed method, so that the next repetition announces its tasks."""
         if topic.startswith(TASK_PREFIX):
             method = topic[len(TASK_PREFIX) :].decode("utf-8", "replace")
             if method:
@@ -81,32 +75,28 @@ class TaskPublisher:
             self.on_prefix(topic, now, effects)
 
     def is_wanted(self, topic: bytes) -> bool:
-        """True if somebody subscribed to it, or to a part of it from its beginning."""
+        """True if a subscription is a prefix of the topic."""
         if self._everything:
             return True
         topics = self.topics
         return any(length <= len(topic) and topic[:length] in topics for length in self._lengths)
 
     def taken(self, tasks: Iterable[QueuedTask], effects: Effects) -> None:
-        """New tasks that nobody has yet."""
         for task in tasks:
             self._announce(task.method, task.id, effects)
 
     def ended(self, client: str, id_: str, status: str, effects: Effects) -> None:
-        """A task has ended."""
         topic = RESULT_PREFIX + client.encode()
         if self.is_wanted(topic):
             params = b'{"task_id":"%b","status":"%b"}' % (id_.encode(), status.encode())
             effects.publish(TASK_PUB, [topic, notification(b"zerotask.client.task_complete", params)])
 
     def ask_nodes(self, effects: Effects) -> None:
-        """Have every node that listens say how it is."""
         if self.is_wanted(NODE_TOPIC):
             params = b'{"heartbeat_interval":%a}' % self._state.interval
             effects.publish(TASK_PUB, [NODE_TOPIC, notification(b"zerotask.node.broker_node_status", params)])
 
     def repeat(self, method: str, ids: Iterable[str], effects: Effects) -> None:
-        """These wait, wherever they are."""
         for id_ in ids:
             self._announce(method, id_, effects)
 

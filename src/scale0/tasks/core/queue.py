@@ -1,9 +1,6 @@
-"""The queue: how a task is taken, waits, and ends.
-
-Lives here: every change of a task's status that is not a hand-out (see `leases`), with the write and the event that go
-with it. Never here: JSON-RPC, slots, or who may ask. Invariants: a status changes together with its row; a task ends
-exactly once; only the newest attempt can end it; within one turn all that happens to a new task is one write.
-"""
+"""The task queue: accepts, queues and ends tasks; every status change except a hand-out (see `leases`), with its write
+and event. Invariants: a status changes together with its row; a task ends exactly once; only the newest attempt can end
+it; all changes to a new task within one turn are one write."""
 
 from __future__ import annotations
 
@@ -46,17 +43,15 @@ from scale0.tasks.jsonrpc.arguments import (
 from scale0.tasks.jsonrpc.messages import ATTEMPTS_LOST, error_object
 
 OWN_IDS: Final = "s0:"
-"""How the ids that a broker makes begin; clients cannot bring such ones."""
+"""Prefix of ids that a broker generates; clients may not use it."""
 MAX_USUAL: Final = 1_000
-"""Connections whose usual options are remembered as they are stored."""
+"""Connections whose default options are cached in their stored form."""
 UNLIMITED: Final = 2**62
 
 OnEnd = Callable[[QueuedTask, int, bytes, Now, Effects], None]
 
 
 class TaskQueue:
-    """All open tasks of one broker."""
-
     __slots__ = (
         *(
             "_changed",
@@ -90,20 +85,20 @@ class TaskQueue:
         self.window = (
             SharedBacklogWindow(backlog, self.method_queues.ready, has_room, self._is_closed) if shared else None
         )
-        """Of a store that brokers share."""
+        """Set if brokers share the store."""
         self.method_queues.window = self.window or OwnBacklogWindow(backlog, self.method_queues.ready)
         self.schedule = (SharedDelayedTasks if shared else DelayedTasks)(state, backlog, self._release)
         self._changed: dict[QueuedTask, None] = {}
-        """In a shared store: what this turn changed. It is written once, as it is when the turn ends."""
+        """Shared store only: the tasks that this turn changed. Each is written once, at the end of the turn."""
         self.timers: LazyTimerWheel[QueuedTask] = LazyTimerWheel()
-        """When attempts have lasted too long."""
+        """Timeouts of attempts."""
         self.fresh: list[QueuedTask] = []
-        """Taken in this turn."""
+        """Tasks accepted in this turn."""
         self.dirty: dict[str, None] = {}
-        """Methods that have something to hand out, perhaps."""
+        """Methods that may have tasks to hand out."""
         self.on_end: OnEnd = lambda *_: None
         self.open = 0
-        """How many have not ended."""
+        """Number of tasks that have not ended."""
         self.total_submitted = self.total_finished = self.total_failed = 0
         self._usual: dict[int, tuple[StoredOptions, bytes]] = {}
         backlog.on_loaded = self._dirty
@@ -116,15 +111,13 @@ class TaskQueue:
         return UNLIMITED if limit is None else limit
 
     def _is_closed(self, method: str) -> bool:
-        """True while nothing of it is handed out, whoever has room."""
+        """True while no task of the method is handed out."""
         return self._state.draining or self._state.full or self.at_limit(method)
 
     def is_limited(self, method: str) -> bool:
-        """True if only so many tasks of it may be handed out at once."""
         return self._limit(method) != UNLIMITED
 
     def at_limit(self, method: str) -> bool:
-        """True if no more tasks of it may be handed out now."""
         method_queue = self.method_queues.find(method)
         return method_queue is not None and method_queue.leased >= self._limit(method)
 
@@ -132,11 +125,11 @@ class TaskQueue:
         self.dirty[method] = None
 
     def next_id(self) -> str:
-        """An id for a task whose client gives none: never used again."""
+        """Returns a unique id for a task whose client gives none."""
         return f"{OWN_IDS}{self._next:x}" + ("" if self.shared is None else f".{self.shared.slot:x}")
 
     def _number(self, wall_us: int) -> int:
-        """The seq of a new task. Those of several brokers are in the order of their clocks."""
+        """Returns the seq of a new task. With several brokers, seqs follow the order of their clocks."""
         shared = self.shared
         if shared is None:
             self._next += 1
@@ -157,7 +150,6 @@ class TaskQueue:
         now: Now,
         effects: Effects,
     ) -> QueuedTask:
-        """Take a task."""
         wall_us = int(now.wall * MICRO)
         runnable_us = wall_us if options.delay is None and options.at is None else due(options, wall_us)
         status = QUEUED if not waits and runnable_us <= wall_us else SCHEDULED
@@ -170,7 +162,7 @@ class TaskQueue:
         # fmt: off
         task = QueuedTask(
             self._number(wall_us), id_, client, method, params, options.priority, status,
-            0, 0, "", wall_us, runnable_us, 0,  # no attempt, nobody has it, and it has not started
+            0, 0, "", wall_us, runnable_us, 0,  # no attempt, no node, not started
             waits, False, False, options.key, packed, b"", b"", kept, True,
         )
         # fmt: on
@@ -202,7 +194,7 @@ class TaskQueue:
         )
 
     def _keep_usual(self, notify: int) -> tuple[StoredOptions, bytes]:
-        """What nearly all tasks of one connection have in common is made once."""
+        """Caches the stored options that nearly all tasks of one connection share."""
         if len(self._usual) >= MAX_USUAL:
             self._usual.clear()
         kept = StoredOptions(notify=notify)
@@ -210,7 +202,7 @@ class TaskQueue:
         return usual
 
     def _wait(self, task: QueuedTask, now: Now, effects: Effects) -> bool:
-        """A queued task takes its place; False: there is none in memory, and none on the shelf."""
+        """Queues a task; returns False if there is room neither in memory nor in the backlog."""
         where = self.method_queues.add(task)
         if where == "here":
             task.shelved = False
@@ -224,7 +216,7 @@ class TaskQueue:
         return True
 
     def _release(self, task: QueuedTask, now: Now, effects: Effects) -> bool:
-        """Its time has come."""
+        """Makes a due task runnable."""
         task.status = QUEUED
         if not self._wait(task, now, effects):
             task.status = SCHEDULED
@@ -233,7 +225,7 @@ class TaskQueue:
         return True
 
     def changed(self, task: QueuedTask, effects: Effects) -> None:
-        """Store what has changed."""
+        """Stores a task's changes."""
         self.backlog.touch(task.seq)
         if self.shared is not None:
             self._changed[task] = None
@@ -241,14 +233,14 @@ class TaskQueue:
             effects.write(task.change_write())
 
     def put_away(self, tasks: Iterable[QueuedTask], effects: Effects) -> None:
-        """These go back to the shelf: nobody here takes them."""
+        """Returns tasks to the stored backlog because no backend here takes them."""
         for task in tasks:
             task.shelved = True
             self.changed(task, effects)
             self.backlog.let_go(task)
 
     def hand_over(self, task: QueuedTask, effects: Effects) -> None:
-        """A lease is nobody's from now on: its node is with another broker."""
+        """Releases a lease whose node is connected to another broker."""
         self.backlog.let_go(task)
         self.backlog.touch(task.seq)
         self._changed.pop(task, None)
@@ -256,9 +248,9 @@ class TaskQueue:
         effects.write(ReleaseTask(task.seq))
 
     def put_down(self, row: OpenTask, now: Now, effects: Effects) -> None:
-        """A task that was taken from a shared store by its name goes on as it was."""
+        """Releases a task that was claimed by id from a shared store, unchanged."""
         if row.status in (ASSIGNED, RUNNING):
-            self.backlog.touch(row.seq)  # another claim that is on its way does not know that it is nobody's again
+            self.backlog.touch(row.seq)  # a concurrent claim would not see the release
             effects.write(ReleaseTask(row.seq))
             return
         task = from_store(row)
@@ -267,14 +259,14 @@ class TaskQueue:
         self.changed(task, effects)
 
     def flush(self, effects: Effects) -> None:
-        """The turn ends: what changed in a shared store is written, each task once: then others may take it."""
+        """Writes each task that this turn changed in a shared store once; after that, other brokers may claim it."""
         changed, self._changed = self._changed, {}
         for task in changed:
             if not task.fresh and not task.ended:
                 effects.write(task.change_write())
 
     def runnable(self, task: QueuedTask, now: Now, effects: Effects) -> None:
-        """All that it waited for has finished."""
+        """Queues or schedules a task whose dependencies have finished."""
         wall_us = of_seconds(now.wall)
         task.runnable_us = max(task.runnable_us, wall_us)
         if task.runnable_us <= wall_us:
@@ -287,7 +279,7 @@ class TaskQueue:
         self.schedule.add(task, now)
 
     def reopened(self, task: QueuedTask, now: Now, effects: Effects) -> None:
-        """An ended task waits again; the store has it on the shelf."""
+        """Counts an ended task as open again; the store has moved it to the backlog."""
         self.open += 1
         self.backlog.touch(task.seq)
         method_queue = self.method_queues.find(task.method)
@@ -299,12 +291,12 @@ class TaskQueue:
             self.dirty[task.method] = None
 
     def settle(self, effects: Effects) -> None:
-        """The turn ends: what was taken is written as it is now, whatever happened to it meanwhile."""
+        """Writes the new tasks in their state at the end of the turn."""
         fresh, self.fresh = self.fresh, []
         for task in fresh:
             task.fresh = False
             self._changed.pop(task, None)
-        # In front: what ends or changes one of them in this very turn must come behind.
+        # These come first: a write that changes or ends one of them in this turn must come after.
         effects.writes[:0] = [task.put_write() for task in fresh]
 
     def attempt_over(
@@ -318,10 +310,9 @@ class TaskQueue:
         effects: Effects,
         after: float = 0.0,
     ) -> None:
-        """An attempt ended without completing its task: try again, `after` seconds at the least, or give up.
+        """Ends an attempt that did not complete its task: retries it after at least `after` seconds, or gives up.
 
-        The lease is given back already. `counted`: it had started, so it counts and is waited for.
-        """
+        The caller has released the lease. `counted`: the attempt had started, so it counts and backoff applies."""
         task.history = remembered(task, state, error, of_seconds(now.wall))
         last = counted and task.starts >= task.kept.max_attempts
         if last and state == "failed":
@@ -348,15 +339,15 @@ class TaskQueue:
             self.changed(task, effects)
 
     def fail(self, task: QueuedTask, code: int, error: bytes, now: Now, effects: Effects) -> None:
-        """A failure that is final."""
+        """Ends a task with a final failure."""
         task.history = remembered(task, "failed", error, of_seconds(now.wall))
         self.end(task, FAILED, error, code, now, effects)
 
     def end(self, task: QueuedTask, status: int, body: bytes, code: int | None, now: Now, effects: Effects) -> None:
-        """For good. The lease is given back already."""
+        """Ends a task. The caller has released the lease."""
         task.ended = True
         if task.fresh:
-            # It is put as one that is held: nobody else may take it before it ends.
+            # It is written as held, so that no other broker can claim it before it ends.
             task.status, task.shelved = QUEUED, False
         if task.bucket:
             self.timers.remove(task)
@@ -394,7 +385,6 @@ class TaskQueue:
 
 
 def due(options: NewTaskOptions, wall_us: int) -> int:
-    """When a task with a delay, or a time of its own, becomes runnable."""
     if options.delay is not None:
         return wall_us + of_seconds(options.delay)
     return max(wall_us, of_seconds(options.at or 0.0))

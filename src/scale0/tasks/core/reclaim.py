@@ -1,10 +1,7 @@
-"""Taking back what a backend was given in advance and has not begun, so that somebody who is idle does it.
-
-Lives here: asking, and what comes of it. Never here: when that is fair (`pacing`). Invariant: a backend that answers
-recalls keeps its lease until it has given the task back, so that nothing which it has begun is begun elsewhere, however
-slow it, its line or this broker is. One that does not say `returns` in READY can only be told: what it has begun
-without a word so far may run twice.
-"""
+"""Reclaims tasks that a backend holds in advance and has not started, so that an idle backend runs them. Invariant: a
+backend that supports reclaims (`returns` in READY) keeps its lease until it has returned the task, so nothing that it
+has started is started elsewhere, regardless of delays. A backend without support is only notified: a task whose start
+it has not reported yet may run twice."""
 
 from __future__ import annotations
 
@@ -20,12 +17,10 @@ if TYPE_CHECKING:
     from scale0.tasks.core.leases import Leases
 
 RECALL: Final = {"recall": True}
-"""The options of TASKSCANCEL that asks."""
+"""Options of a TASKSCANCEL that requests a return."""
 
 
 class Reclaim:
-    """The recalls of one broker."""
-
     __slots__ = ("_asks", "_leases", "_queue")
 
     def __init__(self, leases: Leases, queue: TaskQueue) -> None:
@@ -34,7 +29,7 @@ class Reclaim:
         self._asks: dict[Any, list[bytes]] = {}
 
     def ask(self, backend: Any, now: Now, effects: Effects) -> None:
-        """What was pushed to it and it has not begun goes back to the queue."""
+        """Requests the return of tasks that were pushed to the backend and that it has not started."""
         if not backend.pushes:
             return
         spare = len(backend.tasks) - backend.slotted
@@ -49,7 +44,7 @@ class Reclaim:
                 self._asks.setdefault(backend.peer, []).append(b"[%b,%d]" % (quoted(task.id), task.attempt))
 
     def returned(self, task: QueuedTask, now: Now, effects: Effects) -> None:
-        """Its holder gives it back; what was not asked for stays where it is."""
+        """Requeues a returned task; a return that was not requested has no effect."""
         if task.recalled == task.attempt and not task.said:
             self._back(task, now, effects)
 
@@ -58,7 +53,6 @@ class Reclaim:
         self._queue.attempt_over(task, "cancelled", None, b"", counted=False, now=now, effects=effects)
 
     def settle(self, effects: Effects) -> None:
-        """The turn ends: say it."""
         if self._asks:
             asks, self._asks = self._asks, {}
             for peer, entries in asks.items():

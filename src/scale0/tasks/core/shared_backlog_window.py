@@ -1,10 +1,7 @@
-"""The supply of a store that brokers share: how much of the queue this broker holds.
-
-Lives here: taking tasks from the common shelf when somebody here has room for them, and giving back what nobody here
-takes. Never here: the order of what is in memory (`method_queues`). A task in memory is held: no other broker can give
-it to its own backends. Invariants: of a method no more is held than about a second's work; what nobody took for a
-second goes back; nothing is taken for a method that nobody here has room for.
-"""
+"""The in-memory window over a queue that brokers share: claims tasks when a backend here has room for them, and returns
+those that none takes. A claimed task is held: no other broker can hand it out. Invariants: a broker holds at most about
+one second of work for a method; tasks that no backend took for a second are returned; nothing is claimed for a method
+without a free backend here."""
 
 from __future__ import annotations
 
@@ -22,19 +19,17 @@ from scale0.tasks.core.task import QueuedTask
 LEAST_WINDOW: Final = 4
 """Tasks of a slow method that are held in advance."""
 MAX_PEEK: Final = 1_000
-"""Methods in one question."""
+"""Methods in one query."""
 MAX_TAKES: Final = 50
-"""Levels that are taken from at one look: each is a transaction, and others wait behind them."""
+"""Priority queues that one check claims from: each is a transaction that delays others."""
 FROM_THE_FIRST: Final = -1
-"""Whatever is on the shelf is nobody's: there is no place behind which it begins."""
+"""Unclaimed tasks have no position, so every read starts at the first."""
 MORE: Final = 1
 NO_MORE: Final = 0
-"""A level's `newest`; its `position` stays 0, so that these say whether the shelf has more."""
+"""Values of `newest`; `position` stays 0, so that they encode whether the backlog has more."""
 
 
 class SharedBacklogWindow:
-    """The way from the common shelf to the lanes, and back."""
-
     __slots__ = ("_backlog", "_has_room", "_is_closed", "_ready", "short")
 
     def __init__(
@@ -47,19 +42,18 @@ class SharedBacklogWindow:
         self._backlog = backlog
         self._ready = ready
         self._has_room = has_room
-        """True if somebody here could begin with a task of this method now."""
+        """True if a backend here could start a task of this method now."""
         self._is_closed = is_closed
-        """True while no task of this method is handed out here, whoever has room."""
+        """True while no task of this method is handed out here."""
         self.short: dict[str, MethodQueue] = {}
-        """Lanes that could have more, once somebody has room."""
+        """Method queues that could hold more once a backend has room."""
 
     def begin(self, method_queue: MethodQueue, effects: Effects) -> None:
-        """A lane is new: learn what the shelf holds."""
         method_queue.window = LEAST_WINDOW
         self._peek((method_queue,), False, effects)
 
     def look(self, wanted: Iterable[MethodQueue], most: int, effects: Effects) -> None:
-        """Somebody asks for so many tasks of these lanes: see what the shelf holds, and take it."""
+        """Claims up to `most` tasks of these queues from the store."""
         found = tuple(wanted)
         for method_queue in found:
             method_queue.known = False
@@ -67,7 +61,7 @@ class SharedBacklogWindow:
         self._peek(found, True, effects)
 
     def peek(self, every: Iterable[MethodQueue], effects: Effects) -> None:
-        """Others may have put something on the shelf that somebody here has room for."""
+        """Checks whether other brokers stored tasks for which a backend here has room."""
         idle = [
             method_queue
             for method_queue in every
@@ -88,14 +82,14 @@ class SharedBacklogWindow:
             for method, priority in levels[:MAX_TAKES]:
                 self.there_is(by_method[method], priority, take, out)
             for method, priority in levels[MAX_TAKES:]:
-                # Taken when somebody asks for work, or at the next look.
+                # Claimed when a backend asks for work, or at the next check.
                 by_method[method].level(priority).newest = MORE
                 self.short[method] = by_method[method]
 
         self._backlog.ask(PeekBacklog(tuple(by_method)), found, effects)
 
     def there_is(self, method_queue: MethodQueue, priority: int, take: bool, effects: Effects) -> None:
-        """The shelf has tasks of this method and priority."""
+        """Records that the store has tasks of this method and priority."""
         level = method_queue.level(priority)
         level.newest = MORE
         if take:
@@ -104,7 +98,7 @@ class SharedBacklogWindow:
             self.refill(method_queue, priority, level, effects)
 
     def place(self, method_queue: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
-        """Where a task waits: here only if somebody here takes tasks of it, and nothing waits before it."""
+        """Returns `here` only if a backend here takes such tasks and none waits before this one."""
         full = len(level) >= method_queue.window or level.bytes >= method_queues.WINDOW_BYTES
         if level.more or not method_queue.known or full or not self._is_wanted(method_queue):
             level.newest = MORE
@@ -118,7 +112,7 @@ class SharedBacklogWindow:
         return wanted and not self._is_closed(method_queue.method)
 
     def refill(self, method_queue: MethodQueue, priority: int, level: PriorityQueue, effects: Effects) -> None:
-        """Take more, if the window is half empty, there is more, and somebody here wants it."""
+        """Claims more if the window is at most half full, the store has more, and a backend here has room."""
         if level.loading or not level.more or 2 * len(level) > method_queue.window:
             return
         if self._is_wanted(method_queue):
@@ -127,7 +121,6 @@ class SharedBacklogWindow:
             self.short[method_queue.method] = method_queue
 
     def hunger(self, services: frozenset[str], effects: Effects) -> None:
-        """Somebody who offers these has room, and there is nothing in memory for it."""
         if len(self.short) <= len(services):
             found = [method_queue for name, method_queue in self.short.items() if name in services]
         else:
@@ -142,7 +135,7 @@ class SharedBacklogWindow:
         if level.loading or len(level) >= method_queue.window:
             return
         if self._is_closed(method_queue.method):
-            self.short[method_queue.method] = method_queue  # others may give it to their backends
+            self.short[method_queue.method] = method_queue  # other brokers may hand it out
             return
         level.loading = True
         self.short.pop(method_queue.method, None)
@@ -156,7 +149,6 @@ class SharedBacklogWindow:
     def _load(
         self, method_queue: MethodQueue, level: PriorityQueue, limit: int, most_bytes: int, rows: tuple[OpenTask, ...]
     ) -> None:
-        """They are ours now."""
         level.loading = False
         for row in rows:
             task = self._backlog.load(row)
@@ -166,13 +158,13 @@ class SharedBacklogWindow:
         cut = len(rows) >= limit or sum(len(row.params) for row in rows) >= most_bytes
         level.newest = MORE if cut else NO_MORE
         if cut:
-            # Whoever empties it quickly gets twice as much the next time.
+            # A window that empties quickly doubles.
             method_queue.window = min(2 * method_queue.window, method_queues.WINDOW_TASKS)
             self.short[method_queue.method] = method_queue
         self._backlog.loaded(method_queue.method)
 
     def spare(self, method_queue: MethodQueue) -> list[QueuedTask]:
-        """Judged once a second: what is held for nothing, taken out of memory."""
+        """Called once a second: removes from memory and returns the tasks that are held without use."""
         flow, method_queue.flow = method_queue.flow, 0
         method_queue.window = max(LEAST_WINDOW, min(method_queue.window, 2 * flow))
         spare: list[QueuedTask] = []
@@ -191,7 +183,7 @@ class SharedBacklogWindow:
 
 
 def put(level: PriorityQueue, task: QueuedTask) -> None:
-    """At its place in the order of acceptance."""
+    """Inserts a task in the order of acceptance."""
     if level.fresh and task.seq < level.fresh[-1].seq:
         level.push(task)
     else:

@@ -1,9 +1,6 @@
-"""The schedule of a store that brokers share: whoever looks first makes a task runnable.
-
-Lives here: when to look for tasks whose time has come. Never here: the tasks: nobody holds one that is scheduled, and
-any broker of the group takes it when it is due. Invariant: the store is asked every second, whatever this broker knows,
-so that a task of a broker that died is as punctual, nearly, as one of its own.
-"""
+"""Delayed tasks in a store that brokers share: no broker holds a scheduled task, and any broker of the group claims it
+when it is due. Invariant: every broker queries the store every second, so that the tasks of a failed broker are at most
+about a second late."""
 
 from __future__ import annotations
 
@@ -21,16 +18,14 @@ from scale0.tasks.core.stored_backlog import StoredBacklog
 from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds
 
 LOOK_SECONDS: Final = 1.0
-"""How often the store is asked, at the least."""
+"""Maximum interval between queries."""
 TIMES: Final = 10_000
-"""Of tasks of our own that are remembered, so that they are looked for at their very time."""
+"""Due times of own tasks that are remembered, so that they are queried exactly when due."""
 DUE_TASKS: Final = 1_000
-"""That are taken at once."""
+"""Tasks claimed by one query."""
 
 
 class SharedDelayedTasks:
-    """When to look."""
-
     __slots__ = ("_armed", "_asking", "_backlog", "_release", "_state", "_times")
 
     def __init__(
@@ -44,11 +39,10 @@ class SharedDelayedTasks:
         self._armed = math.inf
 
     def start(self, now: Now, effects: Effects) -> None:
-        """Begin to look."""
         self._arm(now)
 
     def add(self, task: QueuedTask, now: Now) -> None:
-        """It becomes runnable at its `runnable_us`; nobody holds it until then."""
+        """Schedules a task for its `runnable_us`; no broker holds it until then."""
         self._backlog.let_go(task)
         if len(self._times) < TIMES:
             heapq.heappush(self._times, task.runnable_us)

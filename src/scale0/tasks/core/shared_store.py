@@ -1,11 +1,7 @@
-"""A broker among others on one store: signs of life, and what passes from one to the other.
-
-Lives here: telling the store that we live, work whose broker or node is lost, leases that come to us with their node,
-and what others want of us. Never here: the order of the queue, or how the store keeps it (`storage/task_rows.py` says
-what holding, taking and orphans are). Invariants: whatever we take we load, end or write, so that nothing is held by a
-broker that does not know of it; of each kind one question at a time is under way, so that a store that is away costs
-nothing.
-"""
+"""One broker's part in a shared store: heartbeats, recovery of work whose broker or node is lost, leases that move here
+with their node, and commands from other brokers. `storage/task_rows.py` defines holding, claiming and orphans.
+Invariants: the broker loads, ends or writes every task that it claims, so that no broker holds a task that it does not
+know; at most one query of each kind is outstanding, so that an unavailable store costs nothing."""
 
 from __future__ import annotations
 
@@ -34,26 +30,26 @@ from scale0.tasks.core.task import QueuedTask, from_store, of_seconds
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR
 
 LOOK_SECONDS: Final = 0.25
-"""How often the store is asked for what others left for us, and for work while somebody here is idle."""
+"""Interval of queries for commands from other brokers, and for work while a backend here is idle."""
 ENDS_SECONDS: Final = 0.1
-"""How often it is asked for ends that somebody here waits for, of tasks that others hold."""
+"""Interval of queries for ends of tasks that other brokers hold and clients here wait for."""
 STEADY_LEASES: Final = 2
-"""For how many leases a broker's beats must have come in time before it judges others."""
+"""Number of lease periods in which a broker's own heartbeats must succeed before it declares others lost."""
 MAX_ERRANDS: Final = 1_000
 MAX_ORPHANS: Final = 1_000
 MAX_ENDS: Final = 1_000
-"""In one question."""
+"""Tasks in one query."""
 ERRAND_SECONDS: Final = 1.0
-"""When another broker is asked once more."""
+"""Delay before another broker is asked again."""
 CANCEL_SECONDS: Final = 5.0
-"""How long another broker may take to cancel a task, before whoever wants it is told to ask again."""
+"""How long another broker may take to cancel a task before the caller is told to try again."""
 
 LEASED: Final = (ASSIGNED, RUNNING)
 Then = Callable[[bool, Now, Effects], None]
 
 
 class MovingLease:
-    """A lease that another broker holds, and whose node is here."""
+    """A lease that another broker holds and whose node is connected here."""
 
     __slots__ = ("again", "attempt", "backend")
 
@@ -61,11 +57,11 @@ class MovingLease:
         self.backend = backend
         self.attempt = attempt
         self.again = again
-        """When that broker is asked once more."""
+        """When that broker is asked again."""
 
 
 class NodeClaim:
-    """What a node said that it has in hand, while the store is asked about it."""
+    """The tasks that a node reported as held, while the store is queried."""
 
     __slots__ = ("asked", "holds")
 
@@ -75,7 +71,7 @@ class NodeClaim:
 
 
 class PendingEnd:
-    """A task that another broker shall end."""
+    """A task that another broker is asked to end."""
 
     __slots__ = ("error", "then", "until")
 
@@ -86,8 +82,6 @@ class PendingEnd:
 
 
 class SharedStore:
-    """One broker's part in a shared store."""
-
     __slots__ = (
         *(
             "_endings",
@@ -123,18 +117,17 @@ class SharedStore:
         self._endings: dict[str, list[PendingEnd]] = {}
         self._turn = 0
         self._heard = self._steady = -math.inf
-        """When the store last answered a beat; and since when it has done so in time."""
+        """When the store last confirmed a heartbeat, and since when it has done so in time."""
         self._said: dict[str, NodeClaim] = {}
         """By node, until the store has answered."""
         self._silent: dict[str, Any] = {}
-        """Nodes that cannot say what they have in hand, by name: whatever was theirs at a broker that dies is."""
+        """Nodes that cannot report what they hold, by name: they keep all their leases from a failed broker."""
         self.others: tuple[str, ...] = ()
-        """The other brokers that are alive."""
+        """The other live brokers."""
         leases.others = self
         queue.backlog.on_leaving = completion_waits.leaves
 
     def start(self, now: Now, effects: Effects) -> None:
-        """The first turn."""
         self._beat(None, now, effects)
         self._look(None, now, effects)
         self._look_for_ends(None, now, effects)
@@ -142,7 +135,7 @@ class SharedStore:
     def _later(self, seconds: float, do: Callable[[None, Now, Effects], None], now: Now) -> None:
         self._state.timers.add((do, None), now.mono + seconds)
 
-    # We live; others may not.
+    # Heartbeats and failure detection.
 
     def _beat(self, _: None, now: Now, effects: Effects) -> None:
         lease = self._state.interval * self._state.liveness
@@ -153,7 +146,7 @@ class SharedStore:
         self._later(self._state.interval, self._beat, now)
         last, self._heard = self._heard, now.mono
         if now.mono - last > self._state.interval * self._state.liveness:
-            # The store was away, or we slept: others may need a moment more.
+            # The store was unavailable, or this process was suspended: give other brokers more time.
             self._steady = now.mono
         self._queue.open = told.open_tasks
         self.others = told.alive
@@ -166,17 +159,17 @@ class SharedStore:
                 self.claim(backend, None, now, effects)
 
     def _orphans(self, rows: tuple[OpenTask, ...], _mark: int, now: Now, effects: Effects) -> None:
-        """Nobody came back with these: whoever had them is lost."""
+        """Ends orphaned leases that no node reclaimed."""
         for row in rows:
             self._lose(row, now, effects)
 
     def _lose(self, row: OpenTask, now: Now, effects: Effects) -> None:
-        """A lease that is ours now, and whose node does not have it any more."""
+        """Ends a lease that this broker holds and whose node no longer has the task."""
         task = as_leased(row)
         self._queue.backlog.tasks[task.id] = task
         self._leases.lost(task, now, effects)
 
-    # What is for us.
+    # Commands and work for this broker.
 
     def _look(self, _: None, now: Now, effects: Effects) -> None:
         window = self._queue.window
@@ -192,17 +185,18 @@ class SharedStore:
         for errand in errands:
             task = self._queue.backlog.tasks.get(errand.id)
             if task is None:
-                continue  # it has ended, or is on the shelf: whoever wants it looks again
+                continue  # it has ended or is in the backlog: the caller queries again
             if errand.kind == CANCEL:
                 self._cancel(task, errand.body, now, effects)
             elif errand.kind == RELEASE and task.status in LEASED:
                 self._leases.release(task)
                 self._queue.hand_over(task, effects)
 
-    # Leases that come with their node.
+    # Leases that move with their node.
 
     def claim(self, backend: Any, holds: Mapping[str, int] | None, now: Now, effects: Effects) -> None:
-        """A node says what it has in hand (None: it cannot say): what is nobody's, or another broker's, comes to us."""
+        """Takes over the leases that a node reports (None: it cannot report) and that are unowned or held by another
+        broker."""
         name = backend.identity
         if holds is None:
             self._silent[name] = backend
@@ -211,7 +205,7 @@ class SharedStore:
         self.restate(name, holds)
 
         def last() -> Mapping[str, int] | None:
-            """What it said last: it may have come again before the store answered."""
+            """Returns the node's latest report: it may have reported again before the store answered."""
             said.asked -= 1
             if not said.asked:
                 del self._said[name]
@@ -220,7 +214,7 @@ class SharedStore:
         self._take_over(backend, holds or {}, last, name, effects)
 
     def restate(self, name: str, holds: Mapping[str, int] | None) -> None:
-        """A node has this in hand now, and nothing else: what is asked or waited for is judged by that."""
+        """Replaces a node's report, which pending claims and moves are judged by."""
         if name in self._said:
             self._said[name].holds = holds
         if holds is not None:
@@ -229,7 +223,7 @@ class SharedStore:
                 del self._moving[id_]
 
     def fetch(self, backend: Any, id_: str, attempt: int, now: Now, effects: Effects) -> None:
-        """A node has a result of a lease that is not ours."""
+        """Takes over the lease of a result that a node here has."""
         holds = {id_: attempt}
         self._take_over(backend, holds, lambda: holds, None, effects)
 
@@ -243,7 +237,7 @@ class SharedStore:
     ) -> None:
         own = self._queue.backlog.tasks
         ids = tuple(id_ for id_ in holds if id_ not in own or own[id_].backend is not backend)
-        # What it has in hand fills its slots: nobody may be given these before we know.
+        # The held tasks occupy slots: no other work may take them before the store answers.
         reserved = sum(self._slots.take_from(backend) for _ in ids)
 
         def found(rows: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
@@ -288,7 +282,7 @@ class SharedStore:
         self._leases.take_up(task, backend, now, effects)
 
     def _put_down(self, row: OpenTask, backend: Any, now: Now, effects: Effects) -> None:
-        """It was taken by its name, and is not what its node says."""
+        """Releases a task that was claimed by id but does not match the node's report."""
         if row.status in LEASED and row.node == backend.identity:
             self._lose(row, now, effects)
         else:
@@ -300,16 +294,16 @@ class SharedStore:
             effects.write(PutTaskCommand(where, RELEASE, task.id, b""))
 
     def _moved(self, ids: tuple[str, ...], rows: tuple[ClaimedTask, ...], now: Now, effects: Effects) -> None:
-        """Have these come, or where are they now?"""
+        """Completes moves whose leases have arrived, and asks the holders of the others."""
         for id_, row in zip(ids, rows, strict=True):
             want, task = self._moving.get(id_), row.task
             if want is None:
-                # Its node came again meanwhile, and does not have it.
+                # The node has reported again since, and does not have the task.
                 if isinstance(task, OpenTask) and not row.holder and id_ not in self._queue.backlog.tasks:
                     self._queue.put_down(task, now, effects)
                 continue
             if isinstance(task, OpenTask) and row.holder and task.attempt == want.attempt and want.backend.alive:
-                # That broker lives: it lets go of it, or dies, and then it is nobody's.
+                # That broker is alive: it releases the lease, or fails, and then the lease is unowned.
                 if now.mono >= want.again:
                     want.again = now.mono + ERRAND_SECONDS
                     effects.write(PutTaskCommand(row.holder, RELEASE, id_, b""))
@@ -317,15 +311,15 @@ class SharedStore:
             del self._moving[id_]
             self._settle_claim(id_, row, want.backend, {id_: want.attempt}, now, effects)
 
-    # Tasks that others end.
+    # Tasks that other brokers end.
 
     def end_elsewhere(self, id_: str, where: str, error: bytes, then: Then, now: Now, effects: Effects) -> None:
-        """Have the broker that holds a task cancel it; `then` hears whether it has ended."""
+        """Asks the broker that holds a task to cancel it; calls `then` with whether the task has ended."""
         effects.write(PutTaskCommand(where, CANCEL, id_, error))
         self._endings.setdefault(id_, []).append(PendingEnd(error, then, now.mono + CANCEL_SECONDS))
 
     def _look_for_ends(self, _: None, now: Now, effects: Effects) -> None:
-        """Ask for the ends of some of those that are waited for, and of others the next time."""
+        """Queries the ends of some of the awaited tasks; the others follow at the next call."""
         own = self._queue.backlog.tasks
         for id_ in [id_ for id_ in self._endings if id_ in own]:
             self._end_here(id_, now, effects)
@@ -339,7 +333,7 @@ class SharedStore:
             self._later(ENDS_SECONDS, self._look_for_ends, now)
 
     def _end_here(self, id_: str, now: Now, effects: Effects) -> None:
-        """It came to us before its holder heard that it shall end."""
+        """Ends a task that moved here before its holder handled the cancel command."""
         endings = self._endings.pop(id_)
         self._cancel(self._queue.backlog.tasks[id_], endings[0].error, now, effects)
         for ending in endings:
@@ -364,9 +358,9 @@ class SharedStore:
 
 
 def as_leased(row: OpenTask) -> QueuedTask:
-    """A stored lease in memory: how far it is, only its node knows."""
+    """Returns a stored lease as a task; only its node knows its progress."""
     task = from_store(row)
     task.said = row.status == RUNNING
-    # Whoever pulled a task was counted as its starter at once.
+    # A pulled task counts as started when it is handed out.
     task.native = task.said or not row.started_us
     return task

@@ -1,10 +1,6 @@
-"""The shelf: tasks that are in the store only, and the questions about them.
-
-Lives here: asking, and knowing which answers are out of date. Never here: what is done with a task. A question is
-answered in a later turn, and by then the task may have ended, or have been taken into memory. Invariants: reads are
-done behind all writes that were decided before them; whoever acts on a row first asks `is_stale`; a task is in memory
-at most once.
-"""
+"""The stored backlog: queries for tasks that are only in the store. An answer arrives in a later turn, when the task
+may have ended or been loaded. Invariants: a read follows all writes that were decided before it; code that acts on a
+row must check `is_stale` first; a task is in memory at most once."""
 
 from __future__ import annotations
 
@@ -24,25 +20,23 @@ Then = Callable[[Any, int, Now, Effects], None]
 
 
 class StoredBacklog:
-    """The way to the stored tasks of one broker."""
-
     __slots__ = ("_asked", "_marks", "_next", "on_leaving", "on_loaded", "tasks")
 
     def __init__(self) -> None:
         self.tasks: dict[str, QueuedTask] = {}
-        """Every task that is in memory, by id."""
+        """Every task in memory, by id."""
         self._asked = 0
-        """Questions that are not answered yet."""
+        """Number of unanswered queries."""
         self._next = 1
         self._marks: dict[int, int] = {}
-        """When a task was last changed, while there are questions."""
+        """The mark of each task's last change, while queries are unanswered."""
         self.on_loaded: Callable[[str], None] = lambda _: None
-        """Told of a method that has more tasks in memory now."""
+        """Called with a method that has more tasks in memory."""
         self.on_leaving: Callable[[QueuedTask], None] = lambda _: None
-        """Told of a task that leaves memory and has not ended."""
+        """Called with an open task that leaves memory."""
 
     def ask(self, ask: Any, then: Then, effects: Effects) -> None:
-        """Have the store asked; `then` gets the answer and the mark to judge it by."""
+        """Queries the store; `then` gets the answer and the mark for `is_stale`."""
         mark = self._next
         self._next += 1
         self._asked += 1
@@ -58,17 +52,17 @@ class StoredBacklog:
         effects.ask(StoreQuery(ask, answered))
 
     def touch(self, seq: int) -> None:
-        """A task has changed: answers that are on their way do not know it."""
+        """Records that a task has changed, so that pending answers are stale."""
         if self._asked:
             self._marks[seq] = self._next
             self._next += 1
 
     def is_stale(self, seq: int, mark: int) -> bool:
-        """True if the task has changed since the question."""
+        """True if the task has changed since the query."""
         return self._marks.get(seq, 0) > mark
 
     def load(self, row: OpenTask) -> QueuedTask | None:
-        """A stored task, taken into memory; None if it is there already."""
+        """Loads a stored task; returns None if it is in memory already."""
         if row.id in self.tasks:
             return None
         task = from_store(row)
@@ -76,7 +70,7 @@ class StoredBacklog:
         return task
 
     def let_go(self, task: QueuedTask) -> None:
-        """A task is in the store only, from now on."""
+        """Removes a task from memory; it stays in the store."""
         self.tasks.pop(task.id, None)
         self.on_leaving(task)
 
@@ -89,10 +83,9 @@ class StoredBacklog:
         looks: int = 0,
         behind: tuple[ClaimedTask, ...] = (),
     ) -> None:
-        """Tasks by id, and those that nobody holds are ours from now on: whoever asks must load them, or write them.
+        """Reads tasks by id and claims those that no broker holds: the caller must load or write them.
 
-        `behind`: orphans of the node that were taken when it was asked before: the next answer does not name them.
-        """
+        `behind`: orphans of the node that an earlier query claimed; the next answer does not include them."""
 
         def answered(found: tuple[ClaimedTask, ...], mark: int, now: Now, out: Effects) -> None:
             rows = [row.task for row in found if row.task is not None]
@@ -105,7 +98,6 @@ class StoredBacklog:
         self.ask(ClaimTasks(ids, node), answered, effects)
 
     def loaded(self, method: str) -> None:
-        """More tasks of a method are in memory."""
         self.on_loaded(method)
 
     def find(
@@ -115,7 +107,7 @@ class StoredBacklog:
         effects: Effects,
         looks: int = 0,
     ) -> None:
-        """Tasks by id, as they are now: from memory where they are there, else from the store, read anew if stale."""
+        """Returns tasks by id in their current state: from memory, or from the store, read again if stale."""
 
         def answered(rows: tuple[OpenTask | EndedTask | None, ...], mark: int, now: Now, out: Effects) -> None:
             stale = any(row is not None and row.id not in self.tasks and self.is_stale(row.seq, mark) for row in rows)

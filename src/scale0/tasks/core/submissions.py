@@ -1,10 +1,7 @@
-"""Submissions: `client_new_task`, from its arguments to a task that is taken or refused.
-
-Lives here: what must be true of a new task, and finding out with the least cost. Never here: what happens to it then.
-An id whose counter is larger than any that its series has had is new, so nobody has to look (`<series>.<counter>`, the
-counter of 12 characters, growing); anything else is looked up in the store first. Invariants: an id is taken once; a
-key gives the first task's id back; nothing is stored of what is refused.
-"""
+"""Submissions: validates `client_new_task` and accepts or refuses the task. An id `<series>.<counter>` (a growing
+counter of 12 characters) whose counter is larger than any before in its series is new, which saves the lookup; any
+other id is looked up in the store first. Invariants: an id is accepted once; a repeated key returns the first task's
+id; nothing is stored for a refused submission."""
 
 from __future__ import annotations
 
@@ -43,25 +40,24 @@ from scale0.tasks.jsonrpc.messages import (
 )
 
 COUNTER_CHARS: Final = 12
-"""Of an id in a series, after its last dot."""
+"""Length of the counter after the last dot of an id."""
 MAX_SERIES: Final = 100_000
 """Series that are remembered."""
 AGAIN_SECONDS: Final = 0.02
 BUSY_SECONDS: Final = 5.0
-"""How often, and how long, a submission is asked again while another broker is just taking the same."""
+"""Retry interval and time limit while another broker is accepting the same submission."""
 ROOM_BYTES: Final = 4_096
-"""What else travels in a message with a task's params."""
+"""Space for the other fields in a message with a task's params."""
 
 _form: Final = ArgumentForm(NewTask)
 
 
 def is_plain(counter: str) -> bool:
-    """True for letters and digits that an identity may have."""
     return counter.isascii() and counter.isalnum()
 
 
 class NewSubmission:
-    """A submission that the store must be asked about."""
+    """A submission that needs a lookup in the store."""
 
     __slots__ = ("after", "args", "asked", "options", "params", "until")
 
@@ -72,12 +68,10 @@ class NewSubmission:
         self.options = options
         self.after = tuple(dict.fromkeys(options.after))
         self.until = 0.0
-        """How long it is asked again while another broker is just taking the same; 0: it was not asked yet."""
+        """When retries end while another broker is accepting the same submission; 0: not tried yet."""
 
 
 class Submissions:
-    """The way into the queue."""
-
     __slots__ = ("_adapter", "_claimed", "_clients", "_completion_waits", "_keys", "_queue", "_series", "_state")
 
     def __init__(
@@ -96,12 +90,11 @@ class Submissions:
         self._series: OrderedDict[str, str] = OrderedDict()
         """The largest counter of each series."""
         self._claimed: dict[str, list[NewSubmission]] = {}
-        """Ids that are being looked up for a submission, and who else wants the same."""
+        """Ids that are being looked up, and later submissions with the same id."""
         self._keys: dict[tuple[str, str], list[NewSubmission]] = {}
-        """Keys that are being looked up, and who else waits for the outcome."""
+        """Keys that are being looked up, and later submissions with the same key."""
 
     def new_task(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """`client_new_task`."""
         args = _form.read(asked.params)
         state, options = self._state, args.options or USUAL
         params = bytes(args.params)
@@ -138,11 +131,10 @@ class Submissions:
             raise RpcError(INVALID_PARAMS, f"params nest deeper than {limits.max_json_depth}")
 
     def _is_new(self, id_: str) -> bool:
-        """True if its counter says that it was never used; it counts as used from now on.
+        """True if the counter shows that the id is unused; marks it as used.
 
-        A series that is known was part of a valid id, so only the counter has to be looked at. In a shared store nobody
-        knows without asking: another broker may be taking the same.
-        """
+        A known series was part of a valid id, so only the counter is checked. In a shared store only a lookup can tell,
+        because another broker may be accepting the same id."""
         if self._queue.shared is not None:
             return False
         series, _, counter = id_.rpartition(".")
@@ -164,7 +156,7 @@ class Submissions:
         if id_ is not None:
             claimed = self._claimed.get(id_)
             if claimed is not None:
-                # Not taken yet: whoever says the same again must not hear so before it is stored.
+                # Not accepted yet: a duplicate must not be answered before the task is stored.
                 claimed.append(new)
                 return
             self._claimed[id_] = []
@@ -188,7 +180,6 @@ class Submissions:
     def _found(
         self, new: NewSubmission, series: str | None, found: SubmissionLookup, mark: int, now: Now, effects: Effects
     ) -> None:
-        """The store has answered."""
         backlog = self._queue.backlog
         if any(
             row is not None and row.id not in backlog.tasks and backlog.is_stale(row.seq, mark) for row in found.tasks
@@ -220,7 +211,8 @@ class Submissions:
                 other.asked.refuse(error.code, error.message, effects)
 
     def _wait_for(self, new: NewSubmission, now: Now) -> bool:
-        """Another broker is just taking the same: ask again in a moment. False: it takes too long."""
+        """Schedules a retry while another broker is accepting the same submission; returns False after the time
+        limit."""
         new.until = new.until or now.mono + BUSY_SECONDS
         if now.mono >= new.until:
             return False
@@ -231,7 +223,7 @@ class Submissions:
         self._ask(new, effects)
 
     def _free(self, new: NewSubmission, found: SubmissionLookup, effects: Effects) -> None:
-        """What the store reserved for a submission that is refused."""
+        """Frees what the store reserved for a refused submission."""
         id_, key = new.args.task_id, new.options.key
         taken = id_ is not None and found.tasks[0] is not None
         if found.keyed is None and not taken and (id_ is not None or key is not None):
@@ -240,7 +232,7 @@ class Submissions:
     def _learn_series(self, series: str, last: str) -> None:
         name, _, counter = last.rpartition(".")
         if last and (name != series or len(counter) != COUNTER_CHARS):
-            # Another series begins with the same letters, and hides the end of this one: it stays unknown.
+            # Another series has the same prefix and hides the end of this one, so this one stays unknown.
             return
         known = self._series.get(series)
         if known is None or counter > known:
@@ -249,11 +241,11 @@ class Submissions:
                 self._series.popitem(last=False)
 
     def _decide(self, new: NewSubmission, found: SubmissionLookup, now: Now, effects: Effects) -> str:
-        """Take it, or say why not; the id of the task."""
+        """Accepts the submission or raises RpcError; returns the task's id."""
         args, options = new.args, new.options
         line = new.asked.line
         if options.notify and self._adapter.heard(line) == -math.inf:
-            # It is gone meanwhile: nobody could be told.
+            # The connection has closed since, so it cannot be notified.
             options = msgspec.structs.replace(options, notify=False)
         self._clients.learn(line, found.client, args.client_id)
         if found.keyed is not None:
@@ -290,7 +282,7 @@ class Submissions:
     def _follow(self, before: QueuedTask | OpenTask, task: QueuedTask, effects: Effects) -> None:
         effects.write(PutDependency(before.seq, task.seq))
         if before.followed or (isinstance(before, OpenTask) and self._queue.shared is not None):
-            # Another broker may hold it, and end it: in a shared store those who wait are looked for every second.
+            # Another broker may hold and end it: in a shared store, waiting dependents are checked every second.
             return
         if isinstance(before, OpenTask):
             before = from_store(before)

@@ -1,9 +1,6 @@
-"""A task in memory: what a broker must know of one that it handles now.
-
-Lives here: the record, its way to the store and back. Never here: a decision. Invariant: a task that is `fresh` is
-written once, at the end of the turn that took it; after that, every change is a write of its own. It makes no cycle
-that lasts: its holder is let go when its lease ends, so the collector need not look at it.
-"""
+"""A task in memory, and its conversion to and from stored rows. Invariant: a `fresh` task is written once, at the end
+of the turn that accepted it; after that, every change is its own write. A task is in no lasting reference cycle,
+because the reference to its holder is cleared when the lease ends; so garbage collection can ignore it."""
 
 from __future__ import annotations
 
@@ -22,17 +19,16 @@ USUAL_KEPT: Final = StoredOptions()
 
 
 def pack_kept(kept: StoredOptions) -> bytes:
-    """Options as the store keeps them; the usual ones cost nothing."""
+    """Returns options in their stored form; defaults are stored as no bytes."""
     return b"" if kept == USUAL_KEPT else _pack(kept)
 
 
 def read_kept(data: bytes) -> StoredOptions:
-    """Options back from the store."""
     return _kept.decode(data) if data else USUAL_KEPT
 
 
 class QueuedTask(msgspec.Struct, eq=False, gc=False):
-    """One task that has not ended. The first fields are those of OpenTask, in its order."""
+    """A task that has not ended. The first fields are those of OpenTask, in the same order."""
 
     seq: int
     id: str
@@ -56,15 +52,15 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
     history: bytes
     kept: StoredOptions
     fresh: bool = False
-    """Taken in this turn: what opens it is not written yet."""
+    """Accepted in this turn and not written yet."""
     backend: Any = None
-    """Who has it now: a `Holder`."""
+    """The backend that holds the lease."""
     native: bool = False
-    """It was pushed: TASKSCANCEL may be said."""
+    """It was pushed, so TASKSCANCEL can be sent."""
     said: bool = False
-    """Its node said that it runs."""
+    """Its node has reported that it runs."""
     restored: bool = False
-    """Its lease is older than this broker: whether it runs, only its node knows."""
+    """Its lease is older than this broker process: only its node knows whether it runs."""
     handed: float = 0.0
     started: float = 0.0
     """Monotonic; 0: not started."""
@@ -72,14 +68,13 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
     """Seconds from runnable to this hand-out."""
     deadline: float = 0.0
     timed: int = 0
-    """The attempt that the deadline is about."""
+    """The attempt that the deadline applies to."""
     recalled: int = 0
-    """The attempt that its holder was asked to give back."""
+    """The attempt that its holder was asked to return."""
     ended: bool = False
     bucket: int = 0
 
     def put_write(self) -> PutTask:
-        """The write that opens it."""
         return PutTask(
             self.seq,
             self.id,
@@ -104,11 +99,9 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
         )
 
     def lease_write(self) -> LeaseTask:
-        """The quick write of a hand-out."""
         return LeaseTask(self.status, self.attempt, self.starts, self.node, self.started_us, self.seq)
 
     def change_write(self) -> ChangeTask:
-        """The write of anything else."""
         return ChangeTask(
             self.status,
             self.attempt,
@@ -126,11 +119,9 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
 
 
 def from_store(row: OpenTask) -> QueuedTask:
-    """A stored task in memory."""
     fields: list[Any] = [*msgspec.structs.astuple(row), read_kept(row.options)]
     return QueuedTask(*fields)
 
 
 def of_seconds(wall: float) -> int:
-    """Seconds as whole microseconds."""
     return int(wall * MICRO)

@@ -1,9 +1,6 @@
-"""Task clients: the ids under which tasks are submitted and read.
-
-Lives here: which ids are valid, and from where each was last used. Never here: their tasks. An id stays valid until
-`client_disconnect`, over reconnects and restarts; so the store knows them all, and memory those in use. Invariant: what
-is in `known` is stored, or will be with this turn's commit.
-"""
+"""Task clients: the ids under which tasks are submitted and read. An id stays valid until `client_disconnect`, across
+reconnects and restarts; the store has all ids, and memory those in use. Invariant: every id in `known` is stored, or
+will be with this turn's commit."""
 
 from __future__ import annotations
 
@@ -20,23 +17,19 @@ from scale0.tasks.core.task import of_seconds
 from scale0.tasks.jsonrpc.messages import BAD_CLIENT, RpcError
 
 MAX_KNOWN: Final = 100_000
-"""Client ids in memory; the store is asked about others."""
+"""Client ids in memory; others are looked up in the store."""
 
 
 class KnownClient:
-    """One valid client id."""
-
     __slots__ = ("line", "owner")
 
     def __init__(self, line: Any, owner: str) -> None:
         self.line = line
         self.owner = owner
-        """The key that it belongs to; empty without CURVE."""
+        """The key that owns the id; empty without CURVE."""
 
 
 class TaskClients:
-    """The client ids of one broker."""
-
     __slots__ = ("_adapter", "_known", "_state")
 
     def __init__(self, state: BrokerState, adapter: BrokerAdapter) -> None:
@@ -45,7 +38,7 @@ class TaskClients:
         self._known: OrderedDict[str, KnownClient] = OrderedDict()
 
     def connect(self, line: Any, client_id: str | None, now: Now, effects: Effects) -> str:
-        """An id is valid from now on; RpcError if somebody else uses it right now."""
+        """Makes an id valid; raises RpcError if another client uses it."""
         if client_id is None:
             client_id = f"client-{self._state.rng.getrandbits(64):016x}"
         elif not is_identity(client_id):
@@ -62,13 +55,13 @@ class TaskClients:
         return client_id
 
     def disconnect(self, line: Any, client_id: str, effects: Effects) -> None:
-        """An id is valid no longer; its tasks go on."""
+        """Invalidates an id; its tasks continue."""
         known = self._known.pop(client_id)
         self._check_owner(known, line)
         effects.write(DropTaskClient(client_id))
 
     def check(self, line: Any, client_id: str) -> bool:
-        """True for a valid id; False: the store must be asked."""
+        """True for a valid id; False if it must be looked up in the store."""
         known = self._known.get(client_id)
         if known is None:
             if not is_identity(client_id):
@@ -81,7 +74,7 @@ class TaskClients:
         return True
 
     def learn(self, line: Any, found: TaskClient | None, client_id: str) -> None:
-        """What the store says of an id; RpcError if it is not valid."""
+        """Caches a lookup result; raises RpcError if the id is not valid."""
         if client_id in self._known:
             return
         if found is None:

@@ -1,7 +1,4 @@
-"""The tasks of one broker: one machine, joined from its parts.
-
-Lives here: who gets whom, and the end of a turn. Never here: any one part's decisions.
-"""
+"""The tasks of one broker: constructs the parts, connects them, and ends each turn."""
 
 from __future__ import annotations
 
@@ -38,29 +35,27 @@ from scale0.tasks.jsonrpc.node_methods import NodeMethods
 FRONTEND: Final = "frontend"
 BACKEND: Final = "backend"
 NUDGE_SECONDS: Final = 1.0
-"""How often whatever waits is tried again, should anything have been missed, or the disk have been full."""
+"""Interval at which waiting work is retried, in case an event was missed or the disk was full."""
 TIDY_SECONDS: Final = 30.0
-"""How often lanes that nobody needs are dropped."""
+"""Interval at which unused method queues are dropped."""
 SWEEP_ROWS: Final = 1_000
-"""Ended tasks that are forgotten in one commit."""
+"""Ended tasks that one commit deletes."""
 SWEEP_GRACE_SECONDS: Final = 5.0
-"""How long an ended task is kept after its time is over."""
+"""How long an ended task is kept after it expires."""
 SWEEP_SECONDS: Final = 0.05
-"""Between two such commits, while there is more."""
+"""Pause between such commits while there are more."""
 SWEEP_LOOK_SECONDS: Final = 60.0
-"""The longest time between two looks for tasks whose time is over."""
+"""Maximum interval between checks for expired tasks."""
 
 
 class LeaseId(msgspec.Struct):
-    """Of a TASKS body, what names a lease."""
+    """The fields of a TASKS body that identify a lease."""
 
     id: str
     attempt: int
 
 
 class BrokerTasks:
-    """The tasks of one broker."""
-
     __slots__ = (
         *(
             "_adapter",
@@ -90,7 +85,7 @@ class BrokerTasks:
         self._slots = slots
         self.backlog = StoredBacklog()
         self.own_room: Callable[[str], bool] = lambda _: True
-        """Whether the broker itself could begin with a task of a method that is its own: a stored request."""
+        """True if the broker itself could start a task of a reserved method (a stored request)."""
         self.publisher = TaskPublisher(state)
         self.completion_waits = CompletionWaits(state, self.publisher)
         self.queue = TaskQueue(state, self.backlog, next_seq, shared, self._has_room)
@@ -117,7 +112,6 @@ class BrokerTasks:
             self.publisher.look = self._look_on_the_shelf
 
     def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, effects: Effects) -> None:
-        """The first turn: what a predecessor left is taken up."""
         self.queue.open = open_tasks
         self.leases.lease_recovery.start(leased, now, effects)
         self.queue.schedule.start(now, effects)
@@ -130,15 +124,13 @@ class BrokerTasks:
         self._state.timers.add((self._look_for_old, None), now.mono + 1.0)
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Attempts that have lasted too long."""
         self.leases.tick(now, effects)
 
     def deadline(self) -> float | None:
-        """When `tick` has something to do."""
         return self.queue.timers.deadline()
 
     def settle(self, now: Now, effects: Effects) -> None:
-        """The turn ends: hand out, announce, tell, and write what is new as it is now."""
+        """Ends the turn: hands out, publishes, notifies, and writes new tasks."""
         self.leases.settle(now, effects)
         self.dependencies.settle(effects)
         if self.queue.fresh:
@@ -150,7 +142,7 @@ class BrokerTasks:
         self.completion_waits.settle(effects)
         self.native.settle(effects)
 
-    # What the broker reports of its backends and connections: see broker.core.workload.Workload.
+    # Events from the broker about its backends and connections: see broker.core.workload.Workload.
 
     def offer(self, backend: Backend, now: Now, effects: Effects) -> None:
         self.leases.offer(backend, now, effects)
@@ -174,11 +166,9 @@ class BrokerTasks:
             self.completion_waits.forget(line)
 
     def waits(self, method: str) -> bool:
-        """True while a task of this method waits for somebody."""
         return bool(self.queue.method_queues.waiting(method, 1))
 
     def counts(self) -> dict[str, int]:
-        """For the broker's status."""
         queue = self.queue
         return {
             "open": queue.open,
@@ -191,7 +181,7 @@ class BrokerTasks:
         }
 
     def _has_room(self, method: str) -> bool:
-        """True if somebody here could begin with a task of this method now."""
+        """True if a backend here could start a task of this method now."""
         return self.own_room(method) if is_reserved(method) else self._slots.has_room(method)
 
     def _ended(self, task: QueuedTask, status: int, body: bytes, now: Now, effects: Effects) -> None:
@@ -211,7 +201,7 @@ class BrokerTasks:
             self.queue.method_queues.need(method, now, effects)
 
     def _listen_wide(self, prefix: bytes, now: Now, effects: Effects) -> None:
-        """Somebody listens for several methods: those of the newest queued tasks are repeated."""
+        """Handles a subscription to several methods: announces the newest queued tasks that match it."""
 
         def listed(page: Any, later: Now, out: Effects) -> None:
             for method in dict.fromkeys(row.method for row in page.tasks):
@@ -221,7 +211,7 @@ class BrokerTasks:
         effects.ask(StoreQuery(ListTasks(limit=1_000, status=QUEUED), listed, aside=True))
 
     def _look_on_the_shelf(self, effects: Effects) -> None:
-        """In a shared store, tasks that nobody takes are nobody's: those that somebody listens for are looked up."""
+        """Shared store only: looks up and announces unclaimed tasks of subscribed methods."""
         for method in self.queue.method_queues.methods():
             if self.publisher.is_wanted(b"task." + method.encode("utf-8", "surrogatepass")):
                 self._repeat(method, effects)
@@ -259,10 +249,10 @@ class BrokerTasks:
         self.backlog.ask(ReadExpiry(), self._sweep, effects)
 
     def _sweep(self, expires_us: int | None, _mark: int, now: Now, effects: Effects) -> None:
-        """Forget what nobody may read any more, a little at a time."""
+        """Deletes expired tasks in small batches."""
         wall_us = of_seconds(now.wall)
         rest = SWEEP_LOOK_SECONDS
-        # A little later than they may be read: what was found just before its time was over must still be there.
+        # The grace period keeps tasks that a query found just before they expired.
         before_us = wall_us - of_seconds(SWEEP_GRACE_SECONDS)
         if expires_us is not None and expires_us <= before_us and not self._state.full:
             effects.write(SweepTasks(before_us, SWEEP_ROWS))

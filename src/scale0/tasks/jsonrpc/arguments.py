@@ -1,8 +1,6 @@
-"""The arguments of every method of PROTOCOL 6, by position and by name.
-
-Lives here: names, types, defaults and ranges. Never here: what a method does. Invariant: what passes here fits the
-store and the journal; unknown names are refused, so that a misspelt option is not silently ignored.
-"""
+"""The arguments of every method of PROTOCOL 6, by position and by name: names, types, defaults and ranges. Invariant:
+valid arguments fit the store and the journal; unknown names are refused, so that a misspelt option is not silently
+ignored."""
 
 from __future__ import annotations
 
@@ -24,13 +22,13 @@ MAX_WALL_SECONDS: Final = 253_402_300_799.0
 MAX_ATTEMPTS: Final = 10_000
 MAX_KEY_CHARS: Final = 255
 MAX_AFTER: Final = 1_000
-"""Tasks that one task may wait for."""
+"""Dependencies of one task."""
 MAX_WAIT_IDS: Final = 10_000
 """Tasks in one client_task_wait."""
 MAX_WAIT_SECONDS: Final = 300.0
 DEFAULT_WAIT_SECONDS: Final = 30.0
 MAX_PULL: Final = 1_000
-"""Tasks that one node_tasks_request gets."""
+"""Tasks returned by one node_tasks_request."""
 MAX_NODE_METHODS: Final = 1_000
 
 ARRAY_START: Final = ord("[")
@@ -40,8 +38,6 @@ Text = Annotated[str, msgspec.Meta(max_length=4_096)]
 
 
 class NewTaskOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """`options` of client_new_task."""
-
     priority: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRIORITY)] = DEFAULT_PRIORITY
     delay: Seconds | None = None
     at: Annotated[float, msgspec.Meta(ge=0, le=MAX_WALL_SECONDS)] | None = None
@@ -55,34 +51,28 @@ class NewTaskOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc
 
 
 class StoredOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The options of a task that are needed after it was taken, as the store keeps them."""
+    """The options that are needed after a task was accepted, as the store keeps them."""
 
     timeout: float = DEFAULT_TIMEOUT_SECONDS
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     backoff: float = 0.0
     result_ttl: float = DEFAULT_RESULT_SECONDS
     notify: int = 0
-    """The number of the connection that wants to be told; 0: none."""
+    """The number of the connection to notify; 0: none."""
 
 
 USUAL: Final = NewTaskOptions()
 
 
 class ClientConnect(msgspec.Struct, forbid_unknown_fields=True):
-    """client_connect."""
-
     client_id: str | None = None
 
 
 class ClientDisconnect(msgspec.Struct, forbid_unknown_fields=True):
-    """client_disconnect."""
-
     client_id: str
 
 
 class NewTask(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """client_new_task."""
-
     client_id: str
     method: str
     params: msgspec.Raw
@@ -98,16 +88,12 @@ class OfTask(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class TaskWait(msgspec.Struct, forbid_unknown_fields=True):
-    """client_task_wait."""
-
     client_id: str
     task_ids: Annotated[list[str], msgspec.Meta(max_length=MAX_WAIT_IDS)]
     timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
 class NodeConnect(msgspec.Struct, forbid_unknown_fields=True):
-    """node_connect."""
-
     node_id: str | None = None
     methods: list[str] | None = None
 
@@ -119,42 +105,34 @@ class OfNode(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NodeStatus(msgspec.Struct, forbid_unknown_fields=True):
-    """node_status."""
-
     node_id: str
     status: Any = None
 
 
 class ShortTaskRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """node_task_request, the node taken from the connection."""
+    """node_task_request, with the node taken from the connection."""
 
     task_id: str
 
 
 class TaskRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """node_task_request."""
-
     node_id: str
     task_id: str
 
 
 class TasksRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """node_tasks_request."""
-
     node_id: str
     limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 class ShortTaskFinished(msgspec.Struct, forbid_unknown_fields=True):
-    """node_task_finished, the node taken from the connection."""
+    """node_task_finished, with the node taken from the connection."""
 
     task_id: str
     task_result: msgspec.Raw
 
 
 class TaskFinished(msgspec.Struct, forbid_unknown_fields=True):
-    """node_task_finished."""
-
     node_id: str
     task_id: str
     task_result: msgspec.Raw
@@ -162,15 +140,13 @@ class TaskFinished(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ShortNodeTaskFailed(msgspec.Struct, forbid_unknown_fields=True):
-    """node_task_failed, the node taken from the connection."""
+    """node_task_failed, with the node taken from the connection."""
 
     task_id: str
     error: msgspec.Raw
 
 
 class NodeTaskFailed(msgspec.Struct, forbid_unknown_fields=True):
-    """node_task_failed."""
-
     node_id: str
     task_id: str
     error: msgspec.Raw
@@ -178,18 +154,18 @@ class NodeTaskFailed(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ErrorObject(msgspec.Struct):
-    """A JSON-RPC error, as a node reports it."""
+    """A JSON-RPC error as a node reports it."""
 
     code: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
     message: str
     data: msgspec.Raw = msgspec.Raw()
     retry: bool = False
     after: Seconds = 0.0
-    """The least that should pass before the next attempt."""
+    """Minimum delay before the next attempt."""
 
 
 class ArgumentForm:
-    """The arguments of one method: decodes both ways of giving them."""
+    """Decodes the arguments of one method, by position or by name."""
 
     __slots__ = ("_by_name", "_by_place")
 
@@ -207,7 +183,6 @@ class ArgumentForm:
         self._by_place: msgspec.json.Decoder[Any] = msgspec.json.Decoder(placed)
 
     def read(self, params: msgspec.Raw) -> Any:
-        """The arguments; `RpcError` if they do not fit."""
         try:
             data = bytes(params)
             return self._by_place.decode(data) if data[0] == ARRAY_START else self._by_name.decode(data)
@@ -216,7 +191,7 @@ class ArgumentForm:
 
 
 class TwoArgumentForms:
-    """Two forms of one method: the short one (without the node) has `short_count` places."""
+    """Two forms of one method: the short one (without the node) has `short_count` positions."""
 
     __slots__ = ("_long", "_short", "_short_count")
 
@@ -226,7 +201,6 @@ class TwoArgumentForms:
         self._short_count = len(msgspec.structs.fields(short))
 
     def read(self, params: msgspec.Raw) -> Any:
-        """The arguments in whichever form they came."""
         try:
             parts = msgspec.json.decode(params, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
         except (msgspec.DecodeError, RecursionError, ValueError) as error:

@@ -1,8 +1,5 @@
-"""What a task client may call, on the frontend socket (PROTOCOL 6).
-
-Lives here: one function per method. Never here: the queue's own rules. Invariant: only the client that owns a task
-hears anything of it; what is said of a task that runs is stored first.
-"""
+"""The methods that a task client may call on the frontend socket (PROTOCOL 6). Invariants: only the client that owns a
+task can read it; the status of a running task is stored before it is reported."""
 
 from __future__ import annotations
 
@@ -52,8 +49,6 @@ CANCEL_ERROR: Final = error_object(CANCELLED_ERROR, "cancelled by its client")
 
 
 class ClientMethods:
-    """The methods, one function each."""
-
     __slots__ = ("_clients", "_completion_waits", "_leases", "_queue", "_shared_store", "_state", "_submissions")
 
     def __init__(
@@ -76,7 +71,6 @@ class ClientMethods:
 
     @property
     def table(self) -> Mapping[str, Method]:
-        """The methods by name."""
         return {
             "zerotask.broker.client_connect": self.connect,
             "zerotask.broker.client_disconnect": self.disconnect,
@@ -88,7 +82,6 @@ class ClientMethods:
         }
 
     def connect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """An id is valid from now on."""
         args = _connect.read(asked.params)
         self._check_room()
         client_id = args.client_id
@@ -97,7 +90,7 @@ class ClientMethods:
             return
 
         def answered(found: SubmissionLookup, _mark: int, later: Now, out: Effects) -> None:
-            """With CURVE the store knows whose it is."""
+            """With CURVE, the store knows which key owns the id."""
             try:
                 if found.client is not None:
                     self._clients.learn(asked.line, found.client, client_id)
@@ -108,7 +101,6 @@ class ClientMethods:
         self._queue.backlog.ask(LookUpSubmission(client_id, (), None, None), answered, effects)
 
     def disconnect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """An id is valid no longer."""
         args = _disconnect.read(asked.params)
         self._check_room()
 
@@ -119,7 +111,6 @@ class ClientMethods:
         self._look(asked, args.client_id, (), known, now, effects)
 
     def status(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """How a task is."""
         args = _of_task.read(asked.params)
 
         def found(rows: list[Row | None], _now: Now, out: Effects) -> None:
@@ -131,7 +122,6 @@ class ClientMethods:
         self._look(asked, args.client_id, (args.task_id,), found, now, effects)
 
     def result(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """What came of a task."""
         args = _of_task.read(asked.params)
 
         def found(rows: list[Row | None], _now: Now, out: Effects) -> None:
@@ -150,7 +140,6 @@ class ClientMethods:
         self._look(asked, args.client_id, (args.task_id,), found, now, effects)
 
     def cancel(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """A task will not run, or no longer."""
         args = _of_task.read(asked.params)
         self._check_room()
 
@@ -166,7 +155,7 @@ class ClientMethods:
         self._look(asked, args.client_id, (args.task_id,), found, now, effects)
 
     def cancel_row(self, row: Row, error: bytes, then: Then, now: Now, effects: Effects) -> None:
-        """End a task, unless it has ended; `then` hears whether it has."""
+        """Ends a task unless it has ended; calls `then` with whether the task has ended."""
         if isinstance(row, OpenTask) and self._shared_store is not None:
             self._take_and_cancel(self._shared_store, row.id, error, then, effects)
             return
@@ -175,7 +164,7 @@ class ClientMethods:
         then(True, now, effects)
 
     def _take_and_cancel(self, shared_store: SharedStore, id_: str, error: bytes, then: Then, effects: Effects) -> None:
-        """It is in a store that brokers share: it is ours to end only once we hold it."""
+        """A broker may end a task of a shared store only while it holds it."""
 
         def taken(found: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
             row, where = self._queue.backlog.tasks.get(id_) or found[0].task, found[0].holder
@@ -194,7 +183,7 @@ class ClientMethods:
         self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, effects)
 
     def wait(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """Those of some tasks that are complete, as soon as one is."""
+        """Returns the completed ones of some tasks, as soon as there is one."""
         args = _wait.read(asked.params)
         timeout = DEFAULT_WAIT_SECONDS if args.timeout is None else min(args.timeout, MAX_WAIT_SECONDS)
         if asked.in_batch:
@@ -231,7 +220,7 @@ class ClientMethods:
         effects: Effects,
         dropped: Callable[[], Any] = lambda: None,
     ) -> None:
-        """A client's tasks by id: from memory if all are there, else from the store."""
+        """Reads a client's tasks by id: from memory if all are there, otherwise from the store."""
         backlog = self._queue.backlog
         tasks = backlog.tasks
         if self._clients.check(asked.line, client_id) and all(id_ in tasks for id_ in ids):
@@ -254,7 +243,7 @@ class ClientMethods:
 
 
 def own(row: Row | None, client_id: str, now: Now) -> Row | None:
-    """A task, if it is this client's and its time is not over."""
+    """Returns the task if it belongs to this client and has not expired."""
     if row is None or row.client != client_id:
         return None
     if isinstance(row, EndedTask) and row.expires_us <= of_seconds(now.wall):
@@ -263,7 +252,6 @@ def own(row: Row | None, client_id: str, now: Now) -> Row | None:
 
 
 def the_one(rows: list[Row | None], id_: str) -> Row:
-    """The task, or the error that it is unknown."""
     row = rows[0]
     if row is None:
         raise RpcError(BAD_TASK, f"unknown task {id_}")
@@ -271,7 +259,6 @@ def the_one(rows: list[Row | None], id_: str) -> Row:
 
 
 def status_of(row: Row) -> bytes:
-    """A task's status as clients hear it."""
     ended = isinstance(row, EndedTask)
     return b'{"task_id":"%b","status":"%b","code":%d,"attempt":%d,"node_id":%b,%b,"info":%b}' % (
         row.id.encode(),

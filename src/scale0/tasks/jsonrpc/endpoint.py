@@ -1,10 +1,6 @@
-"""JSON-RPC on a broker's client sockets: frames in, calls to the methods of the socket, answers out.
-
-Lives here: the way in and out, single and batch, notifications and errors. Never here: what a method does. Invariants:
-nothing is called by a name from the wire that has no row in the table of its socket; the answer to a batch is one batch
-in the same order, sent when the last of its calls is answered; every answer waits for what was decided before it to be
-on disk.
-"""
+"""JSON-RPC on a broker's client sockets: decodes frames, calls the methods of the socket, and sends the answers.
+Invariants: only methods in the table of the socket can be called; the answer to a batch is one batch in the same order,
+sent when the last of its calls is answered; every answer waits until all earlier decisions are on disk."""
 
 from __future__ import annotations
 
@@ -35,14 +31,12 @@ from scale0.tasks.jsonrpc.messages import (
 )
 
 NO_IDS: Final = frozenset(b"{[tf")
-"""How what cannot be an id begins: objects, arrays, true and false."""
+"""First bytes of values that cannot be an id: objects, arrays, true and false."""
 MAX_SHOWN_CHARS: Final = 64
-"""Of a foreign name in an error."""
+"""Maximum length of a client-supplied name in an error."""
 
 
 class RpcReply:
-    """The answers to one frame."""
-
     __slots__ = ("_answers", "_line", "_open", "_unstored", "batch")
 
     def __init__(self, line: Any, count: int, batch: bool) -> None:
@@ -53,10 +47,9 @@ class RpcReply:
         self._unstored = True
 
     def put(self, place: int, data: bytes | None, effects: Effects, unstored: bool = False) -> None:
-        """One answer, or none for a notification; the last one sends them all.
+        """Adds one answer, or None for a notification; the last one sends all.
 
-        `unstored`: it says that nothing can be stored now. Where all do, they do not wait for the store.
-        """
+        `unstored`: the answer reports that nothing can be stored. If all answers do, they do not wait for the store."""
         self._answers[place] = data
         self._unstored = self._unstored and unstored
         self._open -= 1
@@ -77,7 +70,7 @@ class RpcReply:
 
 
 class RpcCall(msgspec.Struct, eq=False, gc=False):
-    """One call being answered. It may be kept, and answered in a later turn."""
+    """One call. It may be kept and answered in a later turn."""
 
     line: Any
     params: msgspec.Raw
@@ -91,15 +84,12 @@ class RpcCall(msgspec.Struct, eq=False, gc=False):
         return self._reply.batch
 
     def answer(self, result: bytes, effects: Effects) -> None:
-        """Its result, as JSON."""
         self._reply.put(self._place, None if self._id is None else answer(self._id, result), effects)
 
     def refuse(self, code: int, message: str, effects: Effects, data: bytes = b"") -> None:
-        """Its error."""
         self.fail(error_object(code, message, data), effects, code == NOT_STORED)
 
     def fail(self, error: bytes, effects: Effects, unstored: bool = False) -> None:
-        """Its error, as an object."""
         self._reply.put(self._place, None if self._id is None else error_answer(self._id, error), effects, unstored)
 
 
@@ -107,8 +97,6 @@ Method = Callable[[RpcCall, Now, Effects], None]
 
 
 class RpcEndpoint:
-    """The speaker of JSON-RPC."""
-
     __slots__ = ("_adapter", "_methods", "_names", "_state")
 
     def __init__(self, state: BrokerState, adapter: BrokerAdapter, methods: Mapping[str, Mapping[str, Method]]) -> None:
@@ -120,11 +108,9 @@ class RpcEndpoint:
 
     @property
     def table(self) -> Mapping[str, Mapping[str, Method]]:
-        """What may be called where."""
         return self._methods
 
     def receive(self, line: Any, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """One message."""
         if len(frames) != 1:
             effects.promise(line, [error_answer(NULL_ID, error_object(INVALID_REQUEST, "exactly one frame"))])
             self._adapter.blame(line, codes.MALFORMED, "JSON-RPC in several frames", now, effects)
@@ -163,7 +149,7 @@ class RpcEndpoint:
                     self._adapter.blame(line, codes.MALFORMED, error.message, now, effects)
 
     def pack(self, line: Any, messages: Sequence[Message]) -> list[list[bytes]]:
-        """Who has spoken nothing but JSON-RPC hears nothing else."""
+        """A connection that uses only JSON-RPC receives nothing else."""
         return [message for message in messages if isinstance(message, list)]
 
     def _unknown(self, name: str) -> RpcError:

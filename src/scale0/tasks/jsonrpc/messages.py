@@ -1,8 +1,5 @@
-"""JSON-RPC 2.0 as tasks speak it: calls, answers, error codes and the arguments of every method (PROTOCOL 6).
-
-Lives here: bytes to typed calls and back. Never here: what a call does. Invariant: whatever a frame holds, `read_calls`
-gives calls and faults, one per element, in their order; it raises nothing.
-"""
+"""JSON-RPC 2.0 messages for tasks: calls, answers, notifications and error codes (PROTOCOL 6). Invariant: for any
+frame, `read_calls` returns calls and faults, one for each element, in order; it raises nothing."""
 
 from __future__ import annotations
 
@@ -49,10 +46,10 @@ MEANINGS: Final[dict[int, str]] = {
     AFTER_FAILED: "a task that this one waits for failed",
     CANCELLED_ERROR: "the task was cancelled",
 }
-"""PROTOCOL 6; the last one and NOT_SERVING are our own."""
+"""PROTOCOL 6; the last one and NOT_SERVING are extensions."""
 
 BAD_INPUT: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
-"""What counts towards an error client."""
+"""Codes that count towards the bad-input limit."""
 
 _to_json: Final = msgspec.json.Encoder().encode
 NULL_ID: Final = b"null"
@@ -79,7 +76,7 @@ class CallMessage(msgspec.Struct, gc=False):
 
 
 class MalformedCall(msgspec.Struct, frozen=True):
-    """One element that is no call, and what to answer."""
+    """An element that is not a valid call, and its error."""
 
     code: int
     message: str
@@ -87,7 +84,7 @@ class MalformedCall(msgspec.Struct, frozen=True):
 
 
 class _Id(msgspec.Struct):
-    """What a broken call may still tell."""
+    """The id of a malformed call, where it can be decoded."""
 
     id: str | int | float | None = None
 
@@ -101,7 +98,7 @@ Heard = CallMessage | MalformedCall
 
 
 def read_calls(frame: bytes, most: int) -> tuple[bool, list[Any]]:
-    """Whether it is a batch, and its calls and faults in order."""
+    """Returns whether the frame is a batch, and its calls and faults in order."""
     if not frame.isascii():
         try:
             frame.decode()
@@ -121,7 +118,7 @@ def read_calls(frame: bytes, most: int) -> tuple[bool, list[Any]]:
 
 
 def _walk(frame: bytes, most: int) -> tuple[bool, list[Any]]:
-    """Element by element: one bad call does not cost the others."""
+    """Decodes each element separately, so that one malformed call does not affect the others."""
     if frame[:1] != b"[":
         return False, [_read_one(frame)]
     try:
@@ -147,12 +144,10 @@ def _read_one(data: bytes) -> Heard:
 
 
 def answer(id_: bytes, result: bytes) -> bytes:
-    """A call's result."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_, result)
 
 
 def error_object(code: int, message: str, data: bytes = b"") -> bytes:
-    """An error, as JSON."""
     text = _to_json(message.encode("utf-8", "replace").decode())
     if data:
         return b'{"code":%d,"message":%b,"data":%b}' % (code, text, data)
@@ -160,15 +155,12 @@ def error_object(code: int, message: str, data: bytes = b"") -> bytes:
 
 
 def error_answer(id_: bytes, error: bytes) -> bytes:
-    """A call's error."""
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id_, error)
 
 
 def notification(method: bytes, params: bytes) -> bytes:
-    """What nobody answers."""
     return b'{"jsonrpc":"2.0","method":"%b","params":%b}' % (method, params)
 
 
 def quoted(text: str) -> bytes:
-    """A string as JSON."""
     return _to_json(text)

@@ -1,8 +1,6 @@
-"""What a task node may call, on the backend socket (PROTOCOL 6).
-
-Lives here: one function per method. Never here: the leases' own rules, or what a report means (`reports`). The short
-forms take the node from the connection. Invariant: a result is taken only from the node that has the newest attempt.
-"""
+"""The methods that a task node may call on the backend socket (PROTOCOL 6); `node_reports` decodes its reports. The
+short forms take the node from the connection. Invariant: a result is accepted only from the node that holds the newest
+attempt."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ from scale0.tasks.jsonrpc.messages import BAD_NODE, BAD_TASK, CANNOT_STORE, INVA
 
 FETCH_SECONDS: Final = 0.25
 MAX_FETCHES: Final = 60
-"""How often, and how many times, a result waits for its lease to come from another broker of a shared store."""
+"""Interval and number of retries while a result waits for its lease from another broker of a shared store."""
 
 _connect: Final = ArgumentForm(NodeConnect)
 _of_node: Final = ArgumentForm(OfNode)
@@ -72,8 +70,6 @@ class WaitingResult:
 
 
 class NodeMethods:
-    """The methods, one function each."""
-
     __slots__ = ("_adapter", "_leases", "_queue", "_state")
 
     def __init__(self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
@@ -84,7 +80,6 @@ class NodeMethods:
 
     @property
     def table(self) -> Mapping[str, Method]:
-        """The methods by name."""
         return {
             "zerotask.broker.node_connect": self.connect,
             "zerotask.broker.node_heartbeat": self.heartbeat,
@@ -98,7 +93,6 @@ class NodeMethods:
         }
 
     def connect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """A node joins, or offers other methods."""
         args = _connect.read(asked.params)
         node_id = args.node_id
         if node_id is None:
@@ -122,13 +116,11 @@ class NodeMethods:
         asked.answer(quoted(node_id), effects)
 
     def heartbeat(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """A sign of life."""
         self._node(asked, _of_node.read(asked.params).node_id, now, effects)
         self._adapter.heartbeat(asked.line, now)
         asked.answer(b"true", effects)
 
     def status(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """What a node says of itself."""
         args = _status.read(asked.params)
         self._node(asked, args.node_id, now, effects)
         said = msgspec.json.encode(args.status)
@@ -138,13 +130,12 @@ class NodeMethods:
         asked.answer(b"true", effects)
 
     def disconnect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """It leaves; its tasks are queued again."""
+        """Disconnects a node; its tasks are queued again."""
         self._node(asked, _of_node.read(asked.params).node_id, now, effects)
         self._adapter.strike(asked.line, now, effects)
         asked.answer(b"true", effects)
 
     def task_request(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """A node wants this task."""
         args = _request.read(asked.params)
         self._check_room()
         self._node(asked, getattr(args, "node_id", None), now, effects)
@@ -168,7 +159,7 @@ class NodeMethods:
         self._find(args.task_id, found, now, effects)
 
     def _take_and_pull(self, asked: RpcCall, id_: str, effects: Effects) -> None:
-        """It is in a store that brokers share: it can be handed out only once we hold it."""
+        """A broker may hand out a task of a shared store only while it holds it."""
 
         def taken(found: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
             row, theirs = self._queue.backlog.tasks.get(id_) or found[0].task, bool(found[0].holder)
@@ -187,14 +178,13 @@ class NodeMethods:
         self._queue.backlog.claim((id_,), taken, effects)
 
     def _take_out(self, row: QueuedTask | OpenTask) -> QueuedTask:
-        """A queued task leaves its place: its lane finds it ended there, or the store knows."""
+        """Removes a queued task from its queue."""
         if isinstance(row, OpenTask):
             return from_store(row)
         self._queue.method_queues.withdraw(row)
         return row
 
     def tasks_request(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """A node wants tasks of its methods."""
         args = _requests.read(asked.params)
         self._check_room()
         backend = self._node(asked, args.node_id, now, effects)
@@ -216,7 +206,7 @@ class NodeMethods:
         for method_queue in method_queues:
             self._queue.method_queues.top_up(method_queue, effects)
         if looks and any(not method_queue.known or method_queue.is_loading for method_queue in method_queues):
-            # The queue is being read from the store: answer behind that.
+            # The queue is being read from the store: answer after that.
             self._queue.backlog.find((), lambda _, at, out: self._pull(asked, limit, looks - 1, at, out), effects)
             return
         taken: list[bytes] = []
@@ -232,7 +222,6 @@ class NodeMethods:
         asked.answer(b"[%b]" % b",".join(taken), effects)
 
     def task_status(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """What a node says of a task that it runs."""
         said = read_status(asked.params)
         backend = self._node(asked, said.pop("node_id"), now, effects)
         id_, status = said.pop("task_id"), said["status"]
@@ -249,7 +238,6 @@ class NodeMethods:
         asked.answer(b"true", effects)
 
     def finished(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """A task's result."""
         args = _finished.read(asked.params)
         result = bytes(args.task_result)
         if result.count(b"[") + result.count(b"{") > 64 and not self._adapter.is_shallow(result):
@@ -257,7 +245,6 @@ class NodeMethods:
         self._end(asked, args, lambda task, at, out: self._leases.finish(task, result, at, out), 0, now, effects)
 
     def failed(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        """A task's error."""
         args = _failed.read(asked.params)
         said = read_error(bytes(args.error), self._adapter)
 
@@ -279,7 +266,7 @@ class NodeMethods:
         def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
             held = backend.tasks.get(args.task_id)
             if held is not None and (attempt is None or attempt == held.attempt):
-                # Its lease came to us meanwhile, from another broker that shares the store.
+                # Meanwhile this broker took the lease over from another broker of the shared store.
                 do(held, later, out)
                 asked.answer(b"true", out)
                 return
@@ -311,7 +298,7 @@ class NodeMethods:
             self._queue.backlog.find((id_,), found, effects)
 
     def _node(self, asked: RpcCall, node_id: str | None, now: Now, effects: Effects) -> Backend:
-        """The node that calls; RpcError if it is none."""
+        """Returns the calling node; raises RpcError if it is not registered."""
         own = self._adapter.backend_of(asked.line)
         if own is not None and (node_id is None or own.identity == node_id):
             return own
@@ -339,7 +326,6 @@ class NodeMethods:
 
 
 def task_json(task: QueuedTask) -> bytes:
-    """A task as a node gets it."""
     return b'{"method":%b,"params":%b,"id":"%b","attempt":%d}' % (
         quoted(task.method),
         task.params,
