@@ -34,9 +34,9 @@ CHUNK_ROWS: Final = 2_000
 DELTAS: Final = 4
 """How often changes are sent in one heartbeat interval."""
 FULL_INTERVALS: Final = 60
-"""How often the whole table is sent without a request. Values such as the load of clients are sent only then."""
+"""In intervals: how often the whole table is sent without a request. The load of clients is sent only then."""
 PULL_INTERVALS: Final = 5
-"""How often a peer that does not push is asked."""
+"""In intervals: how often a peer that does not push is asked."""
 KIND: Final = "kind"
 """The identity prefix of a row that summarises all backends with the same services."""
 PUSH: Final = "push"

@@ -2,7 +2,7 @@
 
 A client is a key with CURVE, and a connection without. Invariants: the requests of one client are served in order;
 clients are served in turn over all services of a backend, so that a client with many requests delays only itself; a
-full queue refuses the client with the most requests in it; each operation takes constant time.
+full queue refuses the client with the most requests in it; the cost to add or remove does not grow with its size.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ServiceQueue(Collection["RoutedRequest"]):
         self._count(owner, len(own) - 1, len(own))
 
     def remove(self, request: RoutedRequest, owner: Owner) -> bool:
-        """Remove a request; False if it was not there. If its client was the next, that client moves to the end."""
+        """Remove a request; False if it was not there."""
         own = self._of.get(owner)
         if own is None or request not in own:
             return False
