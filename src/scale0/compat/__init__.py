@@ -1,1 +1,1 @@
-"""Other protocols on the same broker."""
+"""Adapters for other protocols on the same broker."""

@@ -1,4 +1,2 @@
-"""Words that every room shares: time, identities, steps, error codes, limits, deadlines.
-
-Nothing here does I/O, and nothing here imports another room.
-"""
+"""Types and constants that every package uses: time, identities, effects, error codes, limits, timers. Nothing outside
+`edge` does I/O, and nothing here imports another package."""

@@ -1,4 +1,4 @@
-"""Exponential backoff: the pause before the next try doubles until a maximum."""
+"""Exponential backoff: the pause before the next try doubles up to a maximum."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ MAX_DOUBLINGS = 32
 
 
 def pause(first_seconds: float, max_seconds: float, failures: int) -> float:
-    """The pause after `failures` failures in a row; without any it is the first one."""
+    """Returns the pause after `failures` consecutive failures; with none, the first pause."""
     return min(max_seconds, first_seconds * 2.0 ** min(failures, MAX_DOUBLINGS))
 
 
 class Backoff:
-    """The pauses of one thing that is tried again and again; `reset` once it works."""
+    """The pauses of one repeated operation; call `reset` when it succeeds."""
 
     __slots__ = ("_failures", "_first_seconds", "_max_seconds")
 
@@ -21,11 +21,10 @@ class Backoff:
         self._failures = 0
 
     def next(self) -> float:
-        """The pause to make now; the next one is twice as long."""
+        """Returns the pause to make now; the next one is twice as long."""
         seconds = pause(self._first_seconds, self._max_seconds, self._failures)
         self._failures += 1
         return seconds
 
     def reset(self) -> None:
-        """It worked: the next pause is the first one again."""
         self._failures = 0

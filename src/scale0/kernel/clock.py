@@ -1,9 +1,6 @@
-"""The time, as a value.
-
-Lives here: `Now`. Never here: a clock. Machines are told the time; only `io/` reads one.
-Invariant: `mono` decides (liveness, deadlines), `wall` is only recorded or compared with
-another party's clock. The two never meet in one expression.
-"""
+"""The time, as a value. Only `edge` modules read a clock; all others receive a `Now`. Invariant: `mono` decides
+(liveness, deadlines); `wall` is only recorded or compared with another machine's clock. The two are never combined in
+one expression."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import NamedTuple
 
 
 class Now(NamedTuple):
-    """One instant, read once per turn."""
+    """One instant, read once for each turn."""
 
     mono: float
     """Seconds of the monotonic clock."""

@@ -1,7 +1,4 @@
-"""The error codes of PROTOCOL section 5, and what each one means.
-
-Lives here: numbers and their words. Never here: a decision about when to use one.
-"""
+"""The error codes of PROTOCOL section 5 and their meanings."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ CLOCK_TOO_FAR_OFF: Final = 425
 CONFIG_TOO_OLD: Final = 426
 TOO_MANY: Final = 429
 FAILED: Final = 500
-"""A handler raised: the worker's own fault, not the network's."""
+"""A handler raised an exception: the worker failed, not the network."""
 UNKNOWN_COMMAND: Final = 501
 BACKEND_DIED: Final = 502
 NOT_SERVING: Final = 503
 NO_ANSWER: Final = 504
 UNREACHABLE: Final = 599
-"""Never on a wire: a client's own word for a broker that it cannot reach."""
+"""Never on the wire: a client's code for a broker that it cannot reach."""
 
 MEANINGS: Final[dict[int, str]] = {
     OK: "done",

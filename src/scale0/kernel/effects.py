@@ -1,8 +1,6 @@
-"""Effects: what one turn of the machines wants done.
-
-Invariant: `sends` depend on no commit; `promises`, `publishes` and `after_commit` leave only after the turn's writes
-and events are committed together, in one transaction. `kernel.turn` has the order in which all of it is done.
-"""
+"""Effects: the output of one turn. Invariant: `sends` depend on no commit; `promises`, `publishes` and `after_commit`
+leave only after the turn's writes and events are committed together, in one transaction. `kernel.turn` defines the
+order in which effects are performed."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ if TYPE_CHECKING:
     from scale0.kernel.clock import Now
 
 Message = tuple[Any, ...] | list[bytes]
-"""A Scale0 message `(command, options, *bodies)`, or the ready frames of another protocol."""
+"""A Scale0 message `(command, options, *bodies)`, or encoded frames of another protocol."""
 
 
 class PeerAddress(Protocol):
-    """The other end of a connection, as a turn needs to see it."""
+    """The other end of a connection."""
 
     @property
     def door(self) -> str:
@@ -27,20 +25,19 @@ class PeerAddress(Protocol):
 
     @property
     def routing_id(self) -> bytes:
-        """The id that libzmq gave it."""
+        """The id that libzmq assigned to it."""
         ...
 
     def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
-        """Frames without the routing id, in the framing of this peer."""
+        """Returns frames without the routing id, in the framing of this peer."""
         ...
 
 
 class StoreQuery:
-    """A query to the store, and who gets the answer: `then(value, now, effects)` in a later turn.
+    """A query to the store; `then(value, now, effects)` gets the answer in a later turn.
 
-    It is read after all writes that were decided before it, in the same turn included; one that is `aside` is read
-    beside them, at any time: for long lists.
-    """
+    It is read after all writes that were decided before it, including those of the same turn. With `aside` it is read
+    concurrently, at any time: for long lists."""
 
     __slots__ = ("aside", "ask", "then")
 
@@ -51,8 +48,6 @@ class StoreQuery:
 
 
 class RecordedEvent(Protocol):
-    """An event; the classes are in `history.events`."""
-
     @property
     def kind(self) -> str:
         """`noun.past`."""
@@ -94,7 +89,7 @@ class Effects:
         )
 
     def send(self, peer: PeerAddress, message: Message) -> None:
-        """Send when the turn ends."""
+        """Sends when the turn ends."""
         box = self.sends.get(peer)
         if box is None:
             self.sends[peer] = [message]
@@ -102,37 +97,37 @@ class Effects:
             box.append(message)
 
     def promise(self, peer: PeerAddress, message: Message) -> None:
-        """Send after this turn's commit."""
+        """Sends after this turn's commit."""
         self.promises.setdefault(peer, []).append(message)
 
     def publish(self, socket: str, frames: list[bytes]) -> None:
-        """Publish on a PUB socket after this turn's commit."""
+        """Publishes after this turn's commit."""
         self.publishes.append((socket, frames))
 
     def after_commit(self, then: Callable[[Now, Effects], None]) -> None:
-        """Call `then` after this turn's commit, in a turn of its own."""
+        """Calls `then` after this turn's commit, in a separate turn."""
         self.deferred.append(then)
 
     def dial(self, endpoint: str) -> None:
-        """Connect to another broker, and keep connecting; before anything is sent."""
+        """Connects to another broker before anything is sent, and reconnects after failures."""
         self.dials.append(endpoint)
 
     def hang_up(self, endpoint: str) -> None:
-        """End the connection to a dialed endpoint, after what was sent."""
+        """Closes the connection to a dialed endpoint after everything was sent."""
         self.hangs.append(endpoint)
 
     def close(self, peer: PeerAddress) -> None:
-        """End this connection, and drop what waits for it, after what was sent and promised."""
+        """Closes this connection and drops its backlog, after everything was sent and promised."""
         self.closes.append(peer)
 
     def record(self, event: RecordedEvent) -> None:
-        """Append an event to the journal."""
+        """Appends an event to the journal."""
         self.events.append(event)
 
     def write(self, row: object) -> None:
-        """Store a row (a class of `storage.rows`) with this turn's commit."""
+        """Stores a row (a class of `storage.rows`) with this turn's commit."""
         self.writes.append(row)
 
     def ask(self, question: object) -> None:
-        """Have something read or computed; the answer is an input of a later turn."""
+        """Requests a read or a computation; the answer is an input of a later turn."""
         self.asks.append(question)

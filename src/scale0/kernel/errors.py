@@ -1,18 +1,15 @@
-"""Errors: they are wrong, or we are wrong.
-
-`Refusal` is about foreign input: it carries a code, is answered and recorded, and work goes on.
-`ConfigError` is about a document. Anything else that escapes is our own fault and ends loudly.
-"""
+"""Exceptions. `Refusal` is about input from others: it carries a code, is answered and recorded, and work continues.
+`ConfigError` is about a configuration document. Any other exception is an internal error."""
 
 from __future__ import annotations
 
 
 class Scale0Error(Exception):
-    """The root of every error that Scale0 raises on purpose."""
+    """The base class of all errors that Scale0 raises on purpose."""
 
 
 class Refusal(Scale0Error):
-    """Somebody sent what cannot be done. `code` is one of `kernel.codes`."""
+    """A request that cannot be fulfilled. `code` is one of `kernel.codes`."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code} {message}")
@@ -21,7 +18,7 @@ class Refusal(Scale0Error):
 
 
 class ConfigError(Scale0Error):
-    """A document that cannot be used; every reason is in `reasons`, each with its place."""
+    """An invalid document; `reasons` has every error with its position."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
@@ -29,4 +26,4 @@ class ConfigError(Scale0Error):
 
 
 class StoreError(Scale0Error):
-    """The store cannot be opened or has failed; what it says is for the operator."""
+    """The store cannot be opened or has failed; the message is for the operator."""

@@ -1,7 +1,5 @@
-"""Every limit of a broker, with its name, its default and its reason.
-
-Lives here: numbers. A broker's own file may change each of them by the same name.
-"""
+"""Every limit of a broker, with its name and default. The broker's configuration may change each of them by the same
+name."""
 
 from __future__ import annotations
 
@@ -12,7 +10,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """PROTOCOL section 5. Sizes in bytes, times in seconds."""
 
     max_message_bytes: int = 8 * 1024 * 1024
-    """One message, all frames. libzmq cuts a frame at twice that, so that 413 can still be said."""
+    """One message, all frames. libzmq rejects a frame of more than twice that, so that the broker can still answer
+    413."""
     max_options_bytes: int = 64 * 1024
     """One options frame: it is parsed, so it must be small."""
     max_batch_messages: int = 10_000
@@ -22,25 +21,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_services: int = 1_000
     """Services of one backend."""
     max_service_bytes: int = 255
-    """Length of a service's name."""
+    """Length of a service name."""
     max_clients: int = 100_000
-    """Connections that a broker remembers."""
+    """Connections that a broker tracks."""
     max_client_bytes: int = 16 * 1024 * 1024
-    """Bytes that wait for one client that does not read, and bytes of its requests that wait for a backend."""
+    """Bytes queued for one client that does not read, and bytes of its requests that wait for a backend."""
     max_json_depth: int = 64
     """Nesting of any JSON that is parsed."""
     max_slots: int = 10_000
-    """Work that one backend may ask for at once."""
+    """Slots of one backend."""
     request_queue_limit: int = 10_000
-    """Requests that wait for one service."""
+    """Queued requests of one service."""
     task_queue_limit: int = 10_000_000
-    """Tasks that have not ended, of all clients: they are on disk, so this is a bound of its room."""
+    """Open tasks of all clients: they are on disk, so this limits disk use."""
     request_timeout: float = 30.0
-    """What a request without `timeout` gets."""
+    """Default timeout of a request."""
     max_request_timeout: float = 86_400.0
-    """The longest that a request may ask for."""
+    """Longest timeout of a request."""
     max_outstanding: int = 100_000
-    """Requests of one frontend that are not answered yet."""
+    """Unanswered requests of one frontend."""
     max_hops: int = 2
     """Brokers that one request may pass through after the first."""
     error_client_limit: int = 10
@@ -48,18 +47,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     error_client_window: float = 60.0
     """The window of `error_client_limit`."""
     error_client_ban: float = 300.0
-    """How long an error client is ignored."""
+    """How long such a client is ignored."""
     max_heartbeats_per_second: float = 2_000.0
-    """All clients together; the interval is lengthened to keep to it."""
+    """All clients together; the heartbeat interval is lengthened to stay below it."""
     max_control_per_second: int = 200
-    """Negotiation and heartbeats of one connection; more is a flood, and counts as bad input."""
+    """Negotiation and heartbeats of one connection; more counts as bad input."""
     max_requests_per_second: int = 200_000
-    """REQUESTs of one key, or of one connection without keys; more are refused. More than a core decides: lower it."""
+    """REQUESTs of one key, or of one connection without keys; more are refused. The default exceeds what one core
+    handles: lower it."""
     max_clock_skew: float = 30.0
     """How far a client's clock may be from the broker's."""
     frontend_idle: float = 60.0
-    """When a silent frontend that never sent a heartbeat is forgotten."""
+    """When a silent frontend that never sent a heartbeat is dropped."""
     min_free_bytes: int = 64 * 1024 * 1024
-    """Space left on the disk below which writes are refused."""
+    """Free disk space below which writes are refused."""
     mdp_heartbeat_interval: float = 2.5
-    """Majordomo's own interval; three missed are death."""
+    """Majordomo's heartbeat interval; a peer that misses three is dead."""

@@ -1,9 +1,5 @@
-"""What a log line is about: the ids that somebody will search for.
-
-Lives here: `about`, for `extra=` of every log call. Never here: a handler or a format; those are
-`kernel/edge/log_setup.py`, which pure rooms cannot know. Invariant: the first id is the line's `ref`; without one the
-line is about the process itself.
-"""
+"""The ids that a log record is about, for `extra=` of every log call. Invariant: the first id is the record's `ref`;
+without one the record is about the process itself."""
 
 from __future__ import annotations
 
@@ -14,12 +10,12 @@ ABOUT: Final = "about"
 
 
 def about(**ids: object) -> dict[str, dict[str, str]]:
-    """`log.info("up", extra=about(client=identity))`: words of the house, and the ids that they name."""
+    """Returns the ids by their kind: `log.info("up", extra=about(client=identity))`."""
     return {ABOUT: {word: spelled(value) for word, value in ids.items() if value not in (None, "", b"")}}
 
 
 def spelled(value: object) -> str:
-    """An id as text: bytes as they read, if they do, else in hexadecimal."""
+    """Returns an id as text: printable ASCII bytes as they are, others in hexadecimal."""
     if not isinstance(value, bytes):
         return str(value)
     return value.decode() if value.isascii() and value.decode().isprintable() else value.hex()

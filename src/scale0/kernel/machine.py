@@ -1,8 +1,5 @@
-"""What a runner turns: the shapes of a machine, and of the doors by which messages come and go.
-
-Lives here: Protocols. Never here: a loop (`runner`), a socket (`door`) or a protocol. Invariant: a machine is asked for
-nothing that it would have to wait for, and a door for nothing that could make the loop wait.
-"""
+"""Protocols: the machines that a runner drives, and its sockets and store. Invariant: no method of a machine or a
+socket blocks."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
 
 Sent = Literal["sent", "full", "gone"]
-"""What became of a message: sent, the peer does not read, or the peer is gone."""
+"""The outcome of a send: sent, the peer does not read, or the peer is gone."""
 
 
 class Machine(Protocol):
-    """What the runner turns."""
+    """The state machine that a runner drives."""
 
     def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None: ...
     def tick(self, now: Now, effects: Effects) -> None: ...
@@ -30,7 +27,7 @@ class Machine(Protocol):
 
 
 class MessageSocket(Protocol):
-    """Where messages come in and go out: a ROUTER socket, or whatever can be made to look like one."""
+    """A ROUTER socket, or another transport with the same interface."""
 
     name: str
 
@@ -43,14 +40,14 @@ class MessageSocket(Protocol):
 
 @runtime_checkable
 class ClosableSocket(Protocol):
-    """A door that can end a connection, and make whoever stands there wait; a ROUTER socket can do neither."""
+    """A socket that can close a connection and apply flow control; a ROUTER socket can do neither."""
 
     def close_peer(self, routing_id: bytes) -> None: ...
 
 
 @runtime_checkable
 class DialingSocket(Protocol):
-    """A door that goes to others."""
+    """A socket that connects to others."""
 
     def dial(self, endpoint: str) -> None: ...
     def hang_up(self, endpoint: str) -> None: ...
@@ -68,7 +65,7 @@ class PublishSocket(Protocol):
 
 
 class CommitStore(Protocol):
-    """What the writer thread needs of a store: commit in order, and read behind the commits or beside them."""
+    """The store's interface for the writer thread: ordered commits, and reads after or concurrent with them."""
 
     def commit(self, writes: list[Any]) -> None: ...
     def read(self, ask: Any) -> Any: ...

@@ -1,7 +1,4 @@
-"""Names that travel on the wire: identities and services.
-
-Lives here: what a valid name is. Never here: who owns one.
-"""
+"""Names on the wire: identities and services."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ MAX_IDENTITY_CHARS: Final = 128
 """Long enough for host.domain:pid:uuid, short enough to log."""
 
 RESERVED_PREFIXES: Final = ("scale0.", "mmi.", "titanic.")
-"""Services that the broker itself answers: nobody else may offer them."""
+"""Services that the broker itself answers: no backend may offer them."""
 
 _IDENTITY: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 
@@ -23,7 +20,6 @@ def is_identity(text: str) -> bool:
 
 
 def is_reserved(service: str) -> bool:
-    """True for names that only the broker answers."""
     return service.startswith(RESERVED_PREFIXES)
 
 
@@ -33,6 +29,6 @@ def is_service_name(name: str, limit_bytes: int) -> bool:
 
 
 def made_for(user: str, identity: str) -> str:
-    """An identity that a broker makes: with CURVE it begins with the name of the user's key, `role/name`."""
+    """Returns a generated identity: with CURVE it begins with the name of the user's key, `role/name`."""
     name = user.partition("/")[2]
     return f"{name}.{identity}" if name else identity

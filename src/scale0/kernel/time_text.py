@@ -1,4 +1,4 @@
-"""Durations and times as people type them, on the command line and in a query. The caller passes the current time."""
+"""Parses durations and times of the command line and of queries. The caller passes the current time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ _DURATION: Final = re.compile(r"([0-9]{1,8})([smhdw])", re.ASCII)
 
 
 def duration_seconds(text: str) -> int | None:
-    """Seconds of a number with a unit, such as 90s, 30m, 12h, 7d or 4w; None if the text is no duration."""
+    """Returns the seconds of a number with a unit, such as 90s, 30m, 12h, 7d or 4w; None if the text is no duration."""
     found = _DURATION.fullmatch(text)
     return None if found is None else int(found[1]) * UNIT_SECONDS[found[2]]
 
 
 def iso_seconds(text: str, zone: datetime.tzinfo | None = datetime.UTC) -> float | None:
-    """Seconds since the epoch of an ISO 8601 time; None if the text is no time.
+    """Returns the seconds since the epoch of an ISO 8601 time; None if the text is no time.
 
-    A time without a zone is in `zone`; None stands for the zone of this machine.
-    """
+    A time without a zone is in `zone`; None stands for the zone of this machine."""
     try:
         time = datetime.datetime.fromisoformat(text)
         if time.tzinfo is None:
@@ -32,7 +31,8 @@ def iso_seconds(text: str, zone: datetime.tzinfo | None = datetime.UTC) -> float
 
 
 def time_us(text: str, now_us: int) -> int | None:
-    """Microseconds since the epoch of an ISO 8601 time (UTC unless it names a zone), or of a duration ago."""
+    """Returns the microseconds since the epoch of an ISO 8601 time (UTC unless it names a zone), or of a duration
+    ago."""
     ago = duration_seconds(text)
     if ago is not None:
         return now_us - ago * MICROSECONDS

@@ -1,10 +1,7 @@
-"""Deadlines in buckets: adding, removing and expiring each cost the same for one or a million.
-
-Lives here: `TimerWheel`, and `LazyTimerWheel` for entries that mostly end long before their time. Never here: what a
-deadline means. Invariant: an entry never comes out before its time, and at most one `grain` after it; entries of one
-bucket come out in the order in which they went in. A heap would keep every answered request's entry until its time
-came; here removal is real.
-"""
+"""Timers in buckets: add, remove and expire take constant time. `LazyTimerWheel` is for entries that mostly end long
+before their time. Invariant: an entry never expires before its time, and at most one `grain` after it; entries of one
+bucket expire in insertion order. A heap would keep the entry of every answered request until its time; here removal
+frees it."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 
 MAX_EMPTY: Final = 1_024
-"""Empty buckets that are kept in any case: most are filled again, or run out by themselves."""
+"""Empty buckets that are always kept: most are filled again or expire."""
 
 Entry = TypeVar("Entry", bound=Hashable)
 
@@ -35,7 +32,7 @@ class TimerWheel(Generic[Entry]):
         self._empty = 0
 
     def add(self, entry: Entry, when: float) -> int:
-        """Let `entry` come out at `when`; the answer is its bucket."""
+        """Lets `entry` expire at `when`; returns its bucket."""
         number = math.ceil(when / self.grain)
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -47,7 +44,7 @@ class TimerWheel(Generic[Entry]):
         return number
 
     def remove(self, entry: Entry, number: int) -> None:
-        """Forget an entry; one that is not there is no error."""
+        """Removes an entry, if it is there."""
         bucket = self._buckets.get(number)
         if bucket and entry in bucket:
             del bucket[entry]
@@ -57,13 +54,13 @@ class TimerWheel(Generic[Entry]):
                     self._compact()
 
     def _compact(self) -> None:
-        """Empty buckets go; most were emptied long before their time."""
+        """Removes empty buckets; most are emptied long before their time."""
         self._buckets = {number: bucket for number, bucket in self._buckets.items() if bucket}
         self._order = sorted(self._buckets)
         self._empty = 0
 
     def deadline(self) -> float | None:
-        """When the next entry comes out."""
+        """Returns when the next entry expires."""
         order = self._order
         while order:
             if self._buckets[order[0]]:
@@ -73,7 +70,7 @@ class TimerWheel(Generic[Entry]):
         return None
 
     def expire(self, now: float) -> list[Entry]:
-        """Take out all entries whose time has come, oldest bucket first."""
+        """Removes and returns all expired entries, oldest bucket first."""
         out: list[Entry] = []
         order = self._order
         limit = now / self.grain
@@ -89,25 +86,23 @@ class TimerWheel(Generic[Entry]):
 
 
 Alarm = tuple[Callable[[Any, Now, Effects], None], Any]
-"""What is to be done, and to what."""
+"""A callback and its argument."""
 
 
 def ring(wheel: TimerWheel[Alarm], now: Now, effects: Effects) -> None:
-    """Do what its time has come for."""
+    """Calls the expired callbacks."""
     alarms = deque(wheel.expire(now.mono))
     try:
         while alarms:
             act, subject = alarms.popleft()
             act(subject, now, effects)
     finally:
-        # Should one of them fail by our own mistake, the others ring in the next turn.
+        # If one raises an exception, the others run in the next turn.
         for alarm in alarms:
             wheel.add(alarm, now.mono)
 
 
 class Timed(Protocol):
-    """What a `LazyTimerWheel` holds."""
-
     deadline: float
     ended: bool
     bucket: int
@@ -117,7 +112,7 @@ TimedEntry = TypeVar("TimedEntry", bound=Timed)
 
 
 class LazyTimerWheel(Generic[TimedEntry]):
-    """A wheel whose entries mostly end soon: one that lives less than `youth` never touches a bucket."""
+    """A wheel whose entries mostly end soon: an entry that lives less than `youth` never enters a bucket."""
 
     __slots__ = ("_wheel", "_young", "youth")
 
@@ -127,7 +122,7 @@ class LazyTimerWheel(Generic[TimedEntry]):
         self._young: deque[tuple[float, list[TimedEntry]]] = deque()
 
     def add(self, entry: TimedEntry, now: float) -> None:
-        """Let `entry` come out at its `deadline`, unless it has `ended` by then."""
+        """Lets `entry` expire at its `deadline`, unless it has `ended` by then."""
         if entry.deadline - now <= 2 * self.youth:
             entry.bucket = self._wheel.add(entry, entry.deadline)
             return
@@ -138,27 +133,27 @@ class LazyTimerWheel(Generic[TimedEntry]):
             young.append((now, [entry]))
 
     def keep(self, entry: TimedEntry, when: float) -> None:
-        """Let `entry` come out at `when`, ended or not."""
+        """Lets `entry` expire at `when`, ended or not."""
         entry.bucket = self._wheel.add(entry, when)
 
     def remove(self, entry: TimedEntry) -> None:
-        """Forget an entry. A young one is forgotten by having `ended`."""
+        """Removes an entry. A young one is skipped once it has `ended`."""
         if entry.bucket:
             self._wheel.remove(entry, entry.bucket)
             entry.bucket = 0
 
     def deadline(self) -> float | None:
-        """When `expire` has something to do."""
+        """Returns when `expire` has something to do."""
         due = self._wheel.deadline()
         if self._young:
-            # Twice: so that those who came within one youth grow up together, in one look and not one each.
+            # Twice, so that all entries of one `youth` period move to buckets together, in one call.
             grown = self._young[0][0] + 2 * self.youth
             if due is None or grown < due:
                 return grown
         return due
 
     def expire(self, now: float) -> list[TimedEntry]:
-        """Take out all entries whose time has come."""
+        """Removes and returns all expired entries."""
         young = self._young
         while young and young[0][0] + self.youth <= now:
             for entry in young.popleft()[1]:

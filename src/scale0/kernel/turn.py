@@ -1,13 +1,12 @@
-"""The order of a turn: what happens to the effects of a machine, wherever it runs.
+"""The order of a turn: how the effects of a machine are performed, wherever it runs.
 
-The asyncio runner, the simulator and the test worlds all drive this class; they differ only in the host that they give
-it. One round is: commit, ask, dial, send, close. A round may make the machine decide more (a peer that is gone), so
-`settle` is called again and rounds go on until nothing is left; connections that the turn hung up end last.
+The asyncio runner, the simulator and the tests all drive this class; they differ only in its host. One round is:
+commit, ask, dial, send, close. A round may make the machine decide more (a peer that is gone), so `settle` is called
+again and rounds continue until nothing is left; connections that the turn hung up end last.
 
-Invariants: what depends on no commit leaves in its own round; what was promised, published or deferred in a round
-leaves after the commit of that round; a peer that does not read delays nobody else, and holds at most `max_peer_bytes`
-of memory for longer than STALL_SECONDS.
-"""
+Invariants: effects that depend on no commit leave in their own round; whatever was promised, published or deferred in a
+round leaves after the commit of that round; a peer that does not read delays no other peer, and holds at most
+`max_peer_bytes` of memory for longer than STALL_SECONDS."""
 
 from __future__ import annotations
 
@@ -23,19 +22,19 @@ from scale0.kernel.machine import Machine, Sent
 STALL_SECONDS: Final = 0.5
 """How long a peer whose backlog is over its limit may accept nothing."""
 BURST_FACTOR: Final = 3
-"""How many times the limit may wait for a peer that still reads."""
+"""How many times the limit may be queued for a peer that still reads."""
 
 
 class TurnHost(Protocol):
-    """Where a machine runs: it does what a turn decided, in the order of the calls."""
+    """The environment of a machine: performs what a turn decided, in the order of the calls."""
 
     def read_clock(self) -> Now: ...
     def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
-        """Store writes and events in one transaction, after those of earlier calls; then call `release`."""
+        """Stores writes and events in one transaction, after those of earlier calls; then calls `release`."""
         ...
 
     def ask(self, ask: Any) -> None:
-        """Find an answer; it is an input of a later turn."""
+        """Runs a query; its answer is an input of a later turn."""
         ...
 
     def pack(self, peer: Any, messages: Sequence[Message]) -> list[list[bytes]]: ...
@@ -45,7 +44,7 @@ class TurnHost(Protocol):
     def hang_up(self, endpoint: str) -> None: ...
     def close(self, peer: Any) -> None: ...
     def failed(self, where: str, error: Exception) -> None:
-        """The machine raised an exception: log it, or raise it again."""
+        """Handles an exception of the machine: logs it, or raises it again."""
         ...
 
 
@@ -84,7 +83,7 @@ class Turn:
         """The machine's deadline after the last turn, by the monotonic clock."""
 
     def finish(self, effects: Effects, now: Now) -> None:
-        """End a turn: what is due, what waited for slow peers, and what the machine decided."""
+        """Ends a turn: performs what is due, resends to slow peers, and performs what the machine decided."""
         if self.due is not None and now.mono >= self.due:
             try:
                 self._machine.tick(now, effects)
@@ -95,7 +94,7 @@ class Turn:
         self._run(effects, now)
 
     def _run(self, effects: Effects, now: Now) -> None:
-        """Rounds, until sending makes the machine decide nothing more."""
+        """Runs rounds until sending makes the machine decide nothing more."""
         hang_ups: list[str] = []
         self._settle(effects, now)
         while not effects.is_empty():
@@ -107,7 +106,7 @@ class Turn:
         self.due = self._machine.deadline()
 
     def _round(self, decided: Effects, now: Now) -> Effects:
-        """Do what was decided; what the machine decides meanwhile is for the next round."""
+        """Performs what was decided; returns what the machine decides meanwhile, for the next round."""
         host, following = self._host, Effects()
         promises, publishes, deferred = decided.promises, decided.publishes, decided.deferred
         close_later = [peer for peer in decided.closes if peer in promises]
@@ -140,7 +139,7 @@ class Turn:
         deferred: list[Callable[[Now, Effects], None]],
         closes: list[Any],
     ) -> None:
-        """The commit is stored: what depends on it leaves."""
+        """Sends what depends on a commit that is now stored."""
         now, effects = self._host.read_clock(), Effects()
         for socket, frames in publishes:
             self._host.publish(socket, frames)
@@ -165,7 +164,8 @@ class Turn:
                     case "sent":
                         continue
                     case "gone":
-                        # What left before may have arrived: only what certainly did not is handled elsewhere.
+                        # Messages sent before may have arrived: only those that certainly did not are handled
+                        # elsewhere.
                         one_by_one = len(packed) == len(messages)
                         unsent = messages[number:] if one_by_one or number == 0 else ()
                         self._machine.undelivered(peer, unsent, now, effects)
@@ -177,13 +177,13 @@ class Turn:
             self._limit(peer, backlog, now, effects)
 
     def _limit(self, peer: Any, backlog: SendBacklog, now: Now, effects: Effects) -> None:
-        """Disconnect a peer that is too far behind."""
+        """Disconnects a peer that is too far behind."""
         if backlog.is_too_much(self._max_peer_bytes, now.mono):
             self.backlogs.pop(peer, None)
             self._machine.overflow(peer, now, effects)
 
     def _retry(self, now: Now, effects: Effects) -> None:
-        """Send again to peers that did not read."""
+        """Sends again to peers that did not read."""
         for peer, backlog in list(self.backlogs.items()):
             while backlog.frames:
                 sent = self._host.send(peer, backlog.frames[0])

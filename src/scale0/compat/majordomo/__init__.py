@@ -1,9 +1,5 @@
-"""The Majordomo protocols of RFC 7, 8, 9 and 18, as a broker speaks them.
+"""The Majordomo protocols of RFC 7, 8, 9 and 18, as a broker implements them. Invariant: every message from a peer is
+answered or dropped, and never raises an exception past the handlers.
 
-Lives here: frames to messages and pure machines. Never here: a socket, a clock, or another protocol.
-Invariant: what a foreign peer sends is answered or dropped, and never raises past the machine.
-
-Reading order: `frames` (what is on the wire, and how the dialect is told apart), `desk` (what is needed of a broker),
-`titanic` (requests that are kept), `clients`, `workers`, `machine` (the four headers, joined).
-`compat/majordomo/broker_adapter.py` is the desk of our own broker, `compat/titanic/stored_requests.py` its safe.
-"""
+Reading order: `frames` (the wire format and detection of the dialect), `clients`, `workers`, `handlers` (the four
+headers together). `broker_adapter` connects them to the broker, and `compat/titanic` has the stored requests."""

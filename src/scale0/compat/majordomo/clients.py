@@ -1,11 +1,9 @@
-"""MDP/Client: requests in, replies out, the management services of RFC 8, and the way to those of RFC 9.
+"""MDP/Client: requests, replies, the management services of RFC 8, and access to those of RFC 9. Invariants: a client
+receives only replies to its own requests; errors are not sent, so that the client times out as its standard requires; a
+0.1 client gets one message for each request.
 
-Lives here: one speaker per version (and one for the dialect). Never here: a queue, or what a request is about.
-Invariants: a client hears nothing but answers to its own requests; an ERROR is silence, so that it times out as its
-standard has it; a client of 0.1 gets one message per request.
-
-These clients send no ids: each request gets one of ours, which carries the service's name for the PARTIALs of 0.2.
-"""
+These clients send no ids: the broker assigns one to each request, which includes the service name for the PARTIALs of
+0.2."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ NOT_IMPLEMENTED: Final = b"501"
 
 
 class MajordomoClients:
-    """All clients of one form."""
+    """All clients of one version."""
 
     __slots__ = ("_adapter", "_form", "_next", "_titanic")
 
@@ -41,7 +39,7 @@ class MajordomoClients:
         self._next = 0
 
     def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """One message, its routing id and delimiter taken off."""
+        """Handles one message without routing id and delimiter."""
         adapter = self._adapter
         if not adapter.serving:
             return
@@ -53,7 +51,7 @@ class MajordomoClients:
             adapter.blame(connection, refusal.code, refusal.message, now, effects)
             return
         if not adapter.may_ask(connection, now):
-            return  # an error, so silence: it sends again later
+            return  # errors are not sent: the client sends again later
         self._next += 1
         id_ = f"{self._form.header.decode()}.{self._next:x} {service}"
         if service.startswith(MMI_PREFIX):
@@ -64,7 +62,7 @@ class MajordomoClients:
             adapter.submit(connection, id_, service, bodies, now, effects)
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
-        """Answers as this form has them; of everything else these clients know nothing."""
+        """Encodes replies; everything else is dropped, because these clients do not know it."""
         out: list[list[bytes]] = []
         for message in messages:
             if isinstance(message, list):
@@ -87,25 +85,25 @@ class MajordomoClients:
         """RFC 8: one service is implemented."""
         if service != MMI_SERVICE:
             return NOT_IMPLEMENTED
-        # A name that is no text is the name of nothing.
+        # A name that is not UTF-8 matches no service.
         name = bodies[0].decode("utf-8", "replace")
         return FOUND if name in TITANIC_SERVICES or self._adapter.offered(name) else NOT_FOUND
 
     def _keep(self, connection: Connection, id_: str | int, bodies: Sequence[bytes]) -> None:
-        """A part for a client that takes one message per request, and is no REQ socket (those the broker joins for).
+        """Keeps a partial reply for a client that takes one message for each request and is not a REQ socket (the
+        broker joins the replies for those).
 
-        What is too big is not kept on, and not sent in the end: silence, as for any error.
-        """
+        A reply that is too large is not completed and not sent, as for any error."""
         if connection.parts is None:
             connection.parts = {}
         kept = connection.parts.setdefault(id_, [])
         limits = self._adapter.limits
-        # Their number first: adding up endless crumbs, again with each one, would take all of a broker's time.
+        # The count is checked first: summing the sizes of many tiny parts on each call would take quadratic time.
         if len(kept) <= limits.max_parts and size(kept) <= limits.max_message_bytes:
             kept.extend(bodies)
 
     def _joined(self, connection: Connection, id_: str | int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
-        """The whole answer; None if it is too big to be sent as one."""
+        """Returns the whole reply; None if it is too large for one message."""
         if connection.parts:
             bodies = [*connection.parts.pop(id_, ()), *bodies]
         limits = self._adapter.limits
@@ -114,7 +112,7 @@ class MajordomoClients:
 
 
 class MajordomoClients02:
-    """The header `MDPC02`, which two forms share: RFC 18 and the dialect."""
+    """The header `MDPC02`, which RFC 18 and the dialect share."""
 
     __slots__ = ("_dialect", "_plain")
 
@@ -123,9 +121,9 @@ class MajordomoClients02:
         self._dialect = MajordomoClients(CLIENT_DIALECT, adapter, titanic)
 
     def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """Tell the form from the request, and leave the connection to its speaker."""
+        """Detects the form by the request and assigns its handler to the connection."""
         if is_dialect(frames, connection.delimiter):
-            # Its socket is a DEALER: PARTIALs may be pushed, though its messages look like those of a REQ socket.
+            # Its socket is a DEALER, so PARTIALs may be sent, although its messages look like those of a REQ socket.
             connection.delimiter = False
             connection.handler = self._dialect
             self._dialect.receive(connection, frames, now, effects)
@@ -134,15 +132,14 @@ class MajordomoClients02:
             self._plain.receive(connection, frames, now, effects)
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
-        """Only for a connection whose last message was refused unread."""
+        """Used only for a connection whose last message was refused before it was read."""
         return self._plain.pack(connection, messages)
 
 
 def service_of(id_: str | int) -> str:
-    """The service that an id of ours carries."""
+    """Returns the service name that a request id includes."""
     return str(id_).partition(" ")[2]
 
 
 def size(bodies: Sequence[bytes]) -> int:
-    """Bytes in all."""
     return sum(map(len, bodies))

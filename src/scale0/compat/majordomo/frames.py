@@ -1,17 +1,14 @@
-"""The frames of RFC 7 and RFC 18, and of one dialect: bytes to words and back.
+"""The frames of RFC 7 and RFC 18, and of one dialect. Invariant: for any frames, the readers return values or raise
+`Refusal`.
 
-Lives here: which byte means which command, and how long a message must be. Never here: when a word may be said.
-Invariant: whatever the frames hold, reading them gives words or raises `Refusal`.
+The socket layer handles the routing id and one empty frame before the header: RFC 7 has that frame in every message,
+RFC 18 in none, and the broker replies in the form of the request.
 
-The routing id and one empty frame before the header are the door's business: RFC 7 has that frame in every message,
-RFC 18 in none, and the broker answers as it was spoken to.
-
-The dialect is what the package `majortomo` speaks. A client of it differs from RFC 18 in three ways: an empty frame
-comes before the header, its commands have the numbers of the workers' (REQUEST 02, PARTIAL 03, FINAL 04), and replies
-do not name the service. It is told apart by its requests: `MDPC02` after an empty frame *and* with the command 02.
-RFC 18 has neither: its clients say 01, and 02 is a word that only a broker says. A worker of the dialect differs in the
-empty frame only, and may leave out a reply's body.
-"""
+The dialect is that of the package `majortomo`. Its clients differ from RFC 18 in three ways: an empty frame comes
+before the header, commands have the workers' numbers (REQUEST 02, PARTIAL 03, FINAL 04), and replies do not name the
+service. Its requests identify it: `MDPC02` after an empty frame *and* with the command 02. RFC 18 has neither: its
+clients send 01, and only a broker sends 02. Workers of the dialect differ only in the empty frame, and may omit a
+reply's body."""
 
 from __future__ import annotations
 
@@ -26,20 +23,20 @@ from scale0.kernel.names import is_service_name
 
 
 class ClientForm(msgspec.Struct, frozen=True):
-    """How one version of MDP/Client is written. An empty command is a frame that this version does not have."""
+    """The frames of one version of MDP/Client. An empty command means that this version has no such frame."""
 
     header: bytes
     request: bytes
     partial: bytes
     final: bytes
     lead: bool = False
-    """The speaker itself puts the empty frame first."""
+    """The handler itself puts the empty frame first."""
     names_service: bool = True
     """Replies repeat the service."""
 
 
 class WorkerForm(msgspec.Struct, frozen=True):
-    """How one version of MDP/Worker is written. An empty command is one that this version does not have."""
+    """The frames of one version of MDP/Worker. An empty command means that this version does not have it."""
 
     header: bytes
     ready: bytes
@@ -66,7 +63,7 @@ def is_dialect(frames: Sequence[bytes], delimiter: bool) -> bool:
 
 
 def read_request(form: ClientForm, frames: Sequence[bytes], limit_bytes: int) -> tuple[str, Sequence[bytes]]:
-    """A client's REQUEST: the service, and one body frame or more."""
+    """Returns the service and at least one body frame of a client's REQUEST."""
     rest = frames[1:]
     if form.request:
         if not rest or rest[0] != form.request:
@@ -78,7 +75,6 @@ def read_request(form: ClientForm, frames: Sequence[bytes], limit_bytes: int) ->
 
 
 def read_service(frame: bytes, limit_bytes: int) -> str:
-    """A service's name: printable, not empty, not too long."""
     try:
         name = frame.decode()
     except UnicodeDecodeError:
@@ -89,15 +85,15 @@ def read_service(frame: bytes, limit_bytes: int) -> str:
 
 
 def read_answer(frames: Sequence[bytes], bodiless: bool) -> tuple[str, Sequence[bytes]]:
-    """A worker's PARTIAL, FINAL or REPLY: the client's address, which is our own request id, and the body."""
+    """Returns the client's address, which is the broker's own request id, and the body of a PARTIAL, FINAL or REPLY."""
     if len(frames) < (4 if bodiless else 5) or frames[3]:
         raise Refusal(codes.MALFORMED, "a reply has an address, an empty frame and a body")
-    # An address that is not ASCII cannot be an id of ours; it must only stay different from all of them.
+    # An address that is not ASCII is no request id; the replacement must only differ from all of them.
     return frames[2].decode("ascii", "replace"), frames[4:]
 
 
 def write_reply(form: ClientForm, final: bool, service: str, bodies: Sequence[bytes]) -> list[bytes]:
-    """REPLY, PARTIAL or FINAL to a client; a body that has no frame becomes one empty frame, as the RFCs want one."""
+    """Encodes REPLY, PARTIAL or FINAL; an empty body becomes one empty frame, because the RFCs require one."""
     out = [b"", form.header] if form.lead else [form.header]
     command = form.final if final else form.partial
     if command:
@@ -111,5 +107,4 @@ def write_reply(form: ClientForm, final: bool, service: str, bodies: Sequence[by
 
 
 def write_request(form: WorkerForm, address: str, bodies: Sequence[bytes]) -> list[bytes]:
-    """REQUEST to a worker."""
     return [form.header, form.request, address.encode(), b"", *(bodies or (b"",))]

@@ -1,7 +1,4 @@
-"""Majordomo: the speakers of its four headers, joined.
-
-Lives here: which header is whose. Never here: a word of any of them.
-"""
+"""Majordomo: the handlers of its four headers."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from scale0.compat.titanic.stored_requests import TaskRequestStore
 
 
 class Majordomo:
-    """RFC 7, 8 and 18 at one desk, and RFC 9 with one safe."""
+    """RFC 7, 8 and 18 on one broker, and RFC 9 with one request store."""
 
     __slots__ = ("handlers",)
 

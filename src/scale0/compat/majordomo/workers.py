@@ -1,9 +1,6 @@
-"""MDP/Worker: READY, replies, heartbeats both ways, and DISCONNECT for whoever is out of turn.
-
-Lives here: one speaker per version. Never here: slots or queues (the desk's). Invariants: a worker holds one request at
-a time and is heard only about that one; whoever said or heard DISCONNECT hears nothing more until it says READY again;
-every worker on the list has one heartbeat timer.
-"""
+"""MDP/Worker: READY, replies, heartbeats in both directions, and DISCONNECT for protocol violations. Invariants: a
+worker holds one request at a time, and only replies to that one are accepted; after DISCONNECT in either direction,
+nothing is sent until the worker sends READY again; every registered worker has one heartbeat timer."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ from scale0.kernel.names import MAX_IDENTITY_CHARS, is_reserved
 from scale0.transport.core.sockets import BACKEND
 
 MISSED_HEARTBEATS: Final = 3
-"""Silence of so many intervals is death."""
+"""A worker that sends nothing for this many intervals is dead."""
 HUSH_SECONDS: Final = 30.0
-"""How long a connection that said or heard DISCONNECT is remembered: what it still had under way arrives sooner."""
+"""How long a disconnected connection is remembered, so that its late messages are ignored."""
 IDENTITY_PREFIX: Final = "mdp-"
 MEANS_START_AGAIN: Final = frozenset({"DISCONNECTERROR", "FORCENEGOTIATE"})
-"""Words of the broker that are DISCONNECT to a Majordomo worker."""
+"""Broker commands that become DISCONNECT for a Majordomo worker."""
 
 
 class MajordomoWorkers:
@@ -39,11 +36,11 @@ class MajordomoWorkers:
         self._form = form
         self._adapter = adapter
         self._beats: dict[Connection, int] = {}
-        """The bucket of each worker's next heartbeat."""
+        """The timer bucket of each worker's next heartbeat."""
         self._hushed: set[Connection] = set()
 
     def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """One message, its routing id and delimiter taken off."""
+        """Handles one message without routing id and delimiter."""
         if not self._adapter.serving:
             return
         try:
@@ -54,7 +51,7 @@ class MajordomoWorkers:
             self._dismiss(connection, refusal, now, effects)
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
-        """Requests, and DISCONNECT for what means it; of everything else these workers know nothing."""
+        """Encodes requests and DISCONNECT; everything else is dropped, because these workers do not know it."""
         out: list[list[bytes]] = []
         for message in messages:
             if isinstance(message, list):
@@ -78,7 +75,7 @@ class MajordomoWorkers:
             check_length(frames, 2)
             self._strike(connection, now, effects)
         elif command and command in (form.partial, form.final):
-            # RFC 18 has no empty frame at the start: whoever sends one speaks the dialect.
+            # RFC 18 has no leading empty frame: a worker that sends one uses the dialect.
             bodiless = connection.delimiter and bool(form.partial)
             id_, bodies = read_answer(frames, bodiless)
             self._answer(connection, command == form.final, id_, bodies, now, effects)
@@ -118,7 +115,7 @@ class MajordomoWorkers:
             self._adapter.partial(connection, id_, bodies, now, effects)
 
     def _knows(self, connection: Connection) -> bool:
-        """True for a worker on the list; False for one that left and whose last words are still under way."""
+        """True for a registered worker; False for one that left and whose last messages are still arriving."""
         if connection in self._beats and self._adapter.enlisted(connection):
             return True
         if connection in self._hushed:
@@ -126,7 +123,7 @@ class MajordomoWorkers:
         raise Refusal(codes.MALFORMED, "READY comes first")
 
     def _dismiss(self, connection: Connection, refusal: Refusal, now: Now, effects: Effects) -> None:
-        """They are wrong: count it, take back what they hold, and say DISCONNECT once."""
+        """Handles a protocol violation: counts it, requeues the worker's requests, and sends DISCONNECT once."""
         self._adapter.blame(connection, refusal.code, refusal.message, now, effects)
         if connection not in self._hushed:
             effects.send(connection, [self._form.header, self._form.disconnect])
@@ -156,7 +153,7 @@ class MajordomoWorkers:
             self._adapter.timers.remove((self._beat, connection), bucket)
 
     def _beat(self, connection: Connection, now: Now, effects: Effects) -> None:
-        """Our own HEARTBEAT; the end of it when the worker is gone."""
+        """Sends a HEARTBEAT; stops when the worker is gone."""
         if not self._adapter.enlisted(connection):
             self._beats.pop(connection, None)
             return
@@ -165,13 +162,12 @@ class MajordomoWorkers:
 
 
 def check_length(frames: Sequence[bytes], wanted: int) -> None:
-    """Commands without a body have an exact number of frames."""
     if len(frames) != wanted:
         raise Refusal(codes.MALFORMED, "too many or too few frames")
 
 
 def identity_of(routing_id: bytes) -> str:
-    """A worker's name in lists and events; a routing id too long for one is hashed."""
+    """Returns a worker's name for lists and events; a routing id that is too long is hashed."""
     shown = routing_id.hex()
     if len(shown) > MAX_IDENTITY_CHARS - len(IDENTITY_PREFIX):
         shown = hashlib.sha256(routing_id).hexdigest()

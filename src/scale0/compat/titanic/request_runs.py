@@ -1,14 +1,10 @@
-"""Stored requests under way: taken off the queue, put to backends as requests, and ended by their replies.
+"""Runs stored requests: takes them from the task queue, sends them to backends as requests, and ends them with the
+replies.
 
-Lives here: the broker as a node of its own queue. Never here: the queue's rules, slots, or what Titanic's clients hear
-(see `titanic_desk`). It stands in `io/` because the rooms never import each other; it does no I/O itself.
-
-A stored request is a task of a method that no backend can offer, so that its lane is nobody else's. A task is pulled
-when a backend of the service has a free slot for which no request waits, and finished with the reply. Invariants: a
-request is with at most one backend at a time, and each hand-out is an attempt; what was under way when a broker died is
-queued again at its next start; what is said to our own origins is taken out of the turn before anybody looks for their
-socket.
-"""
+A stored request is a task of a method that no backend can offer, so its method queue is used by nothing else. The
+broker pulls a task when a backend of the service has a free slot for which no request waits. Invariants: a request is
+with at most one backend at a time, and each dispatch is an attempt; requests in flight when a broker dies are queued
+again at its next start; messages to the internal origins are removed from the turn before their socket is looked up."""
 
 from __future__ import annotations
 
@@ -29,42 +25,41 @@ from scale0.tasks.jsonrpc.arguments import DEFAULT_TIMEOUT_SECONDS
 from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, error_object
 
 METHOD_PREFIX: Final = "titanic.run:"
-"""Before the service's name in a task's method; no backend can offer names that start so."""
+"""Prefix of the service name in a task's method; no backend can offer such names."""
 OWN_NAME: Final = "@titanic"
-"""The client of these tasks; `@` is in no identity, so nobody can be it."""
+"""The client of these tasks; identities cannot contain `@`."""
 DOOR: Final = "titanic"
-"""Of our own origins; there is no such socket."""
+"""Socket name of the internal origins; no such socket exists."""
 MAX_UNDER_WAY: Final = 256
 """Requests of one service that are with backends at once."""
 MAX_UNDER_WAY_BYTES: Final = 64 * 1024 * 1024
-"""Of all services together, as they are stored; the first one may be larger."""
+"""Size limit over all services, as stored; the first request may be larger."""
 MAX_SERVICES: Final = 10_000
-"""Services with stored requests that are known by name; beyond them every service may have some."""
+"""Services with stored requests that are known by name; with more, every service may have some."""
 LOOK_SECONDS: Final = 20.0
-"""How often the lanes of offered services are needed anew: well before an idle one is dropped."""
+"""Interval at which the method queues of offered services are refreshed: shorter than their idle time."""
 WAKE_SECONDS: Final = 0.01
-"""How often room is looked for, at the most, while stored requests wait: a task frees a slot without a word to us."""
+"""Minimum interval between checks for free slots while stored requests wait: a task frees a slot without an event
+here."""
 STATUS_FRAME_BYTES: Final = len(DONE)
-"""What titanic.reply puts before an answer."""
+"""Size of the status that titanic.reply puts before a reply."""
 TRIED_AGAIN: Final = frozenset(
     {codes.NO_SUCH_SERVICE, codes.TOO_MANY, codes.BACKEND_DIED, codes.NOT_SERVING, codes.NO_ANSWER}
 )
-"""Errors of requests that another attempt may not meet."""
+"""Request errors after which another attempt may succeed."""
 
 
 class NullProtocol:
-    """Speaks for our own origins: they have no wire."""
+    """The protocol of the internal origins, which have no wire format."""
 
-    def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
-        """Nothing comes from them."""
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None: ...
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
-        """Nothing goes to them."""
         return []
 
 
 class ServiceRuns:
-    """The stored requests of one service, while it is offered."""
+    """The stored requests of one service while it is offered."""
 
     __slots__ = ("method", "origin", "service", "under_way")
 
@@ -72,15 +67,13 @@ class ServiceRuns:
         self.service = service
         self.method = METHOD_PREFIX + service
         self.origin = Connection(DOOR, service.encode(), NullProtocol(), now)
-        # As a REQ socket: the parts of an answer come joined with the last.
+        # As for a REQ socket: partial replies are joined with the last one.
         self.origin.delimiter = True
         self.under_way: dict[int, tuple[QueuedTask, int]] = {}
         """By the id of the request: the task and its attempt."""
 
 
 class RequestRuns:
-    """What is under way for stored requests."""
-
     __slots__ = (
         *("_awake", "_broker", "_bytes", "_known", "_next", "_running", "_streams", "_tasks", "_unsure"),
         *("_woken", "node", "short", "took"),
@@ -93,40 +86,40 @@ class RequestRuns:
         self.node = Backend(f"{OWN_NAME}.{broker.state.identity}", own, 0)
         self._streams: dict[str, ServiceRuns] = {}
         self._running: dict[str, ServiceRuns] = {}
-        """Those with requests under way."""
+        """Services with requests in flight."""
         self._awake: dict[str, None] = {}
-        """Services for which more can be done, perhaps."""
+        """Services for which more may be dispatched."""
         self.short: dict[str, None] = {}
-        """Services with stored requests that wait for a free slot, or for room."""
+        """Services with stored requests that wait for a free slot or for memory."""
         self._known: set[str] = set()
         """Services that may have stored requests."""
         self._unsure = True
-        """Any service may have some: the store is not asked yet, or has too many."""
+        """True if any service may have some: the store has not answered yet, or has too many."""
         self._next = 0
         self._woken = 0.0
         self._bytes = 0
         self.took = False
-        """A slot was taken when last there was one: others come first next time."""
+        """True if the last run took a slot: tasks then come first in the next turn."""
 
     def start(self, _: None, now: Now, effects: Effects) -> None:
-        """The first turn: what the predecessor had under way is queued again."""
+        """Queues again the requests that the previous process had in flight."""
         if self._tasks.shared_store is None:
             self._tasks.leases.claim(self.node, None, now, effects)
         for task in list(self.node.tasks.values()):
             self._put_back(task, now, effects)
         if self._tasks.shared_store is None:
-            # Otherwise any broker of the group may store some, at any time.
+            # In a shared store, any broker of the group may store requests at any time.
             self._tasks.backlog.ask(ListTasks(limit=1, client=OWN_NAME), self._learn, effects)
         self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
 
     def _learn(self, page: TaskPage, _mark: int, _now: Now, _step: Effects) -> None:
-        """A store without any such task: then only what comes from now on concerns us."""
+        """If the store has no such task, only requests stored from now on matter."""
         if not page.tasks and page.next_seq is None and len(self._known) < MAX_SERVICES:
             self._unsure = False
             self._streams = {name: stream for name, stream in self._streams.items() if name in self._known}
 
     def expect(self, service: str, now: Now, effects: Effects) -> None:
-        """A request of this service is about to be stored."""
+        """Records that a request of this service is about to be stored."""
         if len(self._known) < MAX_SERVICES:
             self._known.add(service)
         elif service not in self._known:
@@ -134,7 +127,7 @@ class RequestRuns:
         self.offered((service,), now, effects)
 
     def offered(self, services: Iterable[str], now: Now, effects: Effects) -> None:
-        """A backend has come, perhaps: the lanes of what it offers are needed."""
+        """Keeps the method queues of services that a backend may have begun to offer."""
         for service in services:
             if (self._unsure or service in self._known) and self._broker.scheduler.offered(service):
                 stream = self._streams.get(service)
@@ -144,14 +137,14 @@ class RequestRuns:
                 self._awake[service] = None
 
     def feed(self, backend: Backend) -> None:
-        """It has room, perhaps, and no request waits for it."""
+        """Marks the services of a backend that may have room and for which no request waits."""
         if len(self.short) <= len(backend.services):
             self._awake.update((name, None) for name in self.short if name in backend.services)
         else:
             self._awake.update((name, None) for name in sorted(backend.services) if name in self.short)
 
     def _look(self, _: None, now: Now, effects: Effects) -> None:
-        """Keep the lanes of offered services, and forget the others."""
+        """Keeps the method queues of offered services and drops the others."""
         for service, stream in list(self._streams.items()):
             if self._broker.scheduler.offered(service):
                 self.offered((service,), now, effects)
@@ -161,7 +154,7 @@ class RequestRuns:
         self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
 
     def hear(self, now: Now, effects: Effects) -> None:
-        """What was said to our origins in this turn, and which lanes have something new."""
+        """Handles the messages of this turn to the internal origins, and finds queues with new tasks."""
         self._listen(now, effects)
         if self.short and now.mono - self._woken >= WAKE_SECONDS:
             self._woken = now.mono
@@ -177,7 +170,6 @@ class RequestRuns:
                     self._heed(stream, message, now, effects)
 
     def run(self, now: Now, effects: Effects) -> None:
-        """Have done what can be."""
         if self._awake:
             self.took = False
         while self._awake:
@@ -189,7 +181,7 @@ class RequestRuns:
             self._listen(now, effects)
 
     def _run(self, stream: ServiceRuns, now: Now, effects: Effects) -> bool:
-        """As many requests of a service as have a backend; True if there was one."""
+        """Dispatches requests of a service while it has free backends; returns True if there was any."""
         method_queues, leases = self._tasks.queue.method_queues, self._tasks.leases
         took = False
         while self._broker.state.serving and not leases.is_closed:
@@ -215,7 +207,7 @@ class RequestRuns:
         return self._is_free(stream.service)
 
     def could_begin(self, method: str) -> bool:
-        """True if a backend could begin with a stored request of this method now."""
+        """True if a backend could start a stored request of this method now."""
         return self._is_free(method.removeprefix(METHOD_PREFIX))
 
     def _is_free(self, name: str) -> bool:
@@ -223,7 +215,7 @@ class RequestRuns:
         return service is not None and any(backend.busy < backend.slots for backend in service.backends)
 
     def _put(self, stream: ServiceRuns, task: QueuedTask, now: Now, effects: Effects) -> None:
-        """One stored request to a backend."""
+        """Sends one stored request to a backend."""
         bodies = read_frames(task.params) if task.client == OWN_NAME else None
         if bodies is None:
             message = f"{task.method} is the broker's own: no client can submit it"
@@ -237,11 +229,11 @@ class RequestRuns:
         stream.under_way[self._next] = (task, task.attempt)
         self._running[stream.service] = stream
         self._bytes += len(task.params)
-        # Without `retry`: whether and when it is tried again is the queue's business.
+        # Without `retry`: the task queue decides whether and when it is tried again.
         self._broker.requests.submit(stream.origin, self._next, stream.service, bodies, timeout, False, now, effects)
 
     def _heed(self, stream: ServiceRuns, message: tuple[Any, ...], now: Now, effects: Effects) -> None:
-        """A request has ended."""
+        """Ends the task of a request that was answered."""
         command, said, *bodies = message
         task, attempt = stream.under_way.pop(said["id"])
         self._bytes -= len(task.params)
@@ -249,10 +241,10 @@ class RequestRuns:
             del self._running[stream.service]
         self._awake[stream.service] = None
         if task.ended or task.backend is not self.node or task.attempt != attempt:
-            return  # closed, or taken back, meanwhile
+            return  # closed or requeued meanwhile
         limits, leases = self._broker.state.limits, self._tasks.leases
         if self._broker.state.full:
-            # Nothing can be kept, not even an answer: it is done again when there is room.
+            # The reply cannot be stored: the request runs again when the disk has room.
             self._put_back(task, now, effects)
         elif command != "REPLY":
             code, again = said["code"], said["code"] in TRIED_AGAIN
@@ -264,7 +256,7 @@ class RequestRuns:
             leases.finish(task, pack_frames(bodies), now, effects)
 
     def _put_back(self, task: QueuedTask, now: Now, effects: Effects) -> None:
-        """Through no fault of the request or of a backend: it does not count."""
+        """Requeues a request; the attempt does not count, because neither the request nor a backend failed."""
         self._tasks.leases.release(task)
         task.starts -= 1
         self._tasks.queue.attempt_over(task, "lost", None, b"", counted=False, now=now, effects=effects)

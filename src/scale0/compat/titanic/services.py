@@ -1,10 +1,6 @@
-"""RFC 9, Titanic: requests that are kept, and done when somebody can.
-
-Lives here: what the three services answer, and how frames lie in a store that takes JSON. Never here: the store itself,
-or who does the work; a *safe* keeps them, and the composition root says which. Invariants: every call of one of the
-three gets exactly one answer, whatever it held; `200` with a UUID is said only after the request is on disk; a client
-needs nothing but the UUID, so nobody else can guess one.
-"""
+"""RFC 9, Titanic: the three services for stored requests, and the encoding of frames as JSON for the store. Invariants:
+every call gets exactly one reply, whatever it contains; `200` with a UUID is sent only after the request is on disk;
+the UUID alone gives access to a request, so it must not be guessable."""
 
 from __future__ import annotations
 
@@ -34,19 +30,17 @@ TITANIC_SERVICES: Final = frozenset({TITANIC_REQUEST, TITANIC_REPLY, TITANIC_CLO
 DONE: Final = b"200"
 PENDING: Final = b"300"
 UNKNOWN: Final = b"400"
-"""An unknown UUID, and anything else that will not be better when it is tried again."""
+"""An unknown UUID, or any other error that a retry cannot fix."""
 FAILED: Final = b"500"
-"""It cannot be kept now; of a reply: the service could not do it."""
+"""The request cannot be stored now; for a reply: the service failed."""
 
 _UUID: Final = re.compile(rb"[0-9A-Fa-f]{32}")
 
 Then = Callable[[bytes, Sequence[bytes], Now, Effects], None]
-"""Told the status, and the frames of the answer if it is DONE."""
+"""Called with the status, and with the frames of the reply if it is DONE."""
 
 
 class Titanic:
-    """The three services."""
-
     __slots__ = ("_adapter", "_safe")
 
     def __init__(self, adapter: MajordomoAdapter, safe: TaskRequestStore) -> None:
@@ -56,10 +50,8 @@ class Titanic:
     def receive(
         self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        """A request for one of them."""
-
         def answer(status: bytes, frames: Sequence[bytes], _now: Now, out: Effects) -> None:
-            # Always behind the commit: what it says of a request is on disk by then.
+            # Always after the commit, so that everything that the reply states is on disk.
             out.promise(connection, ("REPLY", {"id": id_, "service": service}, status, *frames))
 
         try:
@@ -78,7 +70,7 @@ class Titanic:
             self._adapter.blame(connection, refusal.code, refusal.message, now, effects)
 
     def _read_target(self, bodies: Sequence[bytes]) -> str:
-        """The service that is to do it; `Refusal` for a name that nobody can ever offer."""
+        """Returns the target service; raises `Refusal` for a name that no backend can offer."""
         if len(bodies) < 2:
             raise Refusal(codes.MALFORMED, "titanic.request takes a service and a body")
         name = read_service(bodies[0], self._adapter.limits.max_service_bytes)
@@ -88,14 +80,13 @@ class Titanic:
 
 
 def read_uuid(bodies: Sequence[bytes]) -> str:
-    """The UUID that a client sends, as it was given out."""
     if len(bodies) != 1 or _UUID.fullmatch(bodies[0]) is None:
         raise Refusal(codes.MALFORMED, "one frame: a UUID of 32 hexadecimal digits")
     return bodies[0].decode().lower()
 
 
 class StoredFrames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message in JSON: each frame in base64, and a key that says what this is."""
+    """A message as JSON: each frame in base64, under a key that identifies the format."""
 
     titanic: list[bytes]
 
@@ -104,12 +95,11 @@ _read: Final = msgspec.json.Decoder(StoredFrames)
 
 
 def pack_frames(bodies: Sequence[bytes]) -> bytes:
-    """Frames as JSON."""
     return msgspec.json.encode(StoredFrames(list(bodies)))
 
 
 def read_frames(data: bytes) -> list[bytes] | None:
-    """Frames back from JSON; None: somebody else wrote that."""
+    """Returns the frames; None if the data has another format."""
     try:
         return _read.decode(data).titanic
     except (msgspec.DecodeError, RecursionError, ValueError):

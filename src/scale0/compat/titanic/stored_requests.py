@@ -1,9 +1,5 @@
-"""Titanic's safe: stored requests as tasks of the broker's own.
-
-Lives here: the words of `compat.titanic.services.Safe`, said in those of the task room, and the runs' place beside the
-tasks. Never here: frames, or a rule of either room. It stands in `io/` because the rooms never import each other; it
-does no I/O itself. Invariant: what a UUID stands for is known only to whoever has it.
-"""
+"""Titanic's request store: stored requests as tasks of the broker, run by `request_runs`. Invariant: only a client that
+has the UUID can read a request."""
 
 from __future__ import annotations
 
@@ -29,14 +25,14 @@ from scale0.tasks.jsonrpc.arguments import DEFAULT_RESULT_SECONDS, MAX_SECONDS, 
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
 
 TASK_PREFIX: Final = f"{OWN_IDS}titanic:"
-"""Of these tasks' ids; clients cannot bring ids that start so."""
+"""Prefix of these tasks' ids; clients may not use it."""
 UUID_DIGITS: Final = 32
 MAX_ATTEMPTS: Final = 20
-"""With the pause doubled each time that is about a week."""
+"""With the delay doubled each time, this is about a week."""
 BACKOFF_SECONDS: Final = 1.0
-"""Before the second attempt."""
+"""Delay before the second attempt."""
 OPTIONS: Final = NewTaskOptions(
-    # A run ends by the deadline of its request: that of the lease must never come first.
+    # The request's deadline ends a run; the lease's timeout must never come first.
     timeout=MAX_SECONDS,
     max_attempts=MAX_ATTEMPTS,
     backoff=BACKOFF_SECONDS,
@@ -48,8 +44,6 @@ Row = QueuedTask | OpenTask | EndedTask
 
 
 class TaskRequestStore:
-    """Where requests and their answers are kept: in the queue."""
-
     __slots__ = ("_broker", "_runs", "_tasks")
 
     def __init__(self, broker: Broker, tasks: BrokerTasks, runs: RequestRuns) -> None:
@@ -58,7 +52,7 @@ class TaskRequestStore:
         self._runs = runs
 
     def keep(self, service: str, bodies: Sequence[bytes], now: Now, effects: Effects) -> str | None:
-        """Take a task, as `client_new_task` does."""
+        """Accepts a task, as `client_new_task` does."""
         state, queue = self._broker.state, self._tasks.queue
         if state.full or state.draining or queue.open >= state.limits.task_queue_limit:
             return None
@@ -69,7 +63,7 @@ class TaskRequestStore:
         return uuid
 
     def fetch(self, uuid: str, then: Then, now: Now, effects: Effects) -> None:
-        """A task in memory has not ended; the store knows about all others."""
+        """A task in memory has not ended; all others are looked up in the store."""
         ids = task_ids(uuid)
         if ids[0] in self._tasks.backlog.tasks:
             then(PENDING, (), now, effects)
@@ -79,7 +73,7 @@ class TaskRequestStore:
         )
 
     def forget(self, uuid: str, then: Then, now: Now, effects: Effects) -> None:
-        """An open task is cancelled; of an ended one it is stored that it was closed."""
+        """Cancels an open task; for an ended one, stores that it was closed."""
         if self._broker.state.full:
             then(FAILED, (), now, effects)
             return
@@ -106,7 +100,8 @@ class TaskRequestStore:
         self._tasks.queue.end(task, CANCELLED, CLOSED, CANCELLED_ERROR, now, effects)
 
     def _close(self, row: EndedTask, uuid: str, now: Now, effects: Effects) -> None:
-        """A task beside it, ended at once: the store forgets ended tasks by their time only, and this one later."""
+        """Adds a second task that ends at once: the store deletes ended tasks only when they expire, and this one
+        later."""
         id_ = task_ids(uuid)[1]
 
         def put(at: Now, out: Effects) -> None:
@@ -117,7 +112,7 @@ class TaskRequestStore:
             if found.tasks[0] is None and not found.busy:
                 put(at, out)
 
-        # Whoever else closes it in this turn must read again.
+        # Another close in this turn must read again.
         self._tasks.backlog.touch(row.seq)
         if self._tasks.shared_store is None:
             put(now, effects)
@@ -127,7 +122,7 @@ class TaskRequestStore:
 
 
 class TitanicTasks:
-    """What the task room hears of backends, and the runs with it."""
+    """Forwards the broker's events about backends to the tasks and to the runs."""
 
     __slots__ = (
         "_feed",
@@ -146,23 +141,21 @@ class TitanicTasks:
     def __init__(self, work: Workload, runs: RequestRuns) -> None:
         self._runs = runs
         self._offer, self._feed, self._settle = work.offer, work.feed, work.settle
-        # The rest is the task room's alone.
+        # The rest concerns tasks only.
         self.claim, self.lose, self.unsent = work.claim, work.lose, work.unsent
         self.forget, self.tick, self.deadline, self.waits = work.forget, work.tick, work.deadline, work.waits
 
     def offer(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """It offers its services from now on."""
         self._offer(backend, now, effects)
         self._runs.offered(sorted(backend.services), now, effects)
 
     def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """It has room, perhaps."""
         self._feed(backend, now, effects)
         if self._runs.short:
             self._runs.feed(backend)
 
     def settle(self, now: Now, effects: Effects) -> None:
-        """The turn ends. Tasks and stored requests want the same slots: whoever got some comes second next time."""
+        """Tasks and stored requests compete for the same slots: the one that got some comes second in the next turn."""
         runs = self._runs
         runs.hear(now, effects)
         first = not runs.took
@@ -174,7 +167,7 @@ class TitanicTasks:
 
 
 def join_titanic(broker: Broker, tasks: BrokerTasks) -> TaskRequestStore:
-    """The safe of a broker, whose runs begin with its first turn. The tasks are joined already."""
+    """Attaches a request store to a broker that has its tasks already; runs start in the first turn."""
     runs = RequestRuns(broker, tasks)
     tasks.own_room = runs.could_begin
     broker.requests.tasks = TitanicTasks(broker.requests.tasks, runs)
@@ -183,16 +176,15 @@ def join_titanic(broker: Broker, tasks: BrokerTasks) -> TaskRequestStore:
 
 
 def task_ids(uuid: str) -> tuple[str, str]:
-    """The task of a UUID, and the one that says that it was closed.
+    """Returns the ids of a UUID's task and of the task that marks it as closed.
 
-    Ids are listed and announced, and whoever knows the UUID gets the answer: so they are made from its digest.
-    """
+    Ids are listed and published, and the UUID gives access to the reply; so the ids are made from its digest."""
     digest = hashlib.sha256(uuid.encode()).hexdigest()[:UUID_DIGITS]
     return f"{TASK_PREFIX}{digest}", f"{TASK_PREFIX}{digest}:closed"
 
 
 def outcome(row: Row | None, closed: Row | None, now: Now) -> tuple[bytes, Sequence[bytes]]:
-    """What titanic.reply says of a task: its status, and the frames of an answer."""
+    """Returns the status and reply frames that titanic.reply sends for a task."""
     if row is None or closed is not None:
         return UNKNOWN, ()
     if not isinstance(row, EndedTask):

@@ -1,10 +1,6 @@
-"""A module of ours as a process of its own, with pipes to it: started, heard, started again, ended.
-
-Lives here: what every such process has in common. Never here: what is said through the pipes. Invariants: whatever
-becomes of the process, its parent goes on and no turn waits; it ends with its parent, because its standard input closes
-then; nothing that it is told stands in the list of processes; it is started again after a pause that doubles until it
-is found well.
-"""
+"""Runs a module of this package as a child process with pipes, and restarts it. Invariants: a failure of the child
+never stops the parent or delays a turn; the child ends with its parent, because its standard input closes; nothing sent
+to it appears in the process list; restarts back off exponentially until the child works."""
 
 from __future__ import annotations
 
@@ -17,18 +13,18 @@ from typing import NamedTuple
 
 
 class RestartPolicy(NamedTuple):
-    """Which module it is, and how it is kept."""
+    """The module to run, and its restart delays."""
 
     module: str
     name: str
-    """In sentences: the writer of segments."""
+    """For messages, such as "the writer of segments"."""
     max_line_bytes: int
     first_backoff_seconds: float
     max_backoff_seconds: float
 
 
 class ChildProcess:
-    """One process, whichever runs now."""
+    """The current process."""
 
     def __init__(
         self,
@@ -38,7 +34,7 @@ class ChildProcess:
         trouble: Callable[[str], None],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`greeting`: its first line, made anew for each process; `environment`: what it has beside ours."""
+        """`greeting` makes the first input of each process; `environment` is added to that of this process."""
         self._manner = manner
         self._greeting = greeting
         self._hear = hear
@@ -47,16 +43,15 @@ class ChildProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._backoff = manner.first_backoff_seconds
         self.finishing = False
-        """It may end, and is not started again."""
+        """True once the process may end without a restart."""
         self.restarts = 0
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
         return None if self._process is None or self._process.returncode is not None else self._process.pid
 
     async def run(self) -> None:
-        """One after the other, until it may end."""
+        """Runs and restarts the process until it may end."""
         while not self.finishing:
             await self.run_once()
             self.restarts += 1
@@ -64,7 +59,6 @@ class ChildProcess:
             self._backoff = min(self._backoff * 2, self._manner.max_backoff_seconds)
 
     async def run_once(self) -> None:
-        """One process, from its start to its end."""
         name = self._manner.name
         try:
             process = await self._start()
@@ -74,7 +68,7 @@ class ChildProcess:
         self._process = process
         self.say(self._greeting())
         if process.stdout is not None:
-            with contextlib.suppress(ValueError, ConnectionError):  # a line that is too long; a pipe that broke
+            with contextlib.suppress(ValueError, ConnectionError):  # an overlong input, or a broken pipe
                 while said := await process.stdout.readline():
                     self._hear(said)
         self.kill()
@@ -88,28 +82,27 @@ class ChildProcess:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=self._manner.max_line_bytes,
-            start_new_session=True,  # Ctrl-C is for us
+            start_new_session=True,  # Ctrl-C is for the parent only
             env={**os.environ, **self._environment},
         )
 
     def is_well(self) -> None:
-        """What it said shows that it works: the next pause is a short one."""
+        """Resets the backoff: the output of the process shows that it works."""
         self._backoff = self._manner.first_backoff_seconds
 
     def say(self, line: bytes) -> None:
-        """Tell it, if it still listens."""
+        """Sends input to the process if its pipe is open."""
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(ConnectionError, RuntimeError):
                 self._process.stdin.write(line)
 
     def hang_up(self) -> None:
-        """Say nothing more: it ends in order."""
+        """Closes the input of the process, which ends it in order."""
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(ConnectionError, RuntimeError):
                 self._process.stdin.close()
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

@@ -8,5 +8,4 @@ from scale0.kernel.clock import Now
 
 
 def read_now() -> Now:
-    """This instant."""
     return Now(time.monotonic(), time.time())

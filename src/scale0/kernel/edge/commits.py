@@ -1,9 +1,6 @@
-"""Commits: one writer thread, one in flight, and what waits for each.
-
-Lives here: the order "stored, then said". Never here: what is stored. Invariants: batches are committed in the order in
-which they were decided; what depends on a batch is released only after its commit returned; after a failed commit
-nothing is released any more.
-"""
+"""Commits: one writer thread, one commit in flight, and the callbacks that wait for each. Invariants: batches are
+committed in the order in which they were decided; whatever depends on a batch is released only after its commit
+returned; after a failed commit nothing is released any more."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ Then = Callable[[Any], None]
 
 
 class Commits:
-    """The writer of one store."""
-
     def __init__(
         self, store: CommitStore, loop: asyncio.AbstractEventLoop, failed: Callable[[BaseException], None]
     ) -> None:
@@ -43,7 +38,7 @@ class Commits:
         self._idle.set()
 
     def add(self, writes: list[Any], release: Release | None) -> None:
-        """Store these; then do that. Without writes it waits for those before it."""
+        """Stores the writes, then calls `release`. Without writes, `release` waits for the earlier ones."""
         if self._broken:
             return
         self._writes.extend(writes)
@@ -52,38 +47,37 @@ class Commits:
         self._next()
 
     def ask(self, ask: Any, then: Then) -> None:
-        """Read, behind all that was added before; `then` gets the answer."""
+        """Reads after everything that was added before; `then` gets the answer."""
         if not self._broken:
             self._questions.append((ask, then))
             self._next()
 
     async def read(self, ask: Any) -> Any:
-        """Ask the store, on its own thread, behind what is being committed."""
+        """Reads on the store's own thread, after the commit in flight."""
         return await self._loop.run_in_executor(self._thread, self._store.read, ask)
 
     async def trim(self, up_to_seq: int) -> None:
-        """Forget journal rows that are exported, on the store's own thread, between two commits."""
+        """Deletes exported journal rows on the store's own thread, between two commits."""
         if self._broken:
             return
         try:
             await self._loop.run_in_executor(self._thread, self._store.trim_journal, up_to_seq)
         except StoreError as error:
-            # As with a commit: nobody knows what is on disk.
+            # As after a failed commit, the state on disk is unknown.
             self._broken = True
             self._idle.set()
             self._failed(error)
             raise
 
     def look(self, ask: Any) -> Any:
-        """Ask the store beside what is being committed, on the caller's own thread."""
+        """Reads on the caller's thread, concurrently with commits."""
         return self._store.scan(ask)
 
     async def flush(self) -> None:
-        """Wait until everything is stored."""
         await self._idle.wait()
 
     def close(self) -> None:
-        """The thread ends, then the store is closed."""
+        """Ends the thread, then closes the store."""
         self._thread.submit(self._store.close)
         self._thread.shutdown(wait=True)
 
@@ -104,7 +98,7 @@ class Commits:
         future.add_done_callback(lambda done: self._committed(done, releases, questions))
 
     def _work(self, writes: list[Any], asks: list[Any]) -> list[Any]:
-        """On the writer's thread: commit, then read."""
+        """Runs on the writer's thread."""
         if writes:
             self._store.commit(writes)
         return self._store.read_all(asks)

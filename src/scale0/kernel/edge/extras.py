@@ -1,4 +1,4 @@
-"""Optional dependencies: which extra of the package installs what, and what is missing here."""
+"""Optional dependencies: the modules that each extra of the package installs, and which are missing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "segments": ("pyarrow",),
     "tui": ("textual",),
 }
-"""The modules that each extra of pyproject.toml installs, as far as a start depends on them."""
+"""The modules of each extra of pyproject.toml that a start depends on."""
 
 
 def missing(extras: Iterable[str]) -> list[str]:
-    """Those of these extras of which a module cannot be found."""
+    """Returns those of these extras whose modules are not all installed."""
     return [extra for extra in extras if not all(map(_is_installed, PACKAGES[extra]))]
 
 

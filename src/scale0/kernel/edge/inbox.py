@@ -1,9 +1,6 @@
-"""What comes in by one door, cut so that no message takes longer than its turn.
-
-Lives here: what is left of a long message until the next turn. Never here: what a message means, or how it is cut.
-Invariants: the order in which messages came is kept, for each peer; nothing is read from a door before what was read
-earlier has been handed out, so what waits here is never more than one message.
-"""
+"""Divides the long messages of one socket, so that no message takes longer than a turn. Invariants: the order of each
+peer's messages is kept; nothing is read from the socket before the rest of the last message was handled, so the inbox
+holds at most one message."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 Cut = Callable[[str, list[bytes]], Sequence[list[bytes]]]
-"""A message of a door, routing id first, as the portions that mean the same; as it is, if it is short."""
+"""Divides a message (routing id first) into equivalent parts; returns a short message unchanged."""
 
 
 class InboxSource(Protocol):
-    """A door, as far as it is read from."""
+    """The reading side of a socket."""
 
     name: str
 
@@ -24,13 +21,11 @@ class InboxSource(Protocol):
 
 
 def whole(_door: str, message: list[bytes]) -> Sequence[list[bytes]]:
-    """For doors whose messages are short."""
+    """The `Cut` for sockets whose messages are short."""
     return (message,)
 
 
 class Inbox:
-    """One door's messages, in portions."""
-
     __slots__ = ("_cut", "_rest", "_source")
 
     def __init__(self, source: InboxSource, cut: Cut) -> None:
@@ -39,7 +34,7 @@ class Inbox:
         self._rest: deque[list[bytes]] = deque()
 
     def take(self, most: int) -> Iterator[list[bytes]]:
-        """What is left from before, then at most `most` messages that wait at the door. May be left at any time."""
+        """Yields the rest of the last message, then at most `most` new ones. The caller may stop at any time."""
         rest = self._rest
         while rest:
             yield rest.popleft()

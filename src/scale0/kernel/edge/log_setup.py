@@ -1,10 +1,6 @@
-"""Logs: one line for each thing that is worth one, on stderr, for people or for programs.
-
-Lives here: the two forms of a line, what is never in one, and the set-up of a process. Never here: what is logged; that
-is said where it happens, with `extra=about(…)` (`kernel/log_context.py`). Invariants: every line tells which process
-wrote it and what it is about; no token, password or key leaves, whatever somebody logs; what others wrote cannot move a
-terminal's cursor, or look like another line.
-"""
+"""Logging to stderr, as text or JSON. Invariants: every record names its process and its subject
+(`kernel/log_context.py`); tokens, passwords and keys are removed from every record; foreign text cannot move a
+terminal's cursor or imitate another record."""
 
 from __future__ import annotations
 
@@ -24,16 +20,16 @@ Form = Literal["text", "json"]
 
 FORMS: Final = ("text", "json")
 FORM_VARIABLE: Final = "SCALE0_LOG_FORMAT"
-"""`text` or `json`; processes that we start follow it, too."""
+"""`text` or `json`; child processes use it, too."""
 LEVEL_VARIABLE: Final = "SCALE0_LOG_LEVEL"
-"""The least that is logged, where nobody says: `INFO` unless set."""
+"""The default log level: `INFO` unless set."""
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 WHO_VARIABLE: Final = "SCALE0_LOG_WHO"
-"""Set for processes that a command starts: they log as it does, under this name."""
+"""Set for child processes of a command: they log as it does, under this name."""
 RESERVED: Final = frozenset({"time", "level", "who", "logger", "text", "ref", "trace"})
-"""Fields of every line; no word of `about` has such a name."""
+"""Fields of every record; no key of `about` has such a name."""
 MAX_TEXT_CHARS: Final = 100_000
-"""Of one line: more is cut, so that no single one fills a disk."""
+"""Longer text is cut, so that no single record fills a disk."""
 HIDDEN: Final = "…"
 
 _SECRETS: Final = (
@@ -51,7 +47,7 @@ _SECRETS: Final = (
         rf"\1\2{HIDDEN}",
     ),
 )
-"""The last line of defence: whoever logs one of these has made a mistake, and it must not matter."""
+"""A last safeguard: code must not log any of these, and if it does, they must not appear."""
 
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _PLAIN: Final = re.compile(r"[^\s\"\[\]=]+")
@@ -59,21 +55,20 @@ _COLOURS: Final = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31", "DEBUG": 
 
 
 def redacted(text: str) -> str:
-    """A text without anything that looks like a secret."""
+    """Returns the text without anything that looks like a secret."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
 
 
 def cleaned(text: str) -> str:
-    """A text that any terminal, file or parser takes: no secret, no control character, no lone surrogate, an end."""
+    """Returns the text without secrets, control characters and lone surrogates, limited in length."""
     if len(text) > MAX_TEXT_CHARS:
         text = f"{text[:MAX_TEXT_CHARS]} {HIDDEN} ({len(text) - MAX_TEXT_CHARS} characters more)"
     return redacted(text).translate(_CONTROL).encode("utf-8", "backslashreplace").decode()
 
 
 def ids_of(record: logging.LogRecord) -> dict[str, str]:
-    """What a line is about, as `about` gave it."""
     found = getattr(record, ABOUT, None)
     if not isinstance(found, Mapping):
         return {}
@@ -81,7 +76,7 @@ def ids_of(record: logging.LogRecord) -> dict[str, str]:
 
 
 class TextLogFormatter(logging.Formatter):
-    """For people: time, level, who, from where, what; and in brackets the ids."""
+    """For people: time, level, process, logger, text; the ids in brackets."""
 
     def __init__(self, who: str, colours: bool) -> None:
         super().__init__()
@@ -89,7 +84,7 @@ class TextLogFormatter(logging.Formatter):
         self._colours = colours
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, or with a traceback several, each but the first indented."""
+        """Returns one line; a traceback adds indented lines."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         level = record.levelname
         if self._colours and level in _COLOURS:
@@ -102,7 +97,6 @@ class TextLogFormatter(logging.Formatter):
         return "\n".join([first, *(f"  {line}" for line in rest)])
 
     def trace(self, record: logging.LogRecord) -> list[str]:
-        """The lines of a traceback, if there is one."""
         trace = trace_of(record, self)
         return trace.split("\n") if trace else []
 
@@ -115,7 +109,6 @@ class JsonLogFormatter(logging.Formatter):
         self.who = who
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever is in it."""
         ids = ids_of(record)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, str] = {
@@ -133,12 +126,11 @@ class JsonLogFormatter(logging.Formatter):
 
 
 def shown(value: str) -> str:
-    """An id as a word: quoted where it would not be one."""
+    """Returns an id, quoted if it contains special characters."""
     return value if _PLAIN.fullmatch(value) else msgspec.json.encode(value).decode()
 
 
 def trace_of(record: logging.LogRecord, form: logging.Formatter) -> str:
-    """The traceback of a line, cleaned; blank if it has none."""
     trace = ""
     if record.exc_info and record.exc_info[0] is not None:
         trace = form.formatException(record.exc_info)
@@ -148,18 +140,17 @@ def trace_of(record: logging.LogRecord, form: logging.Formatter) -> str:
 
 
 def chosen_form(environment: Mapping[str, str]) -> Form:
-    """What the environment asks for; whatever else stands there is text."""
+    """Returns the format that the environment sets; anything but `json` is text."""
     return "json" if environment.get(FORM_VARIABLE) == "json" else "text"
 
 
 def chosen_level(environment: Mapping[str, str]) -> str:
-    """The same for the least level."""
     level = environment.get(LEVEL_VARIABLE, "").upper()
     return level if level in LEVELS else "INFO"
 
 
 def log_to_stderr(who: str, level: str | None = None, form: Form | None = None, stream: TextIO | None = None) -> None:
-    """Have this process log to stderr, under its name. A second call replaces the first."""
+    """Configures this process to log to stderr under its name. A second call replaces the first."""
     target = sys.stderr if stream is None else stream
     form = form or chosen_form(os.environ)
     who = cleaned(who).replace("\n", " ") or "scale0"
@@ -176,13 +167,13 @@ def log_to_stderr(who: str, level: str | None = None, form: Form | None = None, 
 
 
 def now_called(who: str) -> None:
-    """The name of this process is known, or another: lines have it from now on."""
+    """Changes the process name in all following records."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, TextLogFormatter | JsonLogFormatter):
             handler.formatter.who = cleaned(who).replace("\n", " ")
 
 
 def log_as_told() -> None:
-    """In a process that was started by one that logs so: log in the same way. Otherwise logging is left alone."""
+    """In a child process of a command that logs to stderr: logs in the same way. Otherwise does nothing."""
     if who := os.environ.get(WHO_VARIABLE):
         log_to_stderr(who)

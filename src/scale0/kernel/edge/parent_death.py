@@ -1,7 +1,5 @@
-"""Child processes that end with their parent, even if it is killed by SIGKILL (prctl(2), PR_SET_PDEATHSIG).
-
-Only Linux has this; elsewhere a child notices that its pipe to the parent is closed.
-"""
+"""Child processes that end with their parent, even if it is killed by SIGKILL (prctl(2), PR_SET_PDEATHSIG). Only Linux
+has this; elsewhere a child notices that its pipe to the parent is closed."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 def end_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send us `by` when the thread that started us ends."""
+    """Asks the kernel to send `by` to this process when the thread that started it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
 

@@ -1,10 +1,7 @@
-"""What is ours alone: folders and files that hold secrets, looked at before anything is opened.
-
-Lives here: modes, and what is done about those that are too open. Never here: which process needs which file open.
-Invariants: a file that others could read or change is closed, and a line says so; one that we cannot close, and a data
-folder that others can write to, are a reason not to start, with the command that mends it. Rights of a group to read
-are left alone where a file may have come from elsewhere: certificates are often kept so.
-"""
+"""Checks the permissions of directories and files with secrets before anything is opened. Invariants: a file that other
+users could read or change is restricted, with a warning; if that fails, or if others can write to the data directory,
+the process does not start, and the error names the command that fixes it. Group read permission stays on files that the
+operator provides, because certificates often have it."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ log = logging.getLogger("scale0.files")
 NOBODY_ELSE: Final = stat.S_IRWXG | stat.S_IRWXO
 NOT_EVERYBODY: Final = stat.S_IWGRP | stat.S_IRWXO
 OWN_FILES: Final = ("scale0.db", "scale0.db-wal", "scale0.db-shm", TOKEN_FILE, "segments.json")
-"""Of a data folder: made by us with 0600, and opened by somebody since if they are not so."""
+"""Files in the data directory that Scale0 creates with mode 0600."""
 
 
 def check(data_dir: Path, given: Iterable[Path]) -> None:
-    """Close what is ours; ConfigError for what cannot be, and for a folder in which others can put files of theirs."""
+    """Restricts these files; raises ConfigError if that fails, or if others can write to the directory."""
     faults = folder_faults(data_dir)
     if not faults:
         for name in OWN_FILES:
@@ -40,18 +37,18 @@ def check(data_dir: Path, given: Iterable[Path]) -> None:
 
 
 def folder_faults(folder: Path) -> list[str]:
-    """What is wrong with a data folder that is there. It is not closed by us: it may hold what is not ours."""
+    """Checks an existing data directory. It is not restricted, because it may hold files of other programs."""
     try:
         mode = folder.stat().st_mode
     except OSError:
-        return []  # it is made, or the store says better what is wrong
+        return []  # it will be created, or the store reports a better error
     if not mode & (stat.S_IWGRP | stat.S_IWOTH):
         return []
     return [f"data_dir: others can write to {folder} (mode {stat.S_IMODE(mode):o}): chmod 700 {folder}"]
 
 
 def closed(path: Path, forbidden: int) -> list[str]:
-    """Take forbidden rights away from a file that is there, and say so; or why that did not work."""
+    """Removes forbidden permissions from an existing file and logs that; returns the error if that fails."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:

@@ -1,9 +1,6 @@
-"""The runner: a machine on asyncio, with its sockets and its store.
-
-A turn takes messages from one socket, lets the machine decide, and hands its effects to `kernel.turn`. Invariants: a
-turn takes a bounded number of messages, for a bounded time; the sockets take turns; the loop never waits for a socket,
-the disk or an answer.
-"""
+"""The runner: a machine on asyncio, with its sockets and its store. A turn takes messages from one socket, lets the
+machine decide, and passes its effects to `kernel.turn`. Invariants: a turn takes a bounded number of messages, for a
+bounded time; the sockets take turns; the loop never waits for a socket, the disk or an answer."""
 
 from __future__ import annotations
 
@@ -28,21 +25,18 @@ TURN_SECONDS: Final = 0.002
 TURN_MESSAGES: Final = 1_000
 """Messages taken from one socket in one turn."""
 BACKLOG_RETRY_SECONDS: Final = 0.05
-"""How often a peer that could accept nothing more is tried, if libzmq signals nothing."""
+"""Retry interval for a peer that could accept nothing more, in case libzmq signals nothing."""
 MAX_UNSTORED_BYTES: Final = 64 * 1024 * 1024
-"""What may wait for the disk; while there is more, sockets with flow control are not read."""
+"""Data that may wait for the disk; above it, sockets with flow control are not read."""
 ROW_BYTES: Final = 1_024
-"""What a row counts for in MAX_UNSTORED_BYTES, whatever it holds; events count as they are."""
+"""Size that a row counts for in MAX_UNSTORED_BYTES; events count with their actual size."""
 MAX_DELAY_SECONDS: Final = 3_600.0
-"""The longest sleep."""
 
 Enter = Callable[[list[Any], Now], Any]
-"""Numbers a turn's events: the journal row that holds them, with its `body`, or None."""
+"""Numbers a turn's events; returns the journal row that holds them, with its `body`, or None."""
 
 
 class Runner:
-    """One machine, its sockets and its store."""
-
     def __init__(
         self,
         machine: Machine,
@@ -83,7 +77,7 @@ class Runner:
         self._stopped = False
 
     def start(self, effects: Effects, now: Now) -> None:
-        """Do the first turn's effects, then read the sockets."""
+        """Performs the first turn's effects, then reads the sockets."""
         for socket in self._sockets.values():
             self._loop.add_reader(socket.descriptor, self._read, socket)
         for publisher in self._publishers.values():
@@ -95,7 +89,7 @@ class Runner:
             self._read_subscriptions(publisher)
 
     def stop(self, effects: Effects, now: Now) -> None:
-        """Read the sockets no more; the effects of the last turn are still done."""
+        """Stops reading the sockets; the effects of the last turn are still performed."""
         self._stopped = True
         for socket in self._sockets.values():
             self._loop.remove_reader(socket.descriptor)
@@ -106,7 +100,7 @@ class Runner:
         self._finish(effects, now)
 
     def take(self, do: Callable[[Now, Effects], None]) -> None:
-        """A turn for an input that came by no socket."""
+        """Runs a turn for an input that came from no socket."""
         if self._stopped:
             return
         now, effects = self.read_clock(), Effects()
@@ -126,7 +120,7 @@ class Runner:
     # Reading.
 
     def _hold(self, socket: MessageSocket) -> None:
-        """The disk is behind: stop reading this socket until everything decided so far is stored."""
+        """Stops reading this socket until everything decided so far is stored."""
         if socket not in self._held:
             self._held.add(socket)
             self._loop.remove_reader(socket.descriptor)
@@ -139,14 +133,14 @@ class Runner:
             self._soon(socket)
 
     def _soon(self, socket: MessageSocket) -> None:
-        """The socket may hold more: read it again, after other sockets that are readable now."""
+        """Reads the socket again after other sockets that are readable now, because it may have more messages."""
         if socket not in self._again and not self._stopped:
             self._again.add(socket)
             self._loop.call_soon(self._loop.call_soon, self._read, socket, True)
 
     def _read(self, socket: MessageSocket, due: bool = False) -> None:
-        """One turn of a socket. A socket whose turn is due gets none before it: each would lead to one more, and
-        messages at other sockets would wait for all of them."""
+        """Runs one turn of a socket. A socket whose turn is scheduled gets none before it: each would lead to one more,
+        and messages at other sockets would wait for all of them."""
         if self._stopped or (socket in self._again and not due):
             return
         self._again.discard(socket)
@@ -162,7 +156,7 @@ class Runner:
             try:
                 receive(name, routing_id, frames, now, effects)
             except Exception:
-                # A defect of ours must be seen, and must not cost other senders their turn.
+                # An internal error must be visible and must not affect other senders.
                 log.exception(
                     "internal error while handling a message on the %s socket; the message was dropped. "
                     "Please report this traceback.",
@@ -193,7 +187,7 @@ class Runner:
         self._arm(now)
 
     def _look_again(self) -> None:
-        """Sending may have consumed libzmq's signal that a message came: ask, or the message would wait forever."""
+        """Checks sockets that were sent on: sending may have consumed libzmq's signal that a message arrived."""
         used, self._used = self._used, set()
         for name in used:
             socket = self._sockets[name]
@@ -204,7 +198,6 @@ class Runner:
             self._read_subscriptions(publisher)
 
     def _arm(self, now: Now) -> None:
-        """Wake up for the machine's next deadline."""
         if self._stopped:
             return
         due = self._turn.due
@@ -286,7 +279,7 @@ class Runner:
     # Answers.
 
     def _take_answer(self, query: StoreQuery, value: Any) -> None:
-        """The answers that come together are one turn."""
+        """Answers that arrive together are handled in one turn."""
         if not self._answers:
             self._loop.call_soon(self._give_answers)
         self._answers.append((query, value))

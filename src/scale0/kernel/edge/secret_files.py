@@ -1,8 +1,5 @@
-"""Files with a secret in them: tokens and keys.
-
-Lives here: writing and reading them whole. Never here: what is in them, or a configuration: every client imports this.
-Invariant: such a file is readable by its owner alone from its first byte on.
-"""
+"""Reads and writes files with a secret: tokens and keys. Invariant: such a file is readable only by its owner from its
+creation on."""
 
 from __future__ import annotations
 
@@ -11,11 +8,10 @@ from pathlib import Path
 from typing import Final
 
 TOKEN_FILE: Final = "token"
-"""In `data_dir`: authorises management on the broker's own machine."""
+"""In `data_dir`: authorises administration on the broker's own machine."""
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)
@@ -28,7 +24,7 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def read_secret(path: Path) -> str | None:
-    """A secret, or None where there is none or it is not ours."""
+    """Returns the secret; None if the file does not exist or is not readable."""
     try:
         return path.read_text().strip()
     except OSError:

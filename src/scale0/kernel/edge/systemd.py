@@ -1,8 +1,4 @@
-"""A word to systemd: this process serves. Nothing happens where nobody wants to hear it.
-
-Lives here: one datagram to the place that the environment names. Never here: when that is so. Invariant: no failure of
-it reaches the process.
-"""
+"""Notifies systemd that this process is ready. Without systemd it does nothing, and its failures are ignored."""
 
 from __future__ import annotations
 

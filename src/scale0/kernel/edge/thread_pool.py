@@ -1,8 +1,6 @@
-"""Threads for what blocks: slow checks, name look-ups, the disk.
-
-Lives here: a bounded number of daemon threads. Never here: deadlines; whoever asked stops waiting by itself.
-Invariants: a thread that hangs holds only itself, and never the end of the process; answers come in the loop's thread.
-"""
+"""A bounded pool of daemon threads for blocking calls: slow checks, name lookups, the disk. It has no deadlines: the
+caller stops waiting by itself. Invariants: a thread that hangs blocks neither other threads nor the end of the process;
+callbacks run in the loop's thread."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 IDLE_SECONDS: Final = 30.0
-"""A thread with nothing to do ends after so long: it keeps memory of its own."""
+"""An idle thread ends after this time, because it uses memory."""
 
 Done = Callable[[Any, BaseException | None], None]
-"""Called with what the work gave, or what it raised."""
+"""Called with the result, or with the exception."""
 
 
 class ThreadPool:
-    """At most `limit` threads, made when they are needed."""
+    """At most `limit` threads, started when they are needed."""
 
     def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
         self._limit = limit
@@ -29,10 +27,10 @@ class ThreadPool:
         self._lock = threading.Lock()
         self._threads = 0
         self._asked = 0
-        """Work that was given and not finished yet, waiting or running."""
+        """Queued and running calls."""
 
     def do(self, work: Callable[[], Any], done: Done) -> None:
-        """Have `work` done, and `done` called in the loop's thread."""
+        """Runs `work` in a thread, and `done` in the loop's thread."""
         self._work.put((work, done))
         with self._lock:
             self._asked += 1
@@ -47,7 +45,7 @@ class ThreadPool:
                 work, done = self._work.get(timeout=IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
-                    # Work that came just now has counted on this thread.
+                    # A call that was just queued relies on this thread.
                     if self._threads > self._asked:
                         self._threads -= 1
                         return
