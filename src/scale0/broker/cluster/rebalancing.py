@@ -42,7 +42,7 @@ class CalledHome(NamedTuple):
 
 
 class Rebalancing:
-    __slots__ = ("_called", "_config_replication", "_failover", "_leaving", "_members", "_peers", "_requests", "_state")
+    __slots__ = ("_called", "_drain_seconds", "_failover", "_leaving", "_members", "_peers", "_requests", "_state")
 
     def __init__(
         self, state: BrokerState, members: Members, peers: Peers, requests: Requests, failover: Failover
@@ -55,7 +55,7 @@ class Rebalancing:
         self._called: dict[Key, CalledHome] = {}
         self._leaving: deque[tuple[Member, str]] = deque()
         """Clients still to be notified, and their target broker; blank: any other."""
-        self._config_replication = 0.0
+        self._drain_seconds = 0.0
         """The period over which they move, in seconds."""
 
     def start(self, now: Now) -> None:
@@ -148,9 +148,7 @@ class Rebalancing:
         if rebalancing and not self._leaving:
             self._state.timers.add((self._tell_some, None), now.mono)
         self._leaving.extend(rebalancing)
-        self._config_replication = min(
-            MAX_SPREAD_SECONDS, max(self._state.interval, len(self._leaving) / MOVES_PER_SECOND)
-        )
+        self._drain_seconds = min(MAX_SPREAD_SECONDS, max(self._state.interval, len(self._leaving) / MOVES_PER_SECOND))
 
     def _tell_some(self, _: None, now: Now, effects: Effects) -> None:
         for _turn in range(min(TOLD_AT_ONCE, len(self._leaving))):
@@ -171,9 +169,7 @@ class Rebalancing:
     def _tell(self, member: Member, broker: str, effects: Effects) -> None:
         if not broker:
             if self._state.draining:
-                member.told = self._failover.send_on(
-                    member.connection, member.services, self._config_replication, effects
-                )
+                member.told = self._failover.send_on(member.connection, member.services, self._drain_seconds, effects)
             return
         peer = self._peers.by_name.get(broker)
         if peer is None or not peer.serves or not serves(peer.services, member.services):
@@ -181,6 +177,4 @@ class Rebalancing:
         if member.backend is not None and any(map(self._is_wanted, member.services)):
             self._called.pop((member.role, member.identity), None)
             return  # the backend is needed here; it will be called again
-        self._failover.tell(
-            member.connection, target_of(peer), self._state.rng.random() * self._config_replication, effects
-        )
+        self._failover.tell(member.connection, target_of(peer), self._state.rng.random() * self._drain_seconds, effects)
