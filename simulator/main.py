@@ -1,9 +1,6 @@
-"""`python -m simulator.main`: simulate whole networks under faults.
-
-Lives here: the command line of the simulated worlds. Never here: a clock; how long it takes is for others to measure.
-`--seed N` tells one run; `--seeds COUNT` runs many, says what broke, and how to see it again. `--kind` says of what:
-networks of a broker and its clients, agents with their Helens, or both worlds of each seed.
-"""
+"""`python -m simulator.main`: simulates whole networks under faults. `--seed N` reports one run; `--seeds COUNT` runs
+many and prints each violation with the command that reproduces it. `--kind` selects networks of a broker and its
+clients, agents with their Helens, or both for each seed."""
 
 from __future__ import annotations
 
@@ -27,23 +24,21 @@ from simulator.promises import PROMISES, PromiseBroken
 DEFAULT_MINUTES: Final = 6.0
 PROGRESS_EVERY: Final = 10
 KINDS: Final = {"networks": FAULTS, "agents": agent_plan.FAULTS}
-"""The worlds, and the faults of each."""
+"""The kinds of worlds, and the faults of each."""
 ALL_KINDS: Final = "all"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one run went."""
-
     seed: int
     minutes: float
     broken: str
-    """The name of the promise that did not hold; empty: all of them did."""
+    """The name of the violated invariant; empty: none."""
     story: str
     check_sum: int
     calls: int
     answered: int
     tasks: int
-    """Submitted, and acknowledged."""
+    """Submitted and acknowledged."""
     ended: int
     messages: int
 
@@ -51,7 +46,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def simulate(
     seed: int, minutes: float = DEFAULT_MINUTES, keep_all: bool = False, only: Sequence[str] = ()
 ) -> tuple[Outcome, World]:
-    """Run one seed to its end, or to the first broken promise."""
+    """Runs one seed to its end, or to the first violation."""
     world = World(make_plan(seed, minutes, only), keep_all)
     name = story = ""
     try:
@@ -80,19 +75,17 @@ def simulate(
 
 
 def say(text: str) -> None:
-    """One line, now."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def replay(outcome: Outcome, only: Sequence[str]) -> str:
-    """How to see a run again."""
+    """Returns the command that reproduces a run."""
     faults = f" --faults {','.join(only)}" if only else ""
     return f"python -m simulator.main --seed {outcome.seed} --minutes {outcome.minutes:g}{faults} --trace"
 
 
 def tell(outcome: Outcome, world: World, whole: bool, only: Sequence[str]) -> None:
-    """One run, for people."""
     plan = world.plan
     if whole or outcome.broken:
         for line in world.diary.lines():
@@ -121,7 +114,6 @@ def tell(outcome: Outcome, world: World, whole: bool, only: Sequence[str]) -> No
 
 
 def told_tasks(records: TaskRecords) -> Iterator[str]:
-    """What became of the tasks, for people."""
     every = records.by_nonce.values()
     accepted = sum(record.accepted is not None for record in every)
     runs = sum(len(record.executions) for record in every)
@@ -138,7 +130,7 @@ def told_tasks(records: TaskRecords) -> Iterator[str]:
 
 
 def run_many(first: int, count: int, minutes: float, only: Sequence[str], stop: bool) -> int:
-    """Run many seeds; how many broke a promise."""
+    """Runs many seeds; returns how many violated an invariant."""
     failures = calls = answered = tasks = ended = 0
     for done, seed in enumerate(range(first, first + count), start=1):
         outcome, _ = simulate(seed, minutes, only=only)
@@ -157,7 +149,6 @@ def run_many(first: int, count: int, minutes: float, only: Sequence[str], stop: 
 
 
 def run_many_agents(first: int, count: int, minutes: float, only: Sequence[str], stop: bool) -> int:
-    """The same with worlds of agents."""
     failures = results = recorded = asked = answered = 0
     for done, seed in enumerate(range(first, first + count), start=1):
         outcome, _ = simulate_agents(seed, minutes, only=only)
@@ -176,7 +167,7 @@ def run_many_agents(first: int, count: int, minutes: float, only: Sequence[str],
 
 
 def run_one(kind: str, seed: int, minutes: float, trace: bool, only: Sequence[str]) -> bool:
-    """Run one seed and tell of it; True: it kept its promises."""
+    """Runs and reports one seed; returns True if all invariants held."""
     if kind == "agents":
         agents, fleet = simulate_agents(seed, minutes, trace, only)
         for line in told_agents(agents, fleet, trace, only):
@@ -188,7 +179,7 @@ def run_one(kind: str, seed: int, minutes: float, trace: bool, only: Sequence[st
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 1 when a promise was broken."""
+    """Returns 1 if an invariant was violated."""
     parser = argparse.ArgumentParser(prog="python -m simulator.main", description="Simulate networks under faults.")
     parser.add_argument("--seed", type=int, help="run this one, and tell what happened")
     parser.add_argument("--trace", action="store_true", help="with --seed: tell all of it")

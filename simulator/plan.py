@@ -1,9 +1,5 @@
-"""What a seed means: the size of a network, its habits, and the faults that it must survive.
-
-Lives here: dice thrown once, before anything happens. Never here: anything that happens. Invariant: a plan depends on
-its seed and on nothing else. Each seed has its own mix of faults: a fault that is always there hides the bugs of its
-absence.
-"""
+"""Derives from a seed the size of a network, its load, and its faults. Invariant: a plan depends only on its seed. Each
+seed has its own set of faults: a fault that is always present would hide the bugs of its absence."""
 
 from __future__ import annotations
 
@@ -14,9 +10,9 @@ from typing import Final
 import msgspec
 
 CALM_EVERY: Final = 10
-"""Every so many seeds one is calm: whatever fails there, no fault is to blame."""
+"""One of this many seeds has no faults, so that a failure there has another cause."""
 HEALTHY_SECONDS: Final = 190.0
-"""How long a run goes on after everything was healed."""
+"""How long a run continues after everything was healed."""
 MIN_MINUTES: Final = 4.0
 
 OLD_FAULTS: Final = (
@@ -28,66 +24,61 @@ OLD_FAULTS: Final = (
 )
 TASK_FAULTS: Final = ("node_killed", "task_burst", "task_clients_vanish")
 FAULTS: Final = (*OLD_FAULTS, *TASK_FAULTS)
-"""The names of all faults; `faults.py` says what each does."""
+"""The names of all faults, which `faults.py` implements."""
 TASKLESS_EVERY: Final = 6
-"""Every so many seeds one has no tasks at all."""
+"""One of this many seeds has no tasks."""
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The dice of a seed that has tasks."""
-
     submit_every: float
-    """Seconds from one submission to the next, of all clients together."""
+    """Seconds between submissions, of all clients together."""
     prefetch: tuple[int, ...]
     """Of each backend."""
     bunch: tuple[int, ...]
-    """How many quick tasks each backend announces together."""
+    """How many short tasks each backend reports together."""
     pull_nodes: int
     raw_clients: int
     announcements_lost: float
-    """The share of announcements that never arrive."""
+    """The share of announcements that are lost."""
     window: int
-    """Tasks of one method and priority that a broker keeps in memory; 0: as many as in real life."""
+    """Tasks of one method and priority that a broker keeps in memory; 0: the production value."""
     concurrency: int
     """Of the limited method."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One seed's dice."""
-
     seed: int
     seconds: float
     calm: bool
     faults: tuple[str, ...]
     fault_every: float
-    """Seconds from one fault to the next, on average."""
+    """Average seconds between faults."""
     disk_may_be_lost: bool
     backends: int
     slots: tuple[int, ...]
     services: tuple[str, ...]
     offers: tuple[tuple[str, ...], ...]
-    """What each backend offers."""
+    """The services of each backend."""
     asked_intervals: tuple[float | None, ...]
     frontends: int
     named_frontends: bool
     call_every: float
-    """Seconds from one call to the next, of all frontends together."""
+    """Seconds between calls, of all frontends together."""
     interval: float
     liveness: int
     change_every: float
-    """Seconds from one change of the configuration to the next."""
+    """Seconds between configuration changes."""
     capacity: int
     strain: bool
     tasks: TaskPlan | None = None
 
     @property
     def heal_at(self) -> float:
-        """When the last fault is over."""
         return self.seconds - HEALTHY_SECONDS
 
 
 def make_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> Plan:
-    """The plan of a seed; with `only`, these faults instead of its own."""
+    """Returns the plan of a seed; `only` replaces its faults."""
     dice = random.Random(f"scale0 plan {seed}")
     calm = seed % CALM_EVERY == 0 and not only
     backends = dice.randint(2, 5)
@@ -125,7 +116,8 @@ def make_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> Plan:
 
 
 def make_task_plan(seed: int, backends: int, always: bool) -> tuple[TaskPlan | None, tuple[str, ...]]:
-    """A seed's tasks, if it has any, and their own faults; dice of their own, so that the rest does not change."""
+    """Returns a seed's task plan, if any, and its task faults; it has a separate generator, so that the rest does not
+    change."""
     if seed % TASKLESS_EVERY == 0 and not always:
         return None, ()
     dice = random.Random(f"scale0 task plan {seed}")

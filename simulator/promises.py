@@ -1,7 +1,4 @@
-"""The promises that every simulated network must keep, by name.
-
-Lives here: the names, what each one says, and the error of a broken one. Never here: how it is seen.
-"""
+"""The invariants that every simulated network must keep, by name, and the error of a violation."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ PROMISES: Final = {
 
 
 class PromiseBroken(Exception):
-    """A promise did not hold; `name` is one of PROMISES."""
+    """A violated invariant; `name` is one of PROMISES."""
 
     def __init__(self, name: str, story: str) -> None:
         super().__init__(f"{name}: {story}")
@@ -85,7 +82,7 @@ class PromiseBroken(Exception):
 
 
 def broken(name: str, story: str) -> PromiseBroken:
-    """The error for a promise; a name that is not a promise is our own mistake."""
+    """Returns the error; raises AssertionError for an unknown name."""
     if name not in PROMISES:
         raise AssertionError(f"{name} is not a promise")
     return PromiseBroken(name, story)

@@ -1,9 +1,6 @@
-"""Virtual time: what happens next, and the diary of what happened.
-
-Lives here: one heap of events, and the trace with its running check sum. Never here: a clock, or what an event means.
-Invariant: events come out by time, and those of one time in the order in which they were put in; so the same seed gives
-the same diary, in every process.
-"""
+"""Virtual time: the queue of future events, and the trace of past ones with its running checksum. Invariant: events run
+in the order of their time, and those of one time in insertion order; so the same seed gives the same trace in every
+process."""
 
 from __future__ import annotations
 
@@ -17,15 +14,13 @@ from typing import Any, Final
 import msgspec
 
 TAIL_LINES: Final = 60
-"""What is kept of the diary when nobody asked for all of it: enough to see how a promise broke."""
+"""Lines that are kept unless all are requested: enough to see how an invariant was violated."""
 
 _time: Final = struct.Struct("<d").pack
 _names: Final = msgspec.msgpack.Decoder(list[Any])
 
 
 class Agenda:
-    """Everything that is going to happen."""
-
     __slots__ = ("_heap", "_serial", "now")
 
     def __init__(self) -> None:
@@ -34,17 +29,15 @@ class Agenda:
         self.now = 0.0
 
     def at(self, when: float, act: Callable[..., None], *subjects: Any) -> None:
-        """Let `act` happen at `when`, or now if that is over."""
+        """Schedules `act` for `when`, or for now if that is past."""
         self._serial += 1
         heapq.heappush(self._heap, (max(when, self.now), self._serial, act, subjects))
 
     def after(self, seconds: float, act: Callable[..., None], *subjects: Any) -> None:
-        """Let `act` happen in so many seconds."""
         self._serial += 1
         heapq.heappush(self._heap, (self.now + seconds, self._serial, act, subjects))
 
     def run(self, until: float) -> None:
-        """All that happens up to a time."""
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= until:
             self.now, _, act, subjects = pop(heap)
@@ -56,7 +49,7 @@ class Agenda:
 
 
 class Diary:
-    """What happened: every message counts in the check sum; lines are kept for people."""
+    """The trace: every message counts in the checksum; lines are kept for people."""
 
     __slots__ = ("_agenda", "_all", "_lines", "check_sum", "messages")
 
@@ -68,24 +61,20 @@ class Diary:
         self.messages = 0
 
     def message(self, source: str, target: str, frames: Sequence[bytes]) -> None:
-        """A message arrived."""
         self.messages += 1
         self.check_sum = zlib.crc32(b"\0".join(frames), zlib.crc32(_time(self._agenda.now), self.check_sum))
         if self._all:
             self._lines.append((self._agenda.now, f"{source} -> {target}  {shown(frames)}"))
 
     def note(self, text: str) -> None:
-        """Something else happened."""
         self.check_sum = zlib.crc32(text.encode(), zlib.crc32(_time(self._agenda.now), self.check_sum))
         self._lines.append((self._agenda.now, text))
 
     def lines(self) -> list[str]:
-        """The diary as text."""
         return [f"{when:11.6f}  {text}" for when, text in self._lines]
 
 
 def shown(frames: Sequence[bytes]) -> str:
-    """A message in a few words."""
     if frames and len(frames) < 3 and frames[-1][:1] in (b"{", b"["):
         return frames[-1][:400].decode("utf-8", "replace")
     if len(frames) == 1:

@@ -1,1 +1,1 @@
-"""What every simulated network must keep."""
+"""The invariants of every simulated network."""

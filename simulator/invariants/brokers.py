@@ -1,8 +1,5 @@
-"""Promises about a broker's tables: who lives, who is in which queue, and whose slot is taken.
-
-Lives here: a second opinion on liveness, slots and order, kept from what passes the doors. Never here: calls, or what
-is on disk.
-"""
+"""Invariants of a broker's tables: an independent model of liveness, slots and order, derived from the messages on its
+sockets."""
 
 from __future__ import annotations
 
@@ -24,20 +21,18 @@ from simulator.promises import broken
 from simulator.virtual_time import Agenda
 
 SLACK_SECONDS: Final = 0.25
-"""What the promise allows on top of the intervals."""
+"""Tolerance on top of the intervals."""
 JUDGED_SECONDS: Final = 20.0
-"""A clock is judged by what its owner said within the last few intervals: it may have been wrong then."""
+"""A clock is judged by messages of the last few intervals, in which it may still have been wrong."""
 TELLS_TIME: Final = (b"READY", b"HEARTBEAT")
 ROUNDING: Final = 1e-6
 HONEST_CODES: Final = (408, 409, 425, 426, 503)
-"""What an honest client may be told: it was silent, taken over, a wrong clock, an old configuration, not serving."""
+"""Codes that a correct client may receive: silence, takeover, wrong clock, old configuration, not serving."""
 OWN_TIMERS: Final = 24
-"""Timers of a broker that has no clients."""
+"""Timers of a broker without clients."""
 
 
 class BrokerChecks:
-    """The promises about one broker's tables."""
-
     __slots__ = (
         *("_agenda", "_candidates", "_entered", "_handed", "_heard", "_limits", "_met", "_moved", "_plan", "_seat"),
         "_tasked",
@@ -52,27 +47,26 @@ class BrokerChecks:
         self.hostile = 0
         """Connections that hostile clients may have left behind."""
         self.clocks: dict[str, tuple[float, float]] = {}
-        """How far each client's clock is off, and since when."""
+        """The offset of each client's clock, and since when."""
         self.clock_jumped = self.clock_agreed = False
         self.woke_at = 0.0
         self.began()
 
     def began(self) -> None:
-        """A new life: what was seen before counts no more."""
+        """Resets the model for a new process."""
         self._heard: dict[str, float] = {}
         self._seat: dict[str, bytes] = {}
         self._met: dict[bytes, float] = {}
         self._entered: dict[int, int] = {}
         self._handed: list[tuple[str, str]] = []
         self._tasked: set[int] = set()
-        """Backends that had tasks since they were handed a request: their turn is not known here."""
+        """Backends that had tasks since their last request: their position in the order is unknown here."""
         self._candidates: list[Backend] | None = None
         self._moved = False
         self.clock_jumped = False
         self.clock_agreed = False
 
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None:
-        """What the broker is about to hear."""
         for wire, frames in mail:
             name = wire.client.name
             if wire.routing_id not in self._met:
@@ -90,7 +84,6 @@ class BrokerChecks:
             self._candidates = [each for each in node.broker.scheduler.backends if each.busy < each.slots]
 
     def happened(self, node: BrokerNode, event: Any, now: Now) -> None:
-        """An event of the broker."""
         match event:
             case ClientJoined(role=role) if role == BACKEND:
                 for backend in node.broker.scheduler.backends:
@@ -107,7 +100,7 @@ class BrokerChecks:
                 pass
 
     def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
-        """What the broker says to a client, or would say if it could be reached."""
+        """Checks what the broker sends to a client, or would send if it were reachable."""
         name = peer.member.identity if peer.member is not None else ""
         for message in messages:
             if not isinstance(message, tuple):
@@ -118,7 +111,7 @@ class BrokerChecks:
                 self._let_go(node, wire.client.name, message[1].code, message[1].message)
 
     def after_turn(self, node: BrokerNode) -> None:
-        """Whoever was given work had room, and its turn."""
+        """Checks that each backend that received work had room and was next in order."""
         scheduler = node.broker.scheduler
         self._tasked.update(backend.serial for backend in scheduler.backends if backend.tasks)
         if not self._handed:
@@ -130,7 +123,7 @@ class BrokerChecks:
                 raise broken("slots", f"{name} was given {backend.busy} at once, and has {backend.slots} slots")
         if self._candidates and len(self._handed) == 1 and not self._moved:
             self._in_turn(named.get(self._handed[0][0]), self._handed[0][1])
-        # Who was taken over in the same turn has no name any more: then all count as handed work.
+        # A member that was taken over in the same turn has no name any more: then all count as having received work.
         known = all(name in named for name, _ in self._handed)
         for name in [name for name, _ in self._handed] if known else named:
             self._entered[named[name].serial] = node.turns
@@ -140,7 +133,7 @@ class BrokerChecks:
         self._candidates = None
 
     def sweep(self, node: BrokerNode) -> None:
-        """Once a second: liveness, queues, slots, and how much is remembered."""
+        """Called once a second: checks liveness, queues, slots, and memory."""
         if not node.up or node.asleep:
             return
         self._silence(node)
@@ -169,7 +162,7 @@ class BrokerChecks:
             raise broken("bounded-memory", story)
 
     def everybody_back(self, node: BrokerNode) -> None:
-        """After healing: all are in their queues."""
+        """After healing: checks that all backends are in their queues."""
         if not node.up:
             raise broken("back-after-healing", "the broker itself is down")
         for backend in self.backends.values():
@@ -182,7 +175,7 @@ class BrokerChecks:
                 raise broken("back-after-healing", f"{backend.name} is not in its queues: {story}")
 
     def at_the_end(self, node: BrokerNode, clients: int) -> None:
-        """All is quiet."""
+        """Final checks, when nothing happens any more."""
         broker = node.broker
         for backend in broker.scheduler.backends:
             if backend.busy or backend.held:
@@ -212,7 +205,7 @@ class BrokerChecks:
         if code not in HONEST_CODES:
             raise broken("nobody-is-blamed", f"{name} was told {code} {message}")
         others_right = all(self._is_right(other) for other in self.backends)
-        # A broker that starts with a wrong clock and few clients cannot know better, nor one that others confirm.
+        # A broker with a wrong clock cannot know better if it starts with few clients or if others confirm the clock.
         knows = node.wall_offset == 0.0 or (self.clock_jumped and others_right)
         if code == 425 and self._is_right(name) and knows:
             raise broken("clock-kills-nobody", f"{name} was told {message}, and its clock is right")
@@ -243,6 +236,6 @@ class BrokerChecks:
 
 
 def rings(node: BrokerNode) -> int:
-    """Alarms of tasks that are set again when one is set already: each is over within a second."""
+    """Returns the number of task timers that were set again while one was set: each ends within a second."""
     buckets = node.broker.state.timers._buckets.values()
     return sum(act.__name__ in ("_ring", "_save") for bucket in buckets for act, _ in bucket)

@@ -1,7 +1,4 @@
-"""Promises about calls: each ends once, in time, with its own answer, and runs no more often than it may.
-
-Lives here: what frontends and backends see. Never here: a broker's tables.
-"""
+"""Invariants of calls: each ends once, in time, with its own reply, and runs no more often than allowed."""
 
 from __future__ import annotations
 
@@ -17,14 +14,12 @@ from simulator.promises import broken
 from simulator.virtual_time import Agenda
 
 SLACK_SECONDS: Final = 0.1
-"""A timer's grain, and a turn."""
+"""The resolution of a timer, and a turn."""
 LEAST_SHARE: Final = 0.25
-"""Of the calls of a run under faults: so many are answered, or nothing works."""
+"""The share of calls that must succeed in a run with faults."""
 
 
 class CallChecks:
-    """The promises about calls."""
-
     __slots__ = ("_agenda", "_calls", "_plan", "_runs_again", "losses", "settled_at")
 
     def __init__(self, agenda: Agenda, calls: Calls, plan: Plan) -> None:
@@ -32,12 +27,11 @@ class CallChecks:
         self._calls = calls
         self._plan = plan
         self.losses: dict[str, float] = {}
-        """When somebody last lost something: a wire, a process, a registration."""
+        """When each participant last lost a connection, a process or a registration."""
         self.settled_at: float | None = None
-        """Since when everything must be well."""
+        """Since when no fault excuses a failure."""
 
     def begun(self, node: BackendNode, call: Call, work: RequestReceived) -> None:
-        """A backend starts to work on a call."""
         if len(node.handed) > node.most_slots:
             raise broken("slots", f"{node.name} has {len(node.handed)} requests in hand, and {node.most_slots} slots")
         if work.service != call.service:
@@ -51,7 +45,6 @@ class CallChecks:
         call.executions.append((self._agenda.now, node.name))
 
     def part_came(self, call: Call, bodies: Sequence[bytes]) -> None:
-        """A part of an answer."""
         self._own(call, bodies)
         nonce, execution, part = map(int, bodies[0].split())
         if call.ended:
@@ -64,7 +57,6 @@ class CallChecks:
         call.parts_from = execution
 
     def answer_came(self, call: Call, bodies: Sequence[bytes]) -> None:
-        """The last of an answer."""
         self._ended(call)
         self._own(call, bodies)
         nonce, execution, parts = map(int, bodies[0].split())
@@ -73,7 +65,6 @@ class CallChecks:
             raise broken("whole-answer", f"call {nonce} ended with {seen}, of {parts} of {execution}")
 
     def failed(self, call: Call, code: int, message: str) -> None:
-        """A failure."""
         self._ended(call)
         if code == HANDLER_ERROR and not (call.error and message.startswith(f"{call.nonce} ")):
             raise broken("own-answer", f"call {call.nonce} failed with another's error: {message}")
@@ -84,7 +75,7 @@ class CallChecks:
             raise broken("answered-again", f"call {call.nonce} failed after healing: {code} {message}")
 
     def overdue(self, frontends: Sequence[FrontendNode]) -> None:
-        """Nobody waits longer than he must."""
+        """Checks that no call is open after its deadline."""
         now = self._agenda.now
         for node in frontends:
             link = node.link
@@ -96,7 +87,7 @@ class CallChecks:
                     raise broken("ends-in-time", f"call {call.nonce} of {node.name} is open {now - limit:.3f} s late")
 
     def at_the_end(self) -> None:
-        """Every call has ended, and enough of them well."""
+        """Checks that every call has ended and that enough of them succeeded."""
         calls = self._calls.by_nonce.values()
         for call in calls:
             if not call.ended and not call.vanished:

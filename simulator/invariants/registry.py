@@ -1,8 +1,5 @@
-"""The checkers: everything that a simulated network is held to, in one place to hang on the world.
-
-Lives here: which look goes to whom. Never here: a promise itself (`call_checks`, `broker_checks`, `store_checks`).
-Invariant: looking on changes nothing.
-"""
+"""Combines all invariants of a simulated network and forwards each observation to them. Invariant: observing changes
+nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +26,6 @@ from simulator.virtual_time import Agenda, Diary
 
 
 class Checkers:
-    """All promises of one world."""
-
     __slots__ = ("_agenda", "_diary", "acknowledged", "frontends", "of_broker", "of_calls", "of_store", "of_tasks")
 
     def __init__(self, agenda: Agenda, diary: Diary, calls: Calls, plan: Plan) -> None:
@@ -42,25 +37,25 @@ class Checkers:
         self.of_tasks: TaskChecks | None = None
         self.frontends: list[FrontendNode] = []
         self.acknowledged: dict[str, int] = {}
-        """Management's answers, by command and code."""
+        """Replies to administrative commands, by command and code."""
 
     def lost(self, name: str) -> None:
-        """Somebody lost a wire, or all it had."""
+        """Records that a participant lost a connection or its whole state."""
         self.of_calls.losses[name] = self._agenda.now
 
     def client_clock(self, name: str, offset: float) -> None:
-        """A client's wall clock is off by so much now."""
         if self.of_broker.clocks.get(name, (0.0, 0.0))[0] != offset:
             self.of_broker.clocks[name] = (offset, self._agenda.now)
 
     def broker_clock(self, node: BrokerNode) -> None:
-        """The broker's wall clock jumps; it can know that only if it was right before, and somebody agreed."""
+        """Handles a jump of the broker's wall clock; the broker can detect it only if its clock was right before and a
+        client confirmed it."""
         if self.of_tasks is not None:
             self.of_tasks.of_order.clock_changed_at = self._agenda.now
         self.of_broker.clock_jumped |= node.up and node.wall_offset == 0.0 and self.of_broker.clock_agreed
 
     def woke(self) -> None:
-        """The broker was asleep until now."""
+        """Records that the broker was suspended until now."""
         self.of_broker.woke_at = self._agenda.now
         if self.of_tasks is not None:
             self.of_tasks.woke()
@@ -127,21 +122,21 @@ class Checkers:
         self.acknowledged[key] = self.acknowledged.get(key, 0) + 1
 
     def sweep(self, node: BrokerNode) -> None:
-        """Once a second."""
+        """Called once a second."""
         self.of_broker.sweep(node)
         self.of_calls.overdue(self.frontends)
         if self.of_tasks is not None:
             self.of_tasks.sweep(node)
 
     def everybody_back(self, node: BrokerNode) -> None:
-        """Enough time has passed since everything was healed."""
+        """Called when enough time has passed since everything was healed."""
         self.of_broker.everybody_back(node)
         self.of_calls.settled_at = self._agenda.now
         if self.of_tasks is not None:
             self.of_tasks.settled_at = self._agenda.now
 
     def at_the_end(self, node: BrokerNode, clients: int) -> None:
-        """All is quiet."""
+        """Final checks."""
         self.of_calls.at_the_end()
         self.of_broker.sweep(node)
         self.of_broker.at_the_end(node, clients)

@@ -1,7 +1,4 @@
-"""Promises about what is kept: configuration and journal.
-
-Lives here: what was told and acknowledged, held against the disk. Never here: requests.
-"""
+"""Invariants of stored data: everything that was acknowledged about the configuration and the journal is on disk."""
 
 from __future__ import annotations
 
@@ -25,25 +22,23 @@ GOES_ON = ("client.changed",)
 
 
 class Reader(Protocol):
-    """Who reads a journal."""
+    """Receives the events of a journal."""
 
     def event(self, event: dict[str, Any]) -> None: ...
 
 
 class StoreChecks:
-    """The promises about one broker's disk, and about configurations."""
-
     __slots__ = ("_acknowledged", "_told", "_versions")
 
     def __init__(self) -> None:
         self._acknowledged = 0
-        """The newest version that an administrator was told is stored."""
+        """The newest version that was acknowledged to an administrator."""
         self._told = 0
-        """The newest version that any client was told to use."""
+        """The newest version that was sent to any client."""
         self._versions: dict[SimLink, int] = {}
 
     def began(self, opened: OpenedStore, with_disk: bool) -> None:
-        """A broker starts: its disk must know what its predecessor said."""
+        """Checks that the disk of a starting broker has everything that the previous process acknowledged."""
         if not with_disk:
             self._acknowledged = self._told = 0
             return
@@ -54,7 +49,7 @@ class StoreChecks:
             raise broken("stored-then-said", f"clients were told version {self._told}, the disk has {version}")
 
     def said(self, node: BrokerNode, messages: Sequence[Message]) -> None:
-        """What the broker says to a client about configuration."""
+        """Checks what the broker sends about configurations."""
         for message in messages:
             if message[0] == "MANAGEMENTREP" and isinstance(message, tuple) and message[1].code == 200:
                 self._acknowledge(node, message)
@@ -71,7 +66,7 @@ class StoreChecks:
             self._acknowledged = max(self._acknowledged, version)
 
     def changed(self, link: SimLink) -> None:
-        """A client's session had a turn."""
+        """Checks a client's session after its turn."""
         connection: Any = getattr(link.session, "connection", None)
         version = connection.config_version if connection is not None else None
         if version is not None:
@@ -81,7 +76,7 @@ class StoreChecks:
             self._versions[link] = version
 
     def journal(self, store: MemoryStore, reader: Reader | None) -> None:
-        """All that a disk holds of the journal; `reader` sees every event."""
+        """Checks the whole journal on a disk; `reader` gets every event."""
         seq, boot, time_us = 0, 0, 0
         rows: Any = store.snapshot().journal
         open_sessions: set[tuple[str, str]] = set()

@@ -1,7 +1,5 @@
-"""What a broker's task room holds in memory: within its windows always, and nothing when all is quiet.
-
-Lives here: a look into every table of the room. Never here: when to look (`task_checks`).
-"""
+"""Invariants of the memory that a broker uses for tasks: always within its windows, and empty when all tasks have
+ended."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ SPARE_TASKS: Final = 100
 
 
 def too_many(node: BrokerNode) -> str:
-    """What is more than it may be; empty: nothing."""
+    """Describes what exceeds its limit; empty: nothing."""
     room: Any = node.broker.tasks
     known = len(room.backlog.tasks)
     levels = sum(len(room.queue.method_queues.find(method).levels) for method in room.queue.method_queues.methods())
@@ -34,7 +32,7 @@ def too_many(node: BrokerNode) -> str:
 
 
 def leaks(node: BrokerNode) -> str:
-    """What is left, though every task has ended; empty: nothing."""
+    """Describes what remains although every task has ended; empty: nothing."""
     return next(_left(node), "")
 
 

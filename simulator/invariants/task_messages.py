@@ -1,8 +1,5 @@
-"""Promises about what a broker says of tasks: at that moment it is on the disk.
-
-Lives here: every answer, notification and command about tasks, held against what is committed when it leaves. Never
-here: whether it was right to decide so (`task_order_checks`).
-"""
+"""Invariants of messages about tasks: every answer, notification and command agrees with what is committed when it is
+sent."""
 
 from __future__ import annotations
 
@@ -24,15 +21,13 @@ _any: Final = msgspec.json.Decoder()
 
 
 class SaidChecks:
-    """The promises about what is said."""
-
     __slots__ = ("_model",)
 
     def __init__(self, model: TaskModel) -> None:
         self._model = model
 
     def said(self, node: BrokerNode, name: str, messages: Sequence[Message]) -> None:
-        """What leaves for a client or a worker."""
+        """Checks what is sent to a client or a worker."""
         store = node.disk.store
         for message in messages:
             if isinstance(message, list):

@@ -1,8 +1,5 @@
-"""A second opinion on a broker's tasks, kept from the writes that it decides.
-
-Lives here: what each write makes of a task, naively. Never here: what is promised (`task_order_checks`,
-`task_checks`). Invariant: after a restart it knows exactly what the disk has.
-"""
+"""A simple model of a broker's tasks, derived from its writes. Invariant: after a restart it has exactly what the disk
+has."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ LEASED: Final = (ASSIGNED, RUNNING)
 
 
 class Nonce(msgspec.Struct):
-    """What params say of the submission that they belong to."""
+    """The part of the params that identifies the submission."""
 
     nonce: int = 0
 
@@ -27,7 +24,7 @@ _nonce: Final = msgspec.json.Decoder(Nonce)
 
 
 class Known:
-    """One task, as the writes have it."""
+    """One task according to the writes."""
 
     __slots__ = (
         *("attempt", "batch", "body", "client", "code", "counted", "ended", "history", "id", "key", "leased_at"),
@@ -54,28 +51,27 @@ class Known:
         self.shelved = not isinstance(row, EndedTask) and row.shelved
         self.waits = 0 if isinstance(row, EndedTask) else row.waits
         self.plain = row.status == QUEUED or (row.status == ASSIGNED and isinstance(row, PutTask))
-        """It never had to wait for a time, for another task, or for a second hand-out."""
+        """True if it never waited for a time, for another task, or for a second hand-out."""
         self.queued_at = self.leased_at = at
         self.over_at = -1.0
-        """When its last attempt that counts ended without completing it; negative: none did."""
+        """When its last counted attempt ended without completing it; negative: never."""
         self.counted: set[int] = set()
-        """Attempts of which the broker heard that they run."""
+        """Attempts whose start was reported to the broker."""
         self.batch = 0
-        """In which batch of writes it was queued."""
+        """The batch of writes in which it was queued."""
 
     @property
     def leased(self) -> bool:
-        """True while somebody has it."""
         return not self.ended and self.status in LEASED
 
     @property
     def void(self) -> bool:
-        """Nothing is promised of it."""
+        """True if no guarantee applies to it."""
         return self.record is None or self.record.void
 
 
 class TaskModel:
-    """All tasks of one broker, over its lives."""
+    """All tasks of one broker, across its processes."""
 
     __slots__ = ("_records", "by_nonce", "ids", "keys", "leases", "queued", "tasks")
 
@@ -84,7 +80,7 @@ class TaskModel:
         self.rebuild(TasksSnapshot(), 0.0)
 
     def rebuild(self, disk: TasksSnapshot, at: float) -> None:
-        """A broker starts: what its disk has is all there is."""
+        """Replaces the model with the contents of the disk when a broker starts."""
         before: dict[int, Known] = getattr(self, "tasks", {})
         self.tasks: dict[int, Known] = {}
         self.ids: dict[str, Known] = {}
@@ -101,33 +97,30 @@ class TaskModel:
                 known.over_at, known.counted = old.over_at, {each for each in old.counted if each <= row.attempt}
                 known.plain = known.plain and old.plain
                 if len(known.counted) > row.starts:
-                    # A start is stored a second late; that the process ended before is nobody's fault.
+                    # A start is stored up to a second late, so a crash may lose it.
                     known.counted.discard(row.attempt)
             if row.status == QUEUED:
                 known.shelved = True
             self._enter(known)
 
     def put(self, row: PutTask, at: float, batch: int) -> Known:
-        """A task was taken."""
         known = Known(row, self._record_of(row), at)
         known.batch = batch
         self._enter(known)
         return known
 
     def place(self, known: Known, status: int) -> None:
-        """A task's status is another now."""
         self.queued.get(known.method, {}).pop(known.seq, None)
         self.leases.pop(known.seq, None)
         known.status = status
         self._sort(known)
 
     def end(self, known: Known, status: int, body: bytes) -> None:
-        """A task ended."""
         known.ended, known.body = True, body
         self.place(known, status)
 
     def was_cancelled(self, known: Known) -> bool:
-        """True if its client asked for that, under whichever of its submissions."""
+        """True if its client asked for that under any of its submissions."""
         own = self._records.by_client.get(known.client, ())
         return any(record.cancel_asked and record.id == known.id for record in own)
 

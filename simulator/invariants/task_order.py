@@ -1,7 +1,5 @@
-"""Promises about what a broker decides: who is handed out, in which order, how often, and what is stored at the end.
-
-Lives here: each batch of writes held against `task_model`. Never here: what anybody is told.
-"""
+"""Invariants of a broker's decisions about tasks: the order and number of hand-outs, and the stored ends, checked on
+each batch of writes against `task_model`."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ WATCHED: Final = (PutTask, LeaseTask, ChangeTask, EndTask)
 
 
 class Error(msgspec.Struct):
-    """Of an error, its code."""
+    """The code of an error."""
 
     code: int
 
@@ -35,8 +33,6 @@ _result: Final = msgspec.json.Decoder(tuple[int, int, str])
 
 
 class OrderChecks:
-    """The promises about decisions."""
-
     __slots__ = ("_agenda", "_batch", "_handed", "_model", "clock_changed_at")
 
     def __init__(self, agenda: Agenda, model: TaskModel) -> None:
@@ -45,10 +41,10 @@ class OrderChecks:
         self._batch = 0
         self._handed: list[Known] = []
         self.clock_changed_at = -1.0
-        """When the broker's wall clock last jumped: intervals by it mean nothing before."""
+        """When the broker's wall clock last jumped: intervals that began before are not checked."""
 
     def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None:
-        """What a broker will store next."""
+        """Checks what a broker will store next."""
         self._batch += 1
         self._handed = []
         tasks = self._model.tasks
@@ -127,7 +123,6 @@ class OrderChecks:
         known.starts = starts
 
     def _hand(self, known: Known, now: Now) -> None:
-        """An attempt is given to somebody."""
         known.leased_at = self._agenda.now
         self._handed.append(known)
         record = known.record
@@ -142,7 +137,7 @@ class OrderChecks:
         self._rested(known)
 
     def _rested(self, known: Known) -> None:
-        """Between two attempts lies the backoff; and before the first one the delay."""
+        """Checks the backoff between two attempts and the delay before the first."""
         record, now = known.record, self._agenda.now
         if record is None:
             return
@@ -157,7 +152,7 @@ class OrderChecks:
             raise broken("task-not-before", f"{known.id} runs {record.asked + delay - now:.3f} s too early")
 
     def _in_turn(self, known: Known) -> None:
-        """Nobody who came before, or is more urgent, still waits."""
+        """Checks that no older or more urgent task still waits."""
         for other in self._model.queued.get(known.method, {}).values():
             if not other.plain or other.void or other.attempt or other.batch >= self._batch:
                 continue
@@ -199,7 +194,7 @@ class OrderChecks:
         record = known.record
         if record is None:
             return
-        # First attempts may be announced a few at a time: one that was never begun counts all the same.
+        # The starts of first attempts may be reported in groups: one that never ran counts all the same.
         attempts = {1, *(attempt for attempt, _ in record.executions)}
         if write.status == CANCELLED:
             true = code == CANCELLED_ERROR and self._model.was_cancelled(known)

@@ -1,8 +1,5 @@
-"""Promises about tasks: what clients were told, what workers were given, and what is left when all is quiet.
-
-Lives here: the looks that go to tasks, and those that need the whole of a world. Never here: decisions
-(`task_order_checks`) or what leaves a broker (`task_said_checks`).
-"""
+"""Invariants of tasks: what clients are told, what workers are given, and what remains when all tasks have ended. It
+forwards observations to `task_order` and `task_messages`."""
 
 from __future__ import annotations
 
@@ -26,17 +23,15 @@ from simulator.promises import broken
 from simulator.virtual_time import Agenda
 
 STUCK_SECONDS: Final = 4.0
-"""How long a task may wait while somebody has room for it: a few commits."""
+"""How long a task may wait while a worker has room for it: a few commits."""
 SLACK_SECONDS: Final = 0.25
 SWEEP_SECONDS: Final = 1.0
 MICRO: Final = 1_000_000
 LOADED_SECONDS: Final = 0.01
-"""A disk whose commits take longer is slow."""
+"""A disk with longer commits is slow."""
 
 
 class TaskChecks:
-    """All promises about the tasks of one world."""
-
     __slots__ = (
         *("_agenda", "_given", "_heard", "_model", "_plan", "_records", "_slow_at", "_started", "_woke_at"),
         *("completed", "nodes", "of_order", "of_said", "settled_at", "submitted"),
@@ -50,22 +45,22 @@ class TaskChecks:
         self.of_order = OrderChecks(agenda, self._model)
         self.of_said = SaidChecks(self._model)
         self._given: dict[tuple[str, int], str] = {}
-        """Who was given each attempt."""
+        """The worker of each attempt."""
         self._heard: dict[str, float] = {}
-        """When anything was last heard of a worker, on any wire."""
+        """When a message from each worker last arrived, on any connection."""
         self.nodes: set[str] = set()
-        """Those that pull."""
+        """The nodes that pull."""
         self._started = self._woke_at = self._slow_at = 0.0
         self.settled_at: float | None = None
-        """Since when everything must be well."""
+        """Since when no fault excuses a failure."""
         self.submitted: dict[str, int] = {}
         self.completed: dict[str, int] = {}
         """How often the journal has each task."""
 
-    # What a broker does.
+    # Observations of the broker.
 
     def began(self, node: BrokerNode, with_disk: bool) -> None:
-        """A broker starts: its disk must know what its predecessor acknowledged."""
+        """Checks that the disk of a starting broker has everything that the previous process acknowledged."""
         self._started = self._agenda.now
         if not with_disk:
             self._given = {}
@@ -79,11 +74,10 @@ class TaskChecks:
         self._model.rebuild(disk, self._agenda.now)
 
     def woke(self) -> None:
-        """The broker was asleep until now."""
+        """Records that the broker was suspended until now."""
         self._woke_at = self._agenda.now
 
     def before_turn(self, mail: Sequence[Mail]) -> None:
-        """What the broker is about to hear."""
         for wire, frames in mail:
             name = wire.client.name
             self._heard[name] = self._agenda.now
@@ -97,7 +91,7 @@ class TaskChecks:
         self.of_said.said(node, name, messages)
 
     def after_turn(self, node: BrokerNode) -> None:
-        """No backend has more in hand than it takes."""
+        """Checks that no backend holds more tasks than it accepts."""
         for backend in node.broker.scheduler.backends:
             room = max(backend.slots, backend.slotted) + backend.prefetch
             if backend.pushes and len(backend.tasks) > room:
@@ -105,16 +99,15 @@ class TaskChecks:
                 raise broken("task-room", f"{backend.identity} has {story}")
 
     def event(self, event: dict[str, Any]) -> None:
-        """An event of the journal, when it is read at the end."""
+        """Handles an event of the journal, which is read at the end."""
         if event["kind"] == "task.submitted":
             self.submitted[event["ref"]] = self.submitted.get(event["ref"], 0) + 1
         elif event["kind"] == "task.completed":
             self.completed[event["ref"]] = self.completed.get(event["ref"], 0) + 1
 
-    # What workers and clients see.
+    # Observations of workers and clients.
 
     def given(self, worker: str, id_: str, attempt: int, nonce: int) -> None:
-        """A worker was given an attempt."""
         if self._records.by_nonce[nonce].void:
             return
         before = self._given.setdefault((id_, attempt), worker)
@@ -122,7 +115,7 @@ class TaskChecks:
             raise broken("task-one-lease", f"attempt {attempt} of {id_} was given to {before} and to {worker}")
 
     def in_hand(self, worker: str, count: int, room: int) -> None:
-        """A worker looks at what it has."""
+        """Checks how many tasks a worker holds."""
         if count > room:
             raise broken("task-room", f"{worker} has {count} tasks in hand, and room for {room}")
 
@@ -148,7 +141,7 @@ class TaskChecks:
             raise broken("task-true-end", story)
 
     def unknown(self, record: TaskRecord) -> None:
-        """A client was told that nobody knows."""
+        """A client was told that the outcome is unknown."""
         record.unknown = True
         if self.settled_at is not None and record.asked > self.settled_at:
             raise broken("task-accepted-again", f"submission {record.nonce} was not acknowledged after healing")
@@ -178,7 +171,7 @@ class TaskChecks:
             raise broken("task-never-lost", f"{client} was told that {id_} is unknown")
 
     def status_told(self, client: str, said: dict[str, Any]) -> None:
-        """A client was told how a task is: that never goes back."""
+        """A client was told the status of a task, which never goes back."""
         known = self._model.ids.get(said["task_id"])
         if known is None or known.void or known.record is None:
             return
@@ -195,13 +188,13 @@ class TaskChecks:
             raise broken("task-true-end", f"{id_} was cancelled, and is {known.status}")
 
     def pushed_at(self, client: str) -> None:
-        """A REQ socket was sent something unasked."""
+        """A REQ socket received a message without a request."""
         raise broken("nobody-is-blamed", f"{client} takes answers only, and was sent something else")
 
-    # Now and then, and at the end.
+    # Periodic and final checks.
 
     def sweep(self, node: BrokerNode) -> None:
-        """Once a second."""
+        """Called once a second."""
         if node.disk.high > LOADED_SECONDS:
             self._slow_at = self._agenda.now
         if not node.up or node.asleep:
@@ -217,12 +210,12 @@ class TaskChecks:
             self._slow_at = self._agenda.now
 
     def at_the_end(self, node: BrokerNode) -> None:
-        """All is quiet: every task has ended, and nothing is left of it but its row and its events."""
+        """Checks that every task has ended and that only its row and its events remain."""
         wall_us = node.now.wall * MICRO
         excused: set[str] = set()
         for known in sorted(self._model.tasks.values(), key=lambda each: each.seq):
             after = known.record.after if known.record is not None else ()
-            # A task whose time was set by a clock that was wrong waits for that time.
+            # A task that was scheduled by a wrong clock waits for that time.
             late = known.status == SCHEDULED and not known.waits and known.runnable_us > wall_us
             if late or any(each.id in excused for each in after):
                 excused.add(known.id)
@@ -258,7 +251,7 @@ class TaskChecks:
             known.record.named = True
 
     def _moved(self, node: BrokerNode) -> None:
-        """Nobody who is gone has a task."""
+        """Checks that no lost worker has a task."""
         state, now = node.broker.state, self._agenda.now
         awaited = 2 * state.liveness * state.interval + SLACK_SECONDS + SWEEP_SECONDS
         if now - max(self._started, self._woke_at) <= awaited:
@@ -273,7 +266,7 @@ class TaskChecks:
                 raise broken("task-moved", f"{known.id} is with {known.node}, silent for {silent:.3f} s")
 
     def _stuck(self, node: BrokerNode) -> None:
-        """Nobody waits while somebody has room."""
+        """Checks that no task waits while a worker has room."""
         since = self._agenda.now - STUCK_SECONDS
         if max(self._slow_at, self._started, self._woke_at) > since:
             return

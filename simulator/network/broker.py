@@ -1,9 +1,7 @@
-"""A broker in the simulated world: the real machines, turned as `kernel/edge/runner.py` turns them.
-
-Lives here: turns, commits that take virtual time, crashes, restarts and sleep. Never here: a protocol, or a promise
-(see `checkers`). Invariants: what a turn sends leaves at its end; promises and publications leave after their commit;
-commits are done in order, one in flight; a crash leaves exactly what was committed.
-"""
+"""A broker in the simulation: the real state machines, run as `kernel/edge/runner.py` runs them, with commits in
+virtual time, crashes, restarts and suspensions. Invariants: messages of a turn leave at its end; promises and
+publications leave after their commit; commits are ordered, one in flight; a crash preserves exactly what was
+committed."""
 
 from __future__ import annotations
 
@@ -31,18 +29,18 @@ from simulator.network.disk import Disk
 from simulator.virtual_time import Agenda, Diary
 
 EPOCH_WALL: Final = 1_700_000_000.0
-"""When every simulation begins, by the calendar."""
+"""The wall clock at the start of every simulation."""
 BACKLOG_RETRY_SECONDS: Final = 0.05
 TURN_MESSAGES: Final = 1_000
 LEAST_SECONDS: Final = 1e-6
-"""A timer that a rounding made early is tried again after this."""
+"""Retry delay of a timer that fired early because of rounding."""
 LOCAL_TOKEN: Final = "s0_local"
 
 Mail = tuple[Wire, list[bytes]]
 
 
 class Watch(Protocol):
-    """Who looks on: see `checkers`."""
+    """The observer interface: see `simulator.invariants`."""
 
     def began(self, node: BrokerNode, opened: OpenedStore, with_disk: bool) -> None: ...
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None: ...
@@ -56,7 +54,7 @@ class Watch(Protocol):
 
 
 class BrokerNode:
-    """One broker, over all its lives."""
+    """One broker, across all its processes."""
 
     __slots__ = (
         *("_agenda", "_alarm_at", "_rng", "_diary", "_driver", "_inbox", "_journal", "_mono_base", "_turn_due"),
@@ -75,7 +73,7 @@ class BrokerNode:
         self.name = config.identity
         self.watch = watch
         self.capacity = capacity
-        """Messages that one wire holds for a client that does not read."""
+        """Messages that one connection buffers for a client that does not read."""
         self.life = 0
         self.lives = 0
         self.up = False
@@ -89,25 +87,24 @@ class BrokerNode:
         """Password hash to password: hashing itself is not simulated."""
         self.disk = Disk(agenda, rng, self)
         self.publish: Callable[[str, list[bytes]], None] = lambda *_: None
-        """Whoever carries what is published; nobody: it only keeps its place in the order."""
+        """Delivers publications; the default discards them."""
         self.on_start: Callable[[], None] = lambda: None
         self.on_dial: Callable[[str], None] = lambda _: None
         self.on_hang: Callable[[str], None] = lambda _: None
-        """Told which other broker to connect to, and which no more, by endpoint."""
+        """Called with the endpoints of other brokers to connect to and to disconnect from."""
         self._mono_base = 0.0
 
     @property
     def now(self) -> Now:
-        """This machine's clocks."""
         at = self._agenda.now
         return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
 
     def virtual(self, mono: float) -> float:
-        """A time of this machine's monotonic clock, as the world's."""
+        """Converts this machine's monotonic time to the time of the world."""
         return mono - self._mono_base
 
     def start(self, with_disk: bool = True) -> None:
-        """A process starts, on the disk that its predecessor left or on a new one."""
+        """Starts a process on the disk of the previous one, or on a new disk."""
         self.life += 1
         self.lives += 1
         self.up, self.asleep = True, False
@@ -136,7 +133,7 @@ class BrokerNode:
         self.on_start()
 
     def crash(self, silent: bool) -> None:
-        """The process ends at once; `silent`: with its machine, so that no connection is reset."""
+        """Ends the process at once; `silent`: its machine fails too, so that no connection is reset."""
         if not self.up:
             return
         self._diary.note(f"{self.name} {'loses power' if silent else 'is killed'}, commit in flight: {self.disk.busy}")
@@ -148,7 +145,7 @@ class BrokerNode:
         self.wires = {}
 
     def stop(self) -> None:
-        """It stops in order, as on SIGTERM."""
+        """Stops in order, as on SIGTERM."""
         now, effects = self.now, Effects()
         self.broker.stop("stopped", now, effects)
         self._finish(effects, now)
@@ -163,7 +160,7 @@ class BrokerNode:
         self.asleep = self.up
 
     def wake(self) -> None:
-        """SIGCONT: timers ring before the mail is read, as it happens on a real machine."""
+        """SIGCONT: timers fire before messages are read, as on a real machine."""
         if not self.asleep:
             return
         self.asleep = False
@@ -178,23 +175,21 @@ class BrokerNode:
         self._soon(self._rng.random() * 0.05)
 
     def accept(self, wire: Wire) -> None:
-        """A client connects."""
         self.wires[wire.routing_id] = wire
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
-        """A message came to a door."""
         if parcel:
             self._inbox.append((wire, parcel))
             self._soon(self.latency)
 
     def subscribe(self, frame: bytes) -> None:
-        """What its XPUB socket hears: 1 or 0, and a topic."""
+        """Handles an XPUB frame: the byte 1 or 0, and a topic."""
         now, effects = self.now, Effects()
         self.broker.hear_subscription([frame], now, effects)
         self._finish(effects, now)
 
     def hung_up(self, wire: Wire) -> None:
-        """A connection is gone: the next send says so."""
+        """Removes a closed connection: the next send reports it."""
         self.wires.pop(wire.routing_id, None)
 
     def _soon(self, seconds: float) -> None:
@@ -250,7 +245,7 @@ class BrokerNode:
         raise error
 
     def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None:
-        """What the disk answered, in one turn."""
+        """Handles the answers of the disk in one turn."""
         now, effects = self.now, Effects()
         for question, value in answers:
             self.broker.answer(question, value, now, effects)

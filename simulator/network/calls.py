@@ -1,8 +1,5 @@
-"""Calls: what is asked for in the simulated world, what is done about it, and how it ends.
-
-Lives here: one record per call, kept by the world, not by any party. Never here: a message. Invariant: a nonce names
-one call for ever, so that whatever comes back can be held against what was asked.
-"""
+"""The calls of a simulation: one record for each, kept by the world and not by any participant. Invariant: a nonce
+identifies one call forever, so that every reply can be compared with its request."""
 
 from __future__ import annotations
 
@@ -10,15 +7,13 @@ import random
 from typing import Final
 
 HANDLER_ERROR: Final = 422
-"""The code of a handler's own error here: no part of Scale0 says it."""
+"""The code of a handler's error: no part of Scale0 uses it."""
 LONG_TIMEOUT_SECONDS: Final = 30.0
 LONG_PART_SECONDS: Final = 0.4
-"""From one part of a long answer to the next: less than every heartbeat interval here."""
+"""Interval between the parts of a long reply: shorter than every heartbeat interval here."""
 
 
 class Call:
-    """One call."""
-
     __slots__ = (
         *("asked", "code", "ended", "error", "executions", "frontend", "nonce", "parts", "parts_from", "parts_seen"),
         *("pad", "retry", "seconds", "service", "timeout", "vanished"),
@@ -37,40 +32,36 @@ class Call:
         self.error = False
         self.pad = 0
         self.executions: list[tuple[float, str]] = []
-        """When and where it was begun."""
+        """When and where it was started."""
         self.ended = 0
         self.code: int | None = None
-        """How it ended: 200, or a failure's code."""
+        """200, or the code of the failure; None while it is open."""
         self.vanished = False
-        """Its frontend is gone: nobody waits for it."""
+        """Its frontend is gone and no longer waits for it."""
         self.parts_seen = 0
         self.parts_from = 0
 
     @property
     def body(self) -> bytes:
-        """What is sent."""
         return b"%d" % self.nonce + b" " * self.pad
 
     @property
     def answered(self) -> bool:
-        """True if it ended in an answer."""
         return self.code == 200
 
 
 class Calls:
-    """All calls of a world."""
-
     __slots__ = ("_rng", "by_nonce", "outcomes", "strain")
 
     def __init__(self, rng: random.Random, strain: bool) -> None:
         self._rng = rng
         self.strain = strain
-        """Handlers may be slow, fail, or answer in parts."""
+        """If true, handlers may be slow, fail, or reply in parts."""
         self.by_nonce: dict[int, Call] = {}
         self.outcomes: dict[int, int] = {}
 
     def make(self, frontend: str, service: str, asked: float, short: bool) -> Call:
-        """A new call, its handler's behaviour thrown by dice; `short`: one that must be answered soon."""
+        """Makes a call with random handler behaviour; `short`: it must be answered soon."""
         dice = self._rng
         timeout = 20.0 if short else dice.choice((0.5, 2.0, 5.0, 10.0, 30.0)) if self.strain else 30.0
         call = Call(len(self.by_nonce) + 1, frontend, service, timeout, dice.random() < 0.5, asked)
@@ -89,7 +80,7 @@ class Calls:
         return call
 
     def make_long(self, frontend: str, service: str, asked: float) -> Call:
-        """A new call that is answered in many parts: its worker talks all the time, and hears little."""
+        """Makes a call with a reply in many parts: its worker sends continuously and receives little."""
         call = Call(len(self.by_nonce) + 1, frontend, service, LONG_TIMEOUT_SECONDS, False, asked)
         call.parts = self._rng.randrange(10, 30)
         call.seconds = LONG_PART_SECONDS * call.parts
@@ -97,7 +88,6 @@ class Calls:
         return call
 
     def end(self, call: Call, code: int) -> None:
-        """It ended."""
         call.ended += 1
         call.code = code
         self.outcomes[code] = self.outcomes.get(code, 0) + 1

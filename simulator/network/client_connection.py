@@ -1,9 +1,6 @@
-"""A simulated link: what `transport/edge/client_socket.py` is for a real socket.
-
-Lives here: one client's process as far as the network sees it: its session, its wire, its clocks, its stalls and its
-end. Never here: what the session says. Invariant: the order is that of the real link: close, open, send; CHECKCONFIG
-alone, the rest as a batch.
-"""
+"""The simulated counterpart of `transport/edge/client_socket.py`: one client process with its session, connection,
+clocks, suspensions and end. Invariant: the order is that of the real one: close, open, send; CHECKCONFIG alone, the
+rest as a batch."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _LIMITS: Final = Limits()
 
 
 class Session(Protocol):
-    """The pure end that a link serves."""
+    """The session that a connection serves."""
 
     def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None: ...
     def closed(self, reason: str, now: Now, out: SessionEffects) -> None: ...
@@ -35,18 +32,18 @@ class Session(Protocol):
 
 
 class Watch(Protocol):
-    """Who looks on: see `checkers`."""
+    """The observer interface: see `simulator.invariants`."""
 
     def changed(self, link: SimLink) -> None: ...
     def lost(self, name: str) -> None: ...
 
 
 Connect = Callable[["SimLink", str], Wire | None]
-"""Opens a wire to an endpoint; None: refused, and `broke` will say so."""
+"""Opens a connection to an endpoint; returns None if it is refused, and calls `broke` later."""
 
 
 class SimLink:
-    """One life of one client's process."""
+    """One client process."""
 
     __slots__ = (
         *("_agenda", "_alarm_at", "_connect", "_deferred", "_deliver", "_inbox", "_mono_base", "ended"),
@@ -77,20 +74,19 @@ class SimLink:
         self.stalled = False
         self.ended = False
         self.twice = False
-        """What is sent just now is sent again right behind itself."""
+        """If true, the current message is sent twice in succession."""
         self.wall_offset = wall_offset
         self.wire: Wire | None = None
         self.resumed_at = 0.0
-        """When it last woke from a stall."""
+        """When it last resumed after a suspension."""
 
     @property
     def now(self) -> Now:
-        """As this machine's clocks have it."""
         at = self._agenda.now
         return Now(self._mono_base + at, EPOCH_WALL + self.wall_offset + at)
 
     def act(self, do: Callable[[Now, SessionEffects], None]) -> None:
-        """Let the session do something, and do what it says; later, if the process is stopped just now."""
+        """Runs an action of the session and performs its effects; if the process is suspended, after it resumes."""
         if self.ended:
             return
         if self.stalled:
@@ -101,11 +97,11 @@ class SimLink:
         self._perform(out)
 
     def later(self, seconds: float, do: Callable[[Now, SessionEffects], None]) -> None:
-        """`act` after a while, if the process lives then."""
+        """Calls `act` after a delay if the process is still alive."""
         self._agenda.after(seconds, self.act, do)
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
-        """A message came, or None: the other end hung up."""
+        """Handles a message, or None if the other end closed the connection."""
         if self.ended or wire is not self.wire:
             return
         if self.stalled:
@@ -114,11 +110,10 @@ class SimLink:
             self._take(wire, parcel)
 
     def broke(self, wire: Wire) -> None:
-        """The socket says that the connection is gone."""
         self.arrive(wire, None)
 
     def refused(self) -> None:
-        """Nobody listens there."""
+        """Handles a refused connection."""
         if self.wire is None:
             self.session.never_connected()
             self.act(lambda now, out: self.session.closed("the connection broke", now, out))
@@ -128,7 +123,7 @@ class SimLink:
         self.stalled = not self.ended
 
     def resume(self) -> None:
-        """SIGCONT: what came is taken in first."""
+        """SIGCONT: messages that arrived meanwhile are handled first."""
         if not self.stalled:
             return
         self.stalled = False
@@ -143,7 +138,7 @@ class SimLink:
         self._tick()
 
     def kill(self, silent: bool) -> None:
-        """The process ends; `silent`: with its machine."""
+        """Ends the process; `silent`: its machine fails too."""
         self.ended = True
         self.watch.lost(self.name)
         if self.wire is not None:
@@ -226,7 +221,7 @@ class SimLink:
 
 
 def packed(messages: Sequence[Message]) -> Iterator[list[bytes]]:
-    """Messages in their order: commands together as a batch, ready frames one by one."""
+    """Encodes messages in order: commands together as a batch, encoded frames one by one."""
     for ready, run in itertools.groupby(messages, lambda message: isinstance(message, list)):
         if ready:
             yield from run  # type: ignore[misc]  # those are lists

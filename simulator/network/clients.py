@@ -1,8 +1,5 @@
-"""Backends and frontends in the simulated world: the real sessions, with people and handlers played by dice.
-
-Lives here: what a worker does with a request, and what a caller asks for. Never here: the sessions' own rules, or the
-network. Invariant: a crash forgets everything but the name; what a dead process had begun never speaks again.
-"""
+"""Simulated backends and frontends: the real sessions, with random callers and handlers. Invariant: a crash loses
+everything but the name; work that a dead process started never sends anything."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from simulator.virtual_time import Agenda
 
 
 class Onlooker(Protocol):
-    """Who looks on: see `checkers`."""
+    """The observer interface: see `simulator.invariants`."""
 
     def changed(self, link: SimLink) -> None: ...
     def lost(self, name: str) -> None: ...
@@ -39,7 +36,7 @@ class Onlooker(Protocol):
 
 
 class Surroundings:
-    """What every client's node needs of its world."""
+    """What every client needs from its world."""
 
     __slots__ = ("agenda", "calls", "connect", "watch")
 
@@ -51,7 +48,7 @@ class Surroundings:
 
 
 class BackendNode:
-    """A backend, over all its lives."""
+    """A backend, across all its processes."""
 
     __slots__ = (
         *("_around", "_rng", "asked_interval", "endpoints", "handed", "hands", "link", "most_slots", "name"),
@@ -74,27 +71,25 @@ class BackendNode:
         self.route = route
         self.endpoints = endpoints
         self.offer = (tuple(services), slots)
-        """What it offers by right; a fault may have it offer something else for a while."""
+        """The intended offer; a fault may change the current one for a while."""
         self.offered = self.offer
         self.asked_interval = asked_interval
         self.wall_offset = 0.0
         self.handed: dict[str, int] = {}
-        """In hand since the broker took it in, by the request's id."""
+        """Requests in flight since the broker accepted the backend, by id."""
         self.most_slots = slots
         self.link: SimLink | None = None
         self.twin: BackendNode | None = None
         self.new_hands: Callable[[], Hands] | None = None
-        """It takes tasks too: hands for a new process."""
+        """Set if it takes tasks: makes the task executor of a new process."""
         self.hands: Hands | None = None
         self.prefetch = 0
 
     @property
     def up(self) -> bool:
-        """True while its process lives."""
         return self.link is not None and not self.link.ended
 
     def start(self) -> None:
-        """A process starts."""
         around = self._around
         self.offered = self.offer
         self.handed = {}
@@ -124,7 +119,7 @@ class BackendNode:
         self.link.act(self.session.start)
 
     def change(self, services: Sequence[str], slots: int) -> None:
-        """Offer something else; nothing: drain."""
+        """Changes the offer; an empty one drains."""
         if self.link is not None and self.up:
             self.offered = (tuple(services), slots)
             self.most_slots = max(self.most_slots, slots)
@@ -132,7 +127,7 @@ class BackendNode:
             self.link.act(lambda now, out: session.offer(services, slots, now, out))
 
     def double(self) -> BackendNode:
-        """A second process with this name starts; the one that was goes on, as the node that is returned."""
+        """Starts a second process with the same name; returns a node for the old process, which continues."""
         twin = BackendNode(self._around, self.route, self._rng, self.endpoints, *self.offer, self.asked_interval)
         twin.link, twin.session, twin.handed = self.link, self.session, self.handed
         self.twin = twin
@@ -140,7 +135,7 @@ class BackendNode:
         return twin
 
     def leave(self) -> None:
-        """End in order."""
+        """Leaves in order."""
         if self.link is not None and self.up:
             self.link.act(self.session.end)
             self.link.kill(silent=False)
@@ -154,7 +149,7 @@ class BackendNode:
                     self.handed[item.id] = 0
                     self._begin(item, session)
                 case Connected():
-                    # What it held before may be unknown to the broker that takes it in now.
+                    # The broker that accepts it now may not know what it held before.
                     self.handed = {}
                     self.most_slots = self.offered[1]
                     if self.hands is not None:
@@ -191,7 +186,7 @@ class BackendNode:
 
 
 class FrontendNode:
-    """A frontend, over all its lives."""
+    """A frontend, across all its processes."""
 
     __slots__ = (
         *("_around", "_rng", "endpoints", "identity", "link", "name", "open_calls", "route", "session"),
@@ -215,15 +210,13 @@ class FrontendNode:
         self.open_calls: dict[int, Call] = {}
         self.link: SimLink | None = None
         self.tasks: TaskCaller | None = None
-        """It submits tasks too."""
+        """Set if it submits tasks."""
 
     @property
     def up(self) -> bool:
-        """True while its process lives."""
         return self.link is not None and not self.link.ended
 
     def start(self) -> None:
-        """A process starts."""
         around = self._around
         rider = self.tasks.begin() if self.tasks is not None else None
         self.session = FrontendSession(self.endpoints, self.identity, self._rng, sub_protocol=rider)
@@ -233,7 +226,7 @@ class FrontendNode:
             self.tasks.adopt()
 
     def vanish(self, silent: bool) -> None:
-        """The process ends, and with it whoever waited."""
+        """Ends the process and all its waiting calls."""
         if self.link is not None and self.up:
             for call in self.open_calls.values():
                 call.vanished = True
@@ -243,12 +236,12 @@ class FrontendNode:
             self.link.kill(silent)
 
     def ask(self, service: str, short: bool, twice: bool = False) -> None:
-        """Call a service, if there is anybody to call it."""
+        """Calls a service if the process is alive."""
         if self._awake:
             self.send(self._around.calls.make(self.name, service, self._around.agenda.now, short), twice)
 
     def ask_long(self, service: str) -> None:
-        """Call a service for an answer in many parts."""
+        """Calls a service for a reply in many parts."""
         if self._awake:
             self.send(self._around.calls.make_long(self.name, service, self._around.agenda.now))
 
@@ -257,7 +250,7 @@ class FrontendNode:
         return self.link is not None and self.up and not self.link.stalled
 
     def send(self, call: Call, twice: bool = False) -> None:
-        """Make this call; `twice`: the request is sent again as it is, right behind itself."""
+        """Sends this call; `twice`: the same request is sent twice in succession."""
         if self.link is None:
             return
         self.open_calls[call.nonce] = call
@@ -269,7 +262,7 @@ class FrontendNode:
         self.link.twice = False
 
     def manage(self, tag: str, **said: Any) -> None:
-        """Give a management command, as the local administrator."""
+        """Sends an administrative command as the local administrator."""
         if self.link is not None and self.up and not self.link.stalled:
             session = self.session
             what = {"auth_token": LOCAL_TOKEN, **said}

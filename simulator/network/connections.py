@@ -1,9 +1,6 @@
-"""Wires: simulated connections between a client and a door of a broker.
-
-Lives here: delay, order, clogging, breaking, and who notices what. Never here: what the frames mean. Invariants:
-nothing is reordered within one direction of one wire; a wire that broke delivers nothing any more; what is sent to
-an end that is closed is lost without a word.
-"""
+"""Simulated connections between a client and a broker's socket: delay, blocking, failure, and when each end notices.
+Invariants: nothing is reordered within one direction; a broken connection delivers nothing; messages to a closed end
+are lost silently."""
 
 from __future__ import annotations
 
@@ -14,14 +11,15 @@ from typing import Final, Protocol
 from simulator.virtual_time import Agenda, Diary
 
 NOTICED_SECONDS: Final = 20.0
-"""The heartbeats of ZMTP end a half-open connection at the latest after this."""
+"""ZMTP heartbeats end a half-open connection after this time at the latest."""
 
 Parcel = list[bytes] | None
-"""The frames of a message; None: the other end hung up."""
+"""The frames of a message; None: the other end closed."""
 
 
 class Route:
-    """The way between one client and its brokers, over all of its wires: as slow and as clogged as the faults say."""
+    """The path between one client and its brokers, for all of its connections, with the delay and blocking of the
+    current faults."""
 
     __slots__ = ("clogged", "high", "low", "name", "rng", "wires")
 
@@ -33,27 +31,26 @@ class Route:
         self.wires: list[Wire] = []
 
     def delay(self) -> float:
-        """Of one message."""
         return self.low + (self.high - self.low) * self.rng.random()
 
     def clog(self, way: str) -> None:
-        """Nothing arrives this way any more; nothing is lost yet either."""
+        """Blocks this direction: messages are held, not lost."""
         self.clogged[way] = True
 
     def unclog(self, way: str) -> None:
-        """What was held arrives at once."""
+        """Delivers the held messages at once."""
         self.clogged[way] = False
         for wire in list(self.wires):
             (wire.up if way == "up" else wire.down).flush()
 
     @property
     def free(self) -> bool:
-        """True if messages pass both ways."""
+        """True if both directions are unblocked."""
         return not (self.clogged["up"] or self.clogged["down"])
 
 
 class Way:
-    """One direction of one wire."""
+    """One direction of one connection."""
 
     __slots__ = ("_agenda", "_arrive", "_held", "_last", "_name", "_route", "dead", "unread")
 
@@ -66,10 +63,10 @@ class Way:
         self._last = 0.0
         self.dead = False
         self.unread = 0
-        """Sent, and not yet taken by the process at the other end."""
+        """Messages sent and not yet read by the other process."""
 
     def send(self, parcel: Parcel, together: bool = False) -> None:
-        """On its way, behind all that was sent before; `together`: right behind it."""
+        """Sends after everything sent before; `together`: without a delay after it."""
         if not self.dead:
             self.unread += 1
             if not together:
@@ -77,7 +74,7 @@ class Way:
             self._agenda.at(self._last, self._land, parcel)
 
     def flush(self) -> None:
-        """The route is free again."""
+        """Delivers held messages."""
         held, self._held = self._held, []
         for parcel in held:
             if not self.dead:
@@ -93,8 +90,6 @@ class Way:
 
 
 class ClientEnd(Protocol):
-    """Who sits at the client's end of a wire."""
-
     name: str
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None: ...
@@ -102,8 +97,6 @@ class ClientEnd(Protocol):
 
 
 class BrokerEnd(Protocol):
-    """Who sits at the broker's end of a wire."""
-
     name: str
 
     @property
@@ -115,7 +108,7 @@ class BrokerEnd(Protocol):
 
 
 class Wire:
-    """One connection, from its opening until both ends know that it is over."""
+    """One connection, from its opening until both ends know that it is closed."""
 
     __slots__ = ("_agenda", "_diary", "broker", "client", "door", "down", "life", "open", "route", "routing_id", "up")
 
@@ -133,28 +126,27 @@ class Wire:
         self.up = Way(agenda, route, "up", self._at_broker)
         self.down = Way(agenda, route, "down", self._at_client)
         self.open = True
-        """The client has not closed it."""
+        """True until the client closes it."""
         route.wires.append(self)
 
     def to_broker(self, frames: list[bytes], together: bool = False) -> None:
-        """The client sends; `together`: to arrive with what it sent last."""
+        """`together`: arrives with the previous message."""
         if self.life != self.broker.life and self.broker.up and self.route.free:
-            # The machine at the other end is back and does not know this connection.
+            # The machine at the other end has restarted and does not know this connection.
             self._agenda.after(2 * self.route.delay(), self._tell_client)
         self.up.send(frames, together)
 
     def to_client(self, frames: list[bytes]) -> None:
-        """The broker sends."""
         self.down.send(frames)
 
     def snap(self, client_after: float, broker_after: float) -> None:
-        """It breaks: what is on its way is lost both ways, and each end notices in its own time."""
+        """Breaks the connection: messages in flight are lost both ways, and each end notices after its own delay."""
         self.up.dead = self.down.dead = True
         self._agenda.after(client_after, self._tell_client)
         self._agenda.after(broker_after, self._tell_broker)
 
     def close(self, lossy: bool) -> None:
-        """The client closes its end; `lossy`: what it had just sent is lost too."""
+        """Closes the client's end; `lossy`: messages in flight are lost too."""
         self.open = False
         if lossy:
             self.up.dead = True
@@ -164,7 +156,7 @@ class Wire:
             self._agenda.after(NOTICED_SECONDS, self._tell_broker)
 
     def end_of_broker(self, silent: bool) -> None:
-        """The process at the other end is gone; `silent`: its machine too, so nobody is told."""
+        """Ends the broker's process; `silent`: its machine fails too, so the client is not notified."""
         self.up.dead = True
         if silent:
             self._agenda.after(NOTICED_SECONDS, self._tell_client)

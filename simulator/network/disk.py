@@ -1,9 +1,6 @@
-"""The disk of a simulated broker: commits in their order, one in flight, each taking its time.
-
-Lives here: the twin of `kernel/edge/commits.py`, and the end of a process in the middle of a commit. Never here: what
-is stored. Invariants: a release or an answer comes after the commit that it waits for; a question is read behind all
-writes that were added before it; what a crash interrupts is stored whole or not at all.
-"""
+"""The disk of a simulated broker: the counterpart of `kernel/edge/commits.py`, with commits that take time and can be
+interrupted by a crash. Invariants: a release or an answer follows the commit that it waits for; a read follows all
+writes that were added before it; a commit that a crash interrupts is stored completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from simulator.virtual_time import Agenda
 
 
 class Process(Protocol):
-    """Whose disk it is."""
+    """The owner of the disk."""
 
     @property
     def life(self) -> int: ...
@@ -31,7 +28,7 @@ class Process(Protocol):
 
 
 class Disk:
-    """One disk, over all lives of its process."""
+    """One disk, across all processes of its broker."""
 
     __slots__ = (
         *("_agenda", "_rng", "_in_flight", "_notes", "_questions", "_releases", "_writes", "doom", "high", "low"),
@@ -44,13 +41,12 @@ class Disk:
         self.node = node
         self.low, self.high = 0.0005, 0.004
         self.doom = ""
-        """`before` or `after`: the next commit is the last thing that this process does, or not even that."""
+        """`before` or `after`: the process crashes before or after the next commit."""
         self.on_stored: Callable[[Any], None] = lambda _: None
-        """Told each note at the moment from which no crash can undo what it was added with."""
+        """Called with each note when its writes are durable."""
         self.open(MemoryStore())
 
     def open(self, store: MemoryStore) -> None:
-        """Start with what a store holds."""
         self.store = store
         self._writes: list[Any] = []
         self._releases: list[Callable[[], None]] = []
@@ -60,11 +56,12 @@ class Disk:
 
     @property
     def busy(self) -> bool:
-        """True while something is not on disk yet."""
+        """True while a commit is in flight."""
         return self._in_flight
 
     def add(self, writes: list[Any], release: Callable[[], None] | None, note: Any = None) -> None:
-        """Store these; then do that. Without writes it waits for those before it. A note has writes."""
+        """Stores the writes, then calls `release`. Without writes, `release` waits for the earlier ones. A note
+        requires writes."""
         self._writes.extend(writes)
         if note is not None:
             self._notes.append(note)
@@ -73,7 +70,7 @@ class Disk:
         self._next()
 
     def ask(self, question: StoreQuery) -> None:
-        """Read, behind all that was added before."""
+        """Reads after everything that was added before."""
         self._questions.append(question)
         self._next()
 

@@ -1,8 +1,5 @@
-"""Faults: what goes wrong in the simulated world, and how it is healed.
-
-Lives here: one method per fault of `plan.FAULTS`, each with its own way back. Never here: what must hold all the same.
-Invariants: faults are injected and healed one by one, in an order of chance; after `heal_at` there are none.
-"""
+"""Faults of the simulation: one method for each fault of `plan.FAULTS`, with its recovery. Invariants: faults are
+injected and healed one by one, in random order; after `heal_at` there are none."""
 
 from __future__ import annotations
 
@@ -15,13 +12,11 @@ from simulator.network.hostile_client import HostileNode
 from simulator.network.world import World
 
 JUMPS: Final = (-86_400.0, -3_600.0, -45.0, 45.0, 3_600.0, 86_400.0)
-"""Seconds by which a wall clock jumps; all of them are more than a clock may be off."""
+"""Seconds by which a wall clock jumps; each exceeds the allowed clock skew."""
 FIRST_SECONDS: Final = 6.0
 
 
 class Faults:
-    """The weather of one world."""
-
     __slots__ = ("_dice", "_stranger", "_table", "_world")
 
     def __init__(self, world: World) -> None:
@@ -31,7 +26,7 @@ class Faults:
         self._table: dict[str, Callable[[], None]] = {name: getattr(self, f"_{name}") for name in world.plan.faults}
 
     def begin(self) -> None:
-        """Put the first fault on the agenda, and the end of all."""
+        """Schedules the first fault and the end of all faults."""
         if self._table:
             self._world.agenda.at(FIRST_SECONDS, self._next)
             self._world.agenda.at(self._world.plan.heal_at, self._world.heal)
@@ -46,7 +41,7 @@ class Faults:
             world.agenda.after(self._dice.expovariate(1 / world.plan.fault_every), self._next)
 
     def _later(self, low: float, high: float, act: Callable[[], None]) -> None:
-        """Heal it after a while, unless everything is healed before that."""
+        """Heals a fault after a random delay, unless everything is healed before."""
         self._world.agenda.after(self._dice.uniform(low, high), lambda: None if self._world.healed else act())
 
     def _route(self) -> Route:
@@ -122,7 +117,7 @@ class Faults:
         self._doom("after")
 
     def _doom(self, when: str) -> None:
-        """With a change under way, so that there is something to lose."""
+        """Makes a change first, so that the crash has something to lose."""
         if self._world.broker.up:
             self._world.broker.disk.doom = when
             self._world.change()

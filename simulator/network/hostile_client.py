@@ -1,8 +1,5 @@
-"""A hostile client: it says whatever a broker should not believe.
-
-Lives here: malformed, forged and untimely messages. Never here: what a broker must make of them; the checkers see
-whether anybody else was harmed.
-"""
+"""A hostile client: sends malformed, forged and untimely messages. The invariants check that no other client is
+affected."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     from simulator.network.world import World
 
 SAYINGS: Final = 25
-"""Messages of one visit."""
+"""Messages of one connection."""
 OPTIONS: Final = (
     *(b"", b"{}", b"[]", b"null", b"{", b'{"id":NaN}', b'{"time":1e999}', b'{"config_version":-1}', b'{"a":1,"a":2}'),
     *(b'{"config_version":18446744073709551616}', b'{"services":["\\ud800"]}', b"[" * 5_000, b'{"timeout":0}'),
@@ -52,7 +49,7 @@ METHODS: Final = (
 
 
 class HostileNode:
-    """One stranger; every visit is a new connection."""
+    """A hostile client; it uses a new connection for each visit."""
 
     __slots__ = ("_dice", "_visits", "_world", "name")
 
@@ -63,7 +60,6 @@ class HostileNode:
         self.name = "hostile"
 
     def visit(self) -> None:
-        """Connect to a door, and talk."""
         broker = self._world.broker
         if not broker.up:
             return
@@ -88,12 +84,11 @@ class HostileNode:
             self._world.agenda.after(SAYINGS * 0.02, lambda: wire.close(lossy=False))
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
-        """It reads, and does not care."""
+        """Reads and discards messages."""
         if parcel is not None:
             wire.down.unread -= 1
 
     def broke(self, wire: Wire) -> None:
-        """Nor does it come back."""
         wire.open = False
 
     def _words(self) -> list[bytes]:
@@ -112,7 +107,7 @@ class HostileNode:
         return [*packed[:3], bytes(body)]
 
     def _forged(self) -> list[bytes]:
-        """An answer to a request that is really under way, with another backend."""
+        """A reply to a request that another backend has in flight."""
         ids = list(self._world.broker.broker.requests.under_way) if self._world.broker.up else []
         id_ = self._dice.choice(ids) if ids else f"{self._dice.getrandbits(40):x}.1"
         command = self._dice.choice(("REPLY", "PARTIAL", "ERROR"))
@@ -123,7 +118,7 @@ class HostileNode:
         return [MAGIC, self._dice.choice((b"TASKSDONE", b"TASKSTATUS")), b"", self._dice.choice(BODIES)]
 
     def _call(self) -> list[bytes]:
-        """JSON-RPC, more or less; it never takes work, and what it submits is refused."""
+        """JSON-RPC, often invalid; it never takes work, and its submissions are refused."""
         method, params = self._dice.choice(METHODS), self._dice.choice(PARAMS)
         id_ = self._dice.choice((',"id":1', ',"id":"x"', "", ',"id":{}', ',"id":null'))
         said = f'{{"jsonrpc":"2.0","method":"zerotask.broker.{method}","params":{params}{id_}}}'.encode()
@@ -140,7 +135,7 @@ class HostileNode:
                 return [said]
 
     def _foreign_task(self) -> list[bytes]:
-        """About a task that is another's."""
+        """A message about another client's task."""
         tasks = list(self._world.broker.broker.tasks.backlog.tasks.values()) if self._world.broker.up else []
         task = self._dice.choice(tasks) if tasks else None
         id_, attempt = (task.id, task.attempt) if task is not None else ("nothing", 1)

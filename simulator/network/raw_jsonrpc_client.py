@@ -1,9 +1,6 @@
-"""A JSON-RPC client as anybody might write one: it connects, says who it is, asks, and asks again.
-
-Lives here: a session for `sim_link` that shares no code with ours, so that the wire is spoken by two. Never here: what
-is asked for. Invariants: a call is said again until it is answered, as long as its owner wants it; nothing but the
-greeting is said before the greeting was answered.
-"""
+"""An independent JSON-RPC client: a session for `client_connection` that shares no code with Scale0's own client, so
+that two implementations test the protocol. Invariants: a call is repeated until it is answered, as long as its owner
+wants it; nothing but the greeting is sent before the greeting was answered."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from scale0.kernel.clock import Now
 from scale0.transport.core.session import SessionEffects
 
 AGAIN_SECONDS: Final = 3.0
-"""A call that is not answered for so long is said again."""
+"""A call that is not answered for this long is repeated."""
 GREET_SECONDS: Final = 0.6
-"""After a refusal: the old connection may still count as alive."""
+"""Delay after a refusal: the broker may still consider the old connection alive."""
 SILENCE_SECONDS: Final = 9.0
-"""Nothing came for so long, though something was asked: connect anew."""
+"""Reconnect if nothing arrives for this long while calls are unanswered."""
 MAX_BACKOFF_SECONDS: Final = 8.0
 NOT_KNOWN: Final = (-32010, -32030)
-"""The broker does not know us, or knows another by our name."""
+"""The broker does not know this client, or another client has its name."""
 NOT_NOW: Final = -32080
 HELLO: Final = 0
 
@@ -31,8 +28,6 @@ DOWN, GREETING, UP, ENDED = "down", "greeting", "up", "ended"
 
 
 class Answer(NamedTuple):
-    """News: a call was answered."""
-
     tag: Any
     result: Any
     code: int
@@ -41,29 +36,25 @@ class Answer(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """News: something that was not asked for."""
+    """A message that is no answer."""
 
     method: str
     params: Any
 
 
 class Call:
-    """One call that is not answered."""
-
     __slots__ = ("again_at", "frame", "patience", "tag", "tries")
 
     def __init__(self, frame: bytes, tag: Any, patience: float) -> None:
         self.frame = frame
         self.tag = tag
         self.patience = patience
-        """How long an answer may take before it is said again."""
+        """How long an answer may take before the call is repeated."""
         self.tries = 0
         self.again_at = 0.0
 
 
 class RawSession:
-    """One client."""
-
     def __init__(self, endpoint: str, hello: tuple[str, list[Any]], rng: random.Random, delimiter: bool) -> None:
         self._endpoint = endpoint
         self._hello = hello
@@ -72,7 +63,7 @@ class RawSession:
         self._next = HELLO
         self._failures = 0
         self._wake: float | None = None
-        """When to connect, or to greet again."""
+        """When to connect or to greet again."""
         self._heard = 0.0
         self.state = DOWN
         self.calls: dict[int, Call] = {}
@@ -81,7 +72,6 @@ class RawSession:
         self._beat_at = 0.0
 
     def start(self, now: Now, out: SessionEffects) -> None:
-        """Connect, and say who we are."""
         self.state = GREETING
         self._heard = now.mono
         self._wake = now.mono + AGAIN_SECONDS
@@ -89,13 +79,12 @@ class RawSession:
         self._greet(out)
 
     def end(self) -> None:
-        """No more."""
         self.state = ENDED
 
     def call(
         self, method: str, params: Any, tag: Any, now: Now, out: SessionEffects, patience: float = AGAIN_SECONDS
     ) -> None:
-        """Ask; the answer comes as news with this tag."""
+        """Calls a method; the answer is an event with this tag."""
         self._next += 1
         if not self.calls:
             self._heard = now.mono
@@ -105,7 +94,6 @@ class RawSession:
             self._say(call, now, out)
 
     def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None:
-        """One message from the broker."""
         self._heard = now.mono
         if self.state in (DOWN, ENDED) or frames[-1][:1] not in (b"{", b"["):
             return
@@ -117,7 +105,6 @@ class RawSession:
                 self._answered(each, now, out)
 
     def closed(self, reason: str, now: Now, out: SessionEffects) -> None:
-        """The connection is gone."""
         if self.state in (DOWN, ENDED):
             return
         self.state = DOWN
@@ -126,13 +113,13 @@ class RawSession:
         self._failures += 1
 
     def unsent(self, messages: Sequence[Any]) -> None:
-        """They are said again anyway."""
+        """Does nothing: calls are repeated anyway."""
 
     def never_connected(self) -> None:
-        """What was said then is said again anyway."""
+        """Does nothing: calls are repeated anyway."""
 
     def tick(self, now: Now, out: SessionEffects) -> None:
-        """Connect, greet, say again."""
+        """Connects, greets and repeats calls."""
         if self._wake is not None and now.mono >= self._wake:
             self._wake = None
             if self.state == DOWN:
@@ -152,7 +139,6 @@ class RawSession:
                 self._send(self._frame(*self.beat, self._next), out)
 
     def deadline(self) -> float | None:
-        """When `tick` has something to do."""
         times = [] if self._wake is None or self.state == ENDED else [self._wake]
         if self.state in (GREETING, UP) and (self.calls or self.beat):
             times.append(self._heard + SILENCE_SECONDS)

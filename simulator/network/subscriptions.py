@@ -1,8 +1,5 @@
-"""Announcements: what a broker publishes, carried to those who subscribed, or lost on the way.
-
-Lives here: subscriptions over the broker's restarts, and the loss. Never here: what an announcement means. Invariant:
-nothing arrives that was not subscribed to, and nothing must: publishing is a hint.
-"""
+"""Delivers or loses what a broker publishes, and keeps subscriptions across its restarts. Invariant: only subscribed
+topics are delivered; no delivery is guaranteed."""
 
 from __future__ import annotations
 
@@ -15,12 +12,10 @@ from simulator.virtual_time import Agenda
 
 TASK_PUB: Final = "task_pub"
 AGAIN_SECONDS: Final = 0.5
-"""Until those who listen have found a broker that started anew."""
+"""Time until subscribers reconnect to a restarted broker."""
 
 
 class Listener(Protocol):
-    """Who subscribes."""
-
     route: Route
 
     @property
@@ -40,27 +35,24 @@ class Announcements:
         self._lost = lost
         self._topics: dict[bytes, list[Listener]] = {}
         self._known: set[bytes] = set()
-        """Topics that the broker, in this life of its, has heard of."""
+        """Topics that the current broker process knows."""
         self.carried = 0
         broker.publish = self.publish
         broker.on_start = self._broker_started
 
     def join(self, listener: Listener, topic: bytes) -> None:
-        """Subscribe."""
         listeners = self._topics.setdefault(topic, [])
         if listener not in listeners:
             listeners.append(listener)
         self._agenda.after(listener.route.delay(), self._tell)
 
     def leave(self, listener: Listener) -> None:
-        """Its process ended."""
         for listeners in self._topics.values():
             if listener in listeners:
                 listeners.remove(listener)
         self._agenda.after(listener.route.delay(), self._tell)
 
     def publish(self, door: str, frames: list[bytes]) -> None:
-        """Something is published."""
         if door != TASK_PUB:
             return
         for topic, listeners in self._topics.items():
@@ -79,7 +71,7 @@ class Announcements:
         self._agenda.after(AGAIN_SECONDS, self._tell)
 
     def _tell(self) -> None:
-        """The broker hears of topics that somebody, or nobody any more, listens for."""
+        """Updates the broker's subscriptions."""
         if not self._broker.up:
             return
         if self._broker.asleep:

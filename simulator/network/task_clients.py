@@ -1,8 +1,5 @@
-"""Clients of tasks in the simulated world: a frontend with our own asker, and one that speaks JSON-RPC by itself.
-
-Lives here: what is submitted, watched, asked for and cancelled. Never here: what is promised about it, or the rules of
-`tasks.client.task_client`, which a frontend uses as it is. Invariant: whatever a client is told goes to the onlooker.
-"""
+"""Simulated task clients: a frontend with the real `TaskClientSession`, and an independent JSON-RPC client. Invariant:
+everything that a client receives is passed to the observer."""
 
 from __future__ import annotations
 
@@ -38,14 +35,14 @@ from simulator.network.task_records import TaskRecord, TaskRecords
 from simulator.virtual_time import Agenda
 
 PATIENCE_SECONDS: Final = 25.0
-"""How long a submission waits to be acknowledged."""
+"""Timeout of a submission."""
 ADOPTED: Final = 6
-"""Tasks of its former life that a client that was started again asks for."""
+"""Tasks of its previous process that a restarted client asks for."""
 WAIT_IDS: Final = 20
 
 
 class Onlooker(Protocol):
-    """Who looks on: see `task_checks`."""
+    """The observer interface: see `simulator.invariants.tasks`."""
 
     def accepted(self, record: TaskRecord, id_: str) -> None: ...
     def refused(self, record: TaskRecord, code: int, message: str) -> None: ...
@@ -58,7 +55,7 @@ class Onlooker(Protocol):
 
 
 class ClientSurroundings:
-    """What every client of tasks needs of its world."""
+    """What every task client needs from its world."""
 
     __slots__ = ("agenda", "methods", "records", "short", "watch")
 
@@ -75,15 +72,14 @@ class ClientSurroundings:
         self.watch = watch
         self.methods = methods
         self.short = short
-        """True: only such tasks as end soon."""
+        """If it returns True, only tasks that end soon are made."""
 
     def make(self, client: str) -> TaskRecord:
-        """A new submission."""
         return self.records.make(client, self.methods, self.agenda.now, self.short())
 
 
 class TaskCaller:
-    """What one frontend does with tasks; `begin` for each life of its process."""
+    """The task activity of one frontend; `begin` is called for each process."""
 
     __slots__ = ("_around", "_node", "_rng", "asker", "client")
 
@@ -100,12 +96,12 @@ class TaskCaller:
         return session
 
     def begin(self) -> TaskClientSession:
-        """A process starts: it knows nothing but its name."""
+        """Starts a process, which knows nothing but its name."""
         self.asker = TaskClientSession(self.client, self._rng)
         return self.asker
 
     def adopt(self) -> None:
-        """Ask for some tasks of a former life."""
+        """Asks for some tasks of the previous process."""
         own = self._around.records.by_client.get(self.client, ())
         open_ = [each for each in own if each.accepted is not None and each.told is None and not each.void]
         for record in open_[-ADOPTED:]:
@@ -114,12 +110,11 @@ class TaskCaller:
                 self._ride(lambda now, id_=record.id: self._watch(self.asker.future_of(id_), now))  # type: ignore[misc]
 
     def vanish(self) -> None:
-        """The process ended: nobody waits any more."""
+        """Ends the process: its waits end."""
         for record in self._around.records.by_client.get(self.client, ()):
             record.watched = False
 
     def submit(self) -> None:
-        """Submit a task."""
         record = self._around.make(self.client)
         order = self.asker.template(record.method, record.options)
         watching = self._rng.random() < 0.8
@@ -137,16 +132,14 @@ class TaskCaller:
         self._ride(do)
 
     def look(self, record: TaskRecord) -> None:
-        """Ask for the status of a task."""
         self._ask(STATUS, record)
 
     def cancel(self, record: TaskRecord) -> None:
-        """Have a task not run."""
         record.cancel_asked = True
         self._ask(CANCEL, record)
 
     def heard(self, tag: dict[str, Any]) -> None:
-        """Something came for what this tag belongs to."""
+        """Handles a response to the request with this tag."""
         if "watch" in tag:
             watch: FutureWait = tag["watch"]
             while watch.completed:
@@ -204,7 +197,7 @@ class TaskCaller:
 
 
 class RawClient:
-    """A task client that speaks JSON-RPC by itself, over all its lives."""
+    """A task client with its own JSON-RPC implementation, across all its processes."""
 
     __slots__ = (
         *("_around", "_rng", "_connect", "_delimiter", "_endpoint", "_looks", "_onlooker", "_serial", "link"),
@@ -234,11 +227,9 @@ class RawClient:
 
     @property
     def up(self) -> bool:
-        """True while its process lives."""
         return self.link is not None and not self.link.ended
 
     def start(self) -> None:
-        """A process starts."""
         self.session = session = RawSession(self._endpoint, ("client_connect", [self.name]), self._rng, self._delimiter)
         heard = partial(self._heard, session)
         self.link = SimLink(self._around.agenda, self.route, session, self._connect, heard, self._onlooker, 0.0)
@@ -246,12 +237,11 @@ class RawClient:
         self.link.later(1.0 + self._rng.random(), self._look)
 
     def vanish(self, silent: bool) -> None:
-        """The process ends."""
         if self.link is not None and self.up:
             self.link.kill(silent)
 
     def submit(self) -> None:
-        """Submit a task, under an id of its own or, with a key, one that the broker makes."""
+        """Submits a task with its own id or, with a key, with an id that the broker generates."""
         record = self._around.make(self.name)
         if record.key is None or self._rng.random() < 0.5:
             self._serial += 1
@@ -259,15 +249,13 @@ class RawClient:
         params = [self.name, record.method, msgspec.json.decode(record.params), record.id, record.options]
         self._call("client_new_task", params, ("submit", record))
         if self._rng.random() < 0.05 and record.id is not None:
-            # The same again, at once: it must be refused, or be the same.
+            # The same submission again: the broker must refuse it or return the same task.
             self._call("client_new_task", params, ("again", record))
 
     def look(self, record: TaskRecord) -> None:
-        """Ask for the status of a task."""
         self._call("client_task_status", [self.name, record.id], ("status", record.id))
 
     def cancel(self, record: TaskRecord) -> None:
-        """Have a task not run."""
         record.cancel_asked = True
         self._call("client_task_cancel", [self.name, record.id], ("cancel", record.id))
 
@@ -277,7 +265,7 @@ class RawClient:
             self.link.act(lambda now, out: session.call(method, params, tag, now, out))
 
     def _look(self, now: Now, out: SessionEffects) -> None:
-        """Wait for those that have not ended, a few at a time."""
+        """Waits for open tasks, a few at a time."""
         self._looks += 1
         own = self._around.records.by_client.get(self.name, ())
         open_ = [each.id for each in own if each.accepted is not None and each.told is None and not each.void]

@@ -1,9 +1,6 @@
-"""Tasks as the simulated world knows them: what was submitted, what is done about it, and how it ended.
-
-Lives here: one record per submission, kept by the world, not by any party, and the dice of how a task behaves. Never
-here: a message. Invariant: a nonce names one submission for ever and travels in its params, so that whatever a broker
-stores or a worker runs can be held against what was asked for.
-"""
+"""The tasks of a simulation: one record for each submission, kept by the world and not by any participant, with the
+random behaviour of the task. Invariant: a nonce identifies one submission forever and is part of its params, so that
+everything that a broker stores or a worker runs can be compared with the submission."""
 
 from __future__ import annotations
 
@@ -13,26 +10,24 @@ from typing import Any, Final
 
 FINISH: Final = "finish"
 FAIL: Final = "fail"
-"""A failure that is final."""
+"""A final failure."""
 RETRY: Final = "retry"
-"""A failure that may be tried again."""
+"""A failure that may be retried."""
 DIE: Final = "die"
 """The worker's process ends with it."""
 
 TASK_ERROR: Final = -32000
-"""The code of a task's own error here."""
+"""The code of a task's own error."""
 RESULT_SECONDS: Final = 30 * 86_400.0
-"""A wall clock that jumps by a day must not make a result too old to be read."""
+"""Longer than any clock jump, so that a jump does not expire a result."""
 HANG_SECONDS: Final = 40.0
 PULLED_SECONDS: Final = 15.0
-"""The timeout of tasks that may be pulled: an answer that got lost on the way costs so much."""
+"""Timeout of tasks that may be pulled: the cost of a lost answer."""
 METHODS: Final = ("t0", "t1")
-"""Methods that only tasks have: `t0` has a limit, `t1` is pulled by nodes alone."""
+"""Methods that only tasks have: `t0` has a limit, `t1` is only pulled."""
 
 
 class TaskRecord:
-    """One submission."""
-
     __slots__ = (
         *("accepted", "after", "asked", "cancel_asked", "cancel_told", "client", "ends", "executions", "id", "key"),
         *("kind", "method", "named", "nonce", "options", "refused", "seconds", "told", "told_status", "unknown"),
@@ -45,70 +40,64 @@ class TaskRecord:
         self.method = method
         self.asked = asked
         self.id: str | None = None
-        """Under which it is known, or was asked for; None: the broker makes one."""
+        """The id; None: the broker generates one."""
         self.key: str | None = None
         self.options: dict[str, Any] = {}
         self.after: tuple[TaskRecord, ...] = ()
         self.kind = FINISH
         self.ends: tuple[str, ...] = ()
-        """How its first executions end; those after them finish."""
+        """How its first executions end; later ones finish."""
         self.seconds = 0.0
         self.executions: list[tuple[int, str]] = []
         """Attempt and worker of each."""
         self.accepted: float | None = None
         self.refused: int | None = None
-        """The code, if its client was told that it will never run."""
+        """The code, if its client was told that the task will never run."""
         self.unknown = False
-        """Its client was told that nobody knows."""
+        """True if its client was told that the task is unknown."""
         self.cancel_asked = False
         self.cancel_told = False
         self.named = False
-        """A node asked for it by name: it may run out of turn."""
+        """A node requested it by id, so it may run out of order."""
         self.watched = False
-        """Its client, alive still, waits to hear of its end."""
+        """Its client is alive and waits for its end."""
         self.told: tuple[int, bytes] | None = None
-        """The end that its client heard of."""
+        """The end that was reported to its client."""
         self.told_status: tuple[int, int] = (0, 0)
-        """Attempt and code of the status that its client heard last."""
+        """Attempt and code of the last status that was reported to its client."""
         self.void = False
-        """A disk was lost: nothing is promised any more."""
+        """A disk was lost, so no guarantee applies."""
 
     @property
     def max_attempts(self) -> int:
-        """How often it may start."""
         count: int = self.options.get("max_attempts", 3)
         return count
 
     @property
     def priority(self) -> int:
-        """Higher first."""
         priority: int = self.options.get("priority", 4)
         return priority
 
     @property
     def params(self) -> bytes:
-        """What is sent."""
         return b'{"nonce":%d,"pad":"%b"}' % (self.nonce, b"." * (self.nonce * 7 % 60))
 
     @property
     def error(self) -> bytes:
-        """What a worker says when it fails, without `retry`."""
+        """The error that a worker reports, without `retry`."""
         return b'{"code":%d,"message":"task %d was not to be"' % (TASK_ERROR, self.nonce)
 
     def begin(self, attempt: int, worker: str) -> tuple[str, float]:
-        """A worker starts: how this execution will end, and when."""
+        """Starts an execution; returns how and when it will end."""
         number = len(self.executions)
         self.executions.append((attempt, worker))
         return (self.ends[number] if number < len(self.ends) else FINISH), self.seconds
 
     def result(self, attempt: int, worker: str) -> bytes:
-        """What a worker answers."""
         return b'[%d,%d,"%b"]' % (self.nonce, attempt, worker.encode())
 
 
 class TaskRecords:
-    """All submissions of a world."""
-
     __slots__ = ("_rng", "by_client", "by_nonce", "strain")
 
     def __init__(self, rng: random.Random, strain: bool) -> None:
@@ -118,7 +107,7 @@ class TaskRecords:
         self.by_client: dict[str, list[TaskRecord]] = {}
 
     def make(self, client: str, methods: Sequence[str], asked: float, short: bool) -> TaskRecord:
-        """A new submission, its options and its worker's behaviour thrown by dice; `short`: it must end soon."""
+        """Makes a submission with random options and behaviour; `short`: it must end soon."""
         dice = self._rng
         record = TaskRecord(len(self.by_nonce) + 1, client, dice.choice(methods), asked)
         record.options = {"result_ttl": RESULT_SECONDS}

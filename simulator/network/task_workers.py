@@ -1,9 +1,5 @@
-"""Workers of tasks in the simulated world: the hands of a native backend, and nodes that pull.
-
-Lives here: what becomes of a task between its hand-out and its result. Never here: what is promised about it, or the
-rules of `tasks.node.assigned_tasks`, which a native backend uses as it is. Invariant: what a dead process had begun
-never speaks again.
-"""
+"""Simulated task workers: the executor of a native backend, which uses the real `tasks.node.assigned_tasks`, and nodes
+that pull. Invariant: work that a dead process started never sends anything."""
 
 from __future__ import annotations
 
@@ -36,27 +32,27 @@ from simulator.virtual_time import Agenda
 
 QUICK_SECONDS: Final = 0.05
 OBEDIENT: Final = 0.7
-"""The share of tasks that stop when they are told to."""
+"""The share of tasks that stop when they are cancelled."""
 POLL_SECONDS: Final = (1.5, 4.0)
 LOOSE_HANDS: Final = 2
-"""Tasks that a node pulls beyond those that it runs at once: they count as its own all the same."""
+"""Tasks that a node pulls beyond those that it runs at once: their leases are its own all the same."""
 
 AGAIN_SOON_SECONDS: Final = 0.1
 ONCE: Final = 1e9
-"""A question that is not said twice on one connection: each one takes tasks."""
+"""A request that is not repeated on one connection, because each one takes tasks."""
 
 _params: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class Watch(Protocol):
-    """Who looks on: see `task_checks`."""
+    """The observer interface: see `simulator.invariants.tasks`."""
 
     def given(self, worker: str, id_: str, attempt: int, nonce: int) -> None: ...
     def in_hand(self, worker: str, count: int, room: int) -> None: ...
 
 
 class TaskSurroundings:
-    """What every worker of tasks needs of its world."""
+    """What every task worker needs from its world."""
 
     __slots__ = ("agenda", "deadly", "died", "records", "watch")
 
@@ -72,21 +68,20 @@ class TaskSurroundings:
         self.records = records
         self.watch = watch
         self.deadly = deadly
-        """False: no task kills its worker any more."""
+        """If it returns False, no task kills its worker any more."""
         self.died = died
 
     def record_of(self, params: bytes) -> TaskRecord:
-        """The submission that these params belong to."""
         return self.records.by_nonce[_params.decode(params)["nonce"]]
 
     def begin(self, record: TaskRecord, attempt: int, worker: str) -> tuple[str, float]:
-        """How an execution ends, and when."""
+        """Returns how and when an execution ends."""
         how, seconds = record.begin(attempt, worker)
         return (FINISH if how == DIE and not self.deadly() else how), seconds
 
 
 class Stint:
-    """Tasks that one hand does one after the other."""
+    """Tasks that one thread runs one after another."""
 
     __slots__ = ("at", "jobs")
 
@@ -96,7 +91,7 @@ class Stint:
 
 
 class Hands:
-    """The tasks at work in one life of a native backend's process."""
+    """The running tasks of one process of a native backend."""
 
     __slots__ = (
         *("_around", "_bunch", "_rng", "_most", "_name", "_node", "_stints", "_waiting", "link", "session"),
@@ -110,7 +105,7 @@ class Hands:
         self._rng = rng
         self._bunch = bunch
         self._most: int = node.offered[1]
-        """Slots that this process offered at any time."""
+        """The largest number of slots that this process has offered."""
         self._waiting: deque[AssignedTask] = deque()
         self._stints: list[Stint] = []
         self.tasks = AssignedTasks()
@@ -119,13 +114,13 @@ class Hands:
 
     @property
     def count(self) -> int:
-        """Tasks that were given and have not ended."""
+        """Returns the number of assigned tasks that have not ended."""
         return sum(job.state == WAITING for job in self._waiting) + sum(
             job.state in (RUNNING, WAITING) for stint in self._stints for job in (stint.at, *stint.jobs) if job
         )
 
     def heard(self, news: Sequence[Any]) -> None:
-        """What the session tells of tasks."""
+        """Handles the session's task events."""
         for item in news:
             match item:
                 case TasksAssigned():
@@ -140,7 +135,6 @@ class Hands:
         self._around.watch.in_hand(self._name, self.count, self._most + self._node.prefetch)
 
     def give(self, jobs: Sequence[AssignedTask]) -> None:
-        """Tasks came."""
         for job in jobs:
             record = self._around.record_of(job.params)
             self._around.watch.given(self._name, job.id, job.attempt, record.nonce)
@@ -148,7 +142,7 @@ class Hands:
         self.pump()
 
     def stop(self, jobs: Sequence[AssignedTask]) -> None:
-        """Nobody wants these any more; some stop, and some go on for nothing."""
+        """Cancels tasks; some stop, and some continue in vain."""
         for stint in list(self._stints):
             if stint.at not in jobs or stint.at is None:
                 continue
@@ -158,7 +152,7 @@ class Hands:
         self.pump()
 
     def pump(self) -> None:
-        """Begin what can be begun."""
+        """Starts as many tasks as possible."""
         slots = max(1, self._node.offered[1])
         while self._waiting and len(self._stints) + len(self._node.handed) < slots:
             if not self.session.is_up or self.tasks.is_full:
@@ -180,7 +174,7 @@ class Hands:
         self._next(stint)
 
     def _next(self, stint: Stint) -> None:
-        """The next task of a stint, or its end."""
+        """Starts the next task of a batch, or ends the batch."""
         while stint.jobs:
             stint.at = job = stint.jobs.popleft()
             if job.state != RUNNING:
@@ -220,7 +214,7 @@ class Hands:
 
 
 class PullNode:
-    """A node that asks for its tasks by JSON-RPC, over all its lives."""
+    """A node that pulls its tasks by JSON-RPC, across all its processes."""
 
     __slots__ = (
         *("_announcements", "_around", "_rng", "_connect", "_endpoint", "_in_hand", "_interval", "_onlooker"),
@@ -255,11 +249,9 @@ class PullNode:
 
     @property
     def up(self) -> bool:
-        """True while its process lives."""
         return self.link is not None and not self.link.ended
 
     def start(self) -> None:
-        """A process starts."""
         self._in_hand = {}
         hello = ("node_connect", [self.name, list(self.methods)])
         self.session = session = RawSession(self._endpoint, hello, self._rng, delimiter=False)
@@ -272,13 +264,12 @@ class PullNode:
         self.link.later(self._rng.random(), self._poll)
 
     def kill(self, silent: bool) -> None:
-        """The process ends."""
         if self.link is not None and self.up:
             self._announcements.leave(self)
             self.link.kill(silent)
 
     def announced(self, frames: list[bytes]) -> None:
-        """A task waits, perhaps."""
+        """Handles the announcement of a task."""
         said = msgspec.json.decode(frames[1])
         id_ = said["params"].get("task_id")
         if id_ is None or self.link is None or self._room <= 0 or self._rng.random() < 0.3:
@@ -323,7 +314,7 @@ class PullNode:
         id_, attempt = task["id"], task["attempt"]
         record = self._around.records.by_nonce[task["params"]["nonce"]]
         if (id_, attempt) in self._in_hand or self.link is None:
-            return  # the answer to a question that was said twice
+            return  # the answer to a repeated request
         self._around.watch.given(self.name, id_, attempt, record.nonce)
         self._in_hand[id_, attempt] = record
         how, seconds = self._around.begin(record, attempt, self.name)

@@ -1,7 +1,4 @@
-"""The tasks of a simulated world: who submits, who works, and their daily life.
-
-Lives here: putting that part of a network together from a plan. Never here: what goes wrong, or what must hold.
-"""
+"""The task part of a simulated network: makes the clients and workers of a plan and drives their activity."""
 
 from __future__ import annotations
 
@@ -31,12 +28,10 @@ WINDOWS: Final = (
     (dependencies, "ROUND_TASKS", dependencies.ROUND_TASKS),
     (dependencies, "PAGE_TASKS", dependencies.PAGE_TASKS),
 )
-"""What a broker keeps in memory, or reads at once, as it is in real life."""
+"""The production values of in-memory windows and page sizes."""
 
 
 class TaskWorld:
-    """The tasks of one world."""
-
     __slots__ = ("_plan", "_world", "announcements", "clients", "nodes", "raw", "records", "rng")
 
     def __init__(self, world: World, plan: Plan, tasks: TaskPlan) -> None:
@@ -88,7 +83,6 @@ class TaskWorld:
         self.clients: list[FrontendNode | RawClient] = [*world.frontends, *self.raw]
 
     def begin(self) -> None:
-        """Everybody starts."""
         agenda = self._world.agenda
         for node in self._others:
             agenda.at(self.rng.random() * 3, node.start)
@@ -96,7 +90,7 @@ class TaskWorld:
         agenda.at(FIRST_SECONDS, self._submit)
 
     def heal(self) -> None:
-        """Everybody is there again."""
+        """Restarts everything that is down."""
         for node in self._others:
             if not node.up:
                 node.start()
@@ -109,11 +103,11 @@ class TaskWorld:
 
     @property
     def count(self) -> int:
-        """Connections that these clients have."""
+        """Returns the number of connections of these clients."""
         return len(self.nodes) + len(self.raw)
 
     def submit(self) -> None:
-        """Somebody submits a task; now and then a client asks for one, or does not want it any more."""
+        """Submits a task from a random client; sometimes queries or cancels one."""
         client = self.rng.choice(self.clients)
         if client.link is None or not client.up or client.link.stalled:
             return
@@ -127,13 +121,13 @@ class TaskWorld:
             caller.cancel(record)
 
     def kill_node(self, silent: bool, back_after: float) -> None:
-        """A node that pulls dies, and starts again."""
+        """Kills a pulling node and restarts it."""
         node = self.rng.choice(self.nodes)
         node.kill(silent)
         self._world.agenda.after(back_after, self._revive, node)
 
     def vanish_client(self, silent: bool, back_after: float) -> None:
-        """A client that speaks for itself dies, and starts again."""
+        """Kills a JSON-RPC client and restarts it."""
         if self.raw:
             client = self.rng.choice(self.raw)
             client.vanish(silent)
@@ -153,7 +147,7 @@ class TaskWorld:
         return self.rng.choice(known) if known else None
 
     def _limit(self) -> None:
-        """An administrator sets the limit of the limited method, until it is set."""
+        """Sets the limit of the limited method, repeated until it succeeds."""
         world = self._world
         policy = world.broker.broker.state.policies.get(LIMITED) if world.broker.up else None
         if policy is None or policy.concurrency is None:
@@ -171,7 +165,7 @@ class TaskWorld:
         return not self._world.healed or self._world.agenda.now < plan.heal_at + DEADLY_SECONDS
 
     def _died(self, node: BackendNode | PullNode) -> None:
-        """A task has killed its worker: somebody starts it again."""
+        """Restarts a worker that a task has killed."""
         if not node.up:
             return
         self._world.diary.note(f"a task kills {node.name}")
@@ -187,6 +181,6 @@ class TaskWorld:
 
 
 def narrow(window: int) -> None:
-    """Let brokers keep fewer tasks in memory than in real life, so that few tasks cross the windows; 0: as many."""
+    """Sets smaller windows than in production, so that few tasks exceed them; 0: the production values."""
     for module, name, usual in WINDOWS:
         setattr(module, name, window or usual)

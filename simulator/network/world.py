@@ -1,9 +1,5 @@
-"""The simulated world: brokers, backends, frontends and the network between them, under one agenda.
-
-Lives here: putting a network together from a plan, its daily life, and the timetable of a run. Never here: what goes
-wrong (`faults`), or what must hold (`checkers`). Invariant: everything that happens comes from the agenda, and every
-die from the plan's seed.
-"""
+"""The simulated world: brokers, backends, frontends and the network between them, made from a plan, and the timetable
+of a run. Invariant: every event comes from the agenda, and every random number from the plan's seed."""
 
 from __future__ import annotations
 
@@ -33,8 +29,6 @@ NOBODY: Final = "nobody.offers.this"
 
 
 class World:
-    """One network and its weather."""
-
     __slots__ = (
         *("_serial", "admin", "agenda", "backends", "broker", "calls", "check", "rng", "diary", "doors"),
         *("fault_counts", "frontends", "healed", "plan", "routes", "tasks"),
@@ -91,11 +85,10 @@ class World:
         self.tasks = TaskWorld(self, plan, plan.tasks) if plan.tasks is not None else None
 
     def dice(self, name: str) -> random.Random:
-        """Dice of their own for every part: one part's throws do not change another's."""
+        """Returns a separate generator for each part, so that one part's draws do not change another's."""
         return random.Random(f"scale0 {self.plan.seed} {name}")
 
     def connect(self, link: SimLink, endpoint: str) -> Wire | None:
-        """A client opens a connection."""
         broker, door = self.doors[endpoint]
         if not broker.up and link.route.free:
             self.agenda.after(2 * link.route.delay(), link.refused)
@@ -103,7 +96,7 @@ class World:
         return self.wire(link.route, link, broker, door)
 
     def wire(self, route: Route, client: ClientEnd, broker: BrokerNode, door: str) -> Wire:
-        """A new connection; to a broker that is down and cannot say so, a hole."""
+        """Makes a connection; if the broker's machine is down, messages are lost silently."""
         self._serial += 1
         wire = Wire(self.agenda, self.diary, route, client, broker, door, self._serial)
         if broker.up:
@@ -111,7 +104,7 @@ class World:
         return wire
 
     def begin(self) -> None:
-        """Everybody starts, in an order of chance."""
+        """Starts all participants in random order."""
         self.agenda.at(self.rng.random() * 2, self.broker.start)
         starts = [node.start for node in self.backends] + [node.start for node in (*self.frontends, self.admin)]
         for start in starts:
@@ -124,7 +117,7 @@ class World:
             self.tasks.begin()
 
     def run(self) -> None:
-        """From the first start to the last look; faults are put on the agenda by whoever wants them."""
+        """Runs from the first start to the last check; the caller schedules faults on the agenda."""
         plan = self.plan
         interval = 2 * plan.interval
         settled = plan.heal_at + BACK_SECONDS + max(3.0, interval * plan.liveness) + 3 * interval + 1.0
@@ -135,7 +128,7 @@ class World:
         self.check.at_the_end(self.broker, len(self.frontends) + len(self.backends) + 1 + others)
 
     def heal(self) -> None:
-        """Everything is well again, and stays so."""
+        """Ends all faults."""
         self.healed = True
         self.diary.note("everything is healed")
         for route in self.routes.values():
@@ -159,13 +152,13 @@ class World:
                 frontend.link.resume()
         if self.tasks is not None:
             self.tasks.heal()
-        # A fresh administrator has no backoff to wait for, and knows what of the old one's mail came late.
+        # A new administrator has no pending backoff and ignores late messages to the old one.
         self.admin.vanish(silent=False)
         self.admin.start()
         self.agenda.after(1.0, self.enable)
 
     def restore(self, backend: BackendNode) -> None:
-        """It runs, and offers what it should."""
+        """Restores a backend's process and its intended offer."""
         if backend.link is None or backend.link.ended:
             backend.start()
         elif backend.link.stalled:
@@ -174,26 +167,25 @@ class World:
             backend.change(*backend.offer)
 
     def set_clock(self, node: BackendNode, offset: float) -> None:
-        """The wall clock of a backend's machine jumps."""
+        """Makes the wall clock of a backend's machine jump."""
         node.wall_offset = offset
         if node.link is not None:
             node.link.wall_offset = offset
         self.check.client_clock(node.name, offset)
 
     def set_broker_clock(self, offset: float) -> None:
-        """The wall clock of the broker's machine jumps."""
+        """Makes the wall clock of the broker's machine jump."""
         if self.broker.wall_offset != offset:
             self.check.broker_clock(self.broker)
             self.broker.wall_offset = offset
 
     def call(self) -> None:
-        """Somebody calls a service."""
         frontend = self.rng.choice(self.frontends)
         service = NOBODY if self.plan.strain and self.rng.random() < 0.02 else self.rng.choice(self.plan.services)
         frontend.ask(service, short=self._late, twice=self.rng.random() < TWICE)
 
     def change(self) -> None:
-        """An administrator changes the configuration."""
+        """Changes the configuration as an administrator."""
         number = self.rng.randrange(5)
         said: dict[str, Any]
         match self.rng.randrange(4):
@@ -209,11 +201,10 @@ class World:
 
     @property
     def _late(self) -> bool:
-        """After healing only short calls are made: what must be answered must not wait behind what need not."""
+        """After healing only short calls are made, so that calls that must be answered do not wait behind others."""
         return self.healed and not self.plan.calm
 
     def route(self, name: str) -> Route:
-        """The way of a new client."""
         self.routes[name] = route = Route(name, self.dice(f"route {name}"))
         return route
 
@@ -234,7 +225,7 @@ class World:
             self.agenda.after(self.rng.expovariate(1 / self.plan.change_every), self._changes)
 
     def enable(self) -> None:
-        """After a drain: until the broker has understood."""
+        """Enables the broker after a drain; repeats the command until it succeeds."""
         state = self.broker.broker.state
         if state.state != ACTIVE or state.draining:
             self.admin.manage("enable", command="enable")

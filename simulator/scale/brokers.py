@@ -1,9 +1,5 @@
-"""Brokers of a large simulated network, and the lines between them.
-
-Lives here: a broker of `broker_node` that dials others, and what a DEALER socket to a peer is in virtual time. Never
-here: clients, or a figure (`scale_meter` counts). Invariants: what is dialed is connected again until it is hung up;
-nothing is queued for a broker that is not there, as with ZMQ_IMMEDIATE.
-"""
+"""Brokers of a large simulated network, and the connections between them. Invariants: a dialed broker is reconnected
+until it is hung up; nothing is queued for an unreachable broker, as with ZMQ_IMMEDIATE."""
 
 from __future__ import annotations
 
@@ -24,13 +20,13 @@ from simulator.scale.counters import Meter
 from simulator.virtual_time import Agenda, Diary
 
 RECONNECT_SECONDS: Final = 0.25
-"""How often a dialed broker that is not there is tried."""
+"""Retry interval for an unreachable broker."""
 CAPACITY: Final = 10_000
-"""Messages that one wire holds."""
+"""Messages that one connection buffers."""
 
 
 class Onlooker:
-    """Counts what clients say to brokers; everything else passes by."""
+    """Counts messages from clients to brokers and ignores everything else."""
 
     __slots__ = ("_agenda", "_meter")
 
@@ -39,36 +35,28 @@ class Onlooker:
         self._meter = meter
 
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None:
-        """What came from clients."""
         del now
         second = int(self._agenda.now)
         for wire, frames in mail:
             if wire.door in CLIENT_SOCKETS:
                 self._meter.client_said(node.name, frames, second)
 
-    def began(self, node: BrokerNode, opened: OpenedStore, with_disk: bool) -> None:
-        """Nothing to see."""
+    def began(self, node: BrokerNode, opened: OpenedStore, with_disk: bool) -> None: ...
 
-    def happened(self, node: BrokerNode, event: Any, now: Now) -> None:
-        """Nothing to see."""
+    def happened(self, node: BrokerNode, event: Any, now: Now) -> None: ...
 
-    def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None:
-        """Nothing to see."""
+    def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None: ...
 
     def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
-        """Nothing to see: peers' lines count for themselves."""
+        """Does nothing: peer connections count their own messages."""
 
-    def after_turn(self, node: BrokerNode) -> None:
-        """Nothing to see."""
+    def after_turn(self, node: BrokerNode) -> None: ...
 
-    def disk_lost(self, node: BrokerNode) -> None:
-        """Nothing to see."""
+    def disk_lost(self, node: BrokerNode) -> None: ...
 
-    def woke(self) -> None:
-        """Nothing to see."""
+    def woke(self) -> None: ...
 
-    def ended(self, node: BrokerNode) -> None:
-        """Nothing to see."""
+    def ended(self, node: BrokerNode) -> None: ...
 
 
 class ScaleNode(BrokerNode):
@@ -83,27 +71,25 @@ class ScaleNode(BrokerNode):
         self._lines: dict[str, PeerLine] = {}
         self._meter = meter
         self.reach: Callable[[str], ScaleNode | None] = lambda _: None
-        """Who listens at an endpoint for peers; None: nobody at all."""
+        """Returns the broker that listens for peers at an endpoint; None: there is none."""
         self.on_dial, self.on_hang = self._connect, self._hang_up
         self.publish = lambda _door, frames: meter.publish(self.name, frames)
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Of its network document."""
         return self.broker.documents.version, self.broker.documents.hash
 
     @property
     def peers_heard(self) -> int:
-        """How many other brokers it hears."""
         return sum(1 for _ in self.broker.peers.alive())
 
     def start(self, with_disk: bool = True) -> None:
-        """A process starts; what its predecessor dialed is gone."""
+        """Starts a process; connections of the previous one are gone."""
         self._lines = {}
         super().start(with_disk)
 
     def crash(self, silent: bool) -> None:
-        """The process ends, and what it dialed with it."""
+        """Ends the process and the connections that it dialed."""
         lines, self._lines = self._lines, {}
         for line in lines.values():
             line.end(silent)
@@ -128,26 +114,25 @@ class ScaleNode(BrokerNode):
 
 
 class PeerWire(Wire):
-    """A connection between two brokers: what the dialed one says is counted here."""
+    """A connection between two brokers; counts the messages of the dialed one."""
 
     __slots__ = ("meter",)
 
     meter: Meter
 
     def to_client(self, frames: list[bytes]) -> None:
-        """The broker that was dialed says something."""
         self.meter.carried(self.broker.name, self.client.name, frames)
         super().to_client(frames)
 
 
 class Unread:
-    """How much waits on the way to a broker that was dialed: what its machine does not read is not simulated."""
+    """The messages that wait for a dialed broker; a backlog there is not simulated."""
 
     unread: Final = 0
 
 
 class PeerLine:
-    """What one broker dialed: the client's end of a wire, and to its own broker a wire itself."""
+    """A dialed connection: the client's end of a wire, and for its own broker a wire itself."""
 
     __slots__ = (
         *("_agenda", "_diary", "_meter", "_node", "_wire", "door", "down", "ended", "endpoint", "name"),
@@ -174,7 +159,6 @@ class PeerLine:
         self.ended = False
 
     def connect(self) -> None:
-        """Try to reach it."""
         if self.ended:
             return
         there = self._node.reach(self.endpoint)
@@ -189,14 +173,14 @@ class PeerLine:
         self._node.wires[self.routing_id] = self  # type: ignore[assignment]  # to its broker it is a wire
 
     def to_client(self, frames: list[bytes]) -> None:
-        """Our own broker says something."""
+        """Sends a message of the own broker."""
         wire = self._wire
         if wire is not None:
             self._meter.carried(self.name, wire.broker.name, frames)
             wire.to_broker(frames)
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
-        """The other one said something, or hung up."""
+        """Handles a message of the other broker, or its disconnection."""
         if wire is not self._wire:
             return
         if parcel is None:
@@ -208,14 +192,12 @@ class PeerLine:
             self._node.arrive(self, parcel)  # type: ignore[arg-type]
 
     def broke(self, wire: Wire) -> None:
-        """The socket says that the connection is gone."""
         self.arrive(wire, None)
 
     def end_of_broker(self, silent: bool) -> None:
-        """Our own broker ended: see `end`, which came first."""
+        """Does nothing: `end` was called before."""
 
     def end(self, silent: bool) -> None:
-        """Never again."""
         self.ended = True
         wire, self._wire = self._wire, None
         if wire is None:

@@ -1,8 +1,5 @@
-"""Clients of a large simulated network: the real sessions, many thousands of them.
-
-Lives here: one client's process, and where all of them are. Never here: the sessions' own rules. Invariants: a session
-is the one that users run; a call that was made ends exactly once, with an answer or with a code.
-"""
+"""Clients of a large simulated network: many thousands of the real sessions. Invariant: every call ends exactly once,
+with a reply or with a code."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ from simulator.virtual_time import Agenda
 WORK_SECONDS: Final = 0.01
 """How long a worker takes."""
 CALL_SECONDS: Final = 10.0
-"""How often a frontend calls."""
+"""Interval between the calls of a frontend."""
 CALL_TIMEOUT_SECONDS: Final = 30.0
 
 
 class Ledger:
-    """What became of all calls."""
+    """The outcomes of all calls."""
 
     __slots__ = ("answered", "failed", "made", "open")
 
@@ -41,20 +38,16 @@ class Ledger:
 
 
 class Watch:
-    """Who looks on at a link: nobody."""
+    """An observer that does nothing."""
 
     __slots__ = ()
 
-    def changed(self, link: SimLink) -> None:
-        """Nothing to see."""
+    def changed(self, link: SimLink) -> None: ...
 
-    def lost(self, name: str) -> None:
-        """Nothing to see."""
+    def lost(self, name: str) -> None: ...
 
 
 class ScaleClient:
-    """One client: a worker or a caller."""
-
     __slots__ = ("at", "group", "home", "link", "name", "served_at", "session")
 
     def __init__(self, name: str, group: str, home: str, session: Any) -> None:
@@ -63,25 +56,21 @@ class ScaleClient:
         self.home = home
         self.session = session
         self.at = ""
-        """The broker that has taken it in; empty: none."""
+        """The broker that has accepted it; empty: none."""
         self.served_at = 0.0
-        """When it was taken in last."""
+        """When it was last accepted."""
         self.link: SimLink
 
     @property
     def config_version(self) -> int:
-        """What it runs on."""
         return self.session.connection.config_version or 0
 
     @property
     def is_up(self) -> bool:
-        """True while a broker serves it."""
         return bool(self.session.connection.state == UP)
 
 
 class Crowd:
-    """All clients."""
-
     __slots__ = ("_agenda", "_connect", "_rng", "_watch", "all", "calling", "ledger", "on_up")
 
     def __init__(self, agenda: Agenda, rng: random.Random, connect: Connect) -> None:
@@ -93,15 +82,13 @@ class Crowd:
         self.ledger = Ledger()
         self.calling = True
         self.on_up: Callable[[ScaleClient], None] = lambda _: None
-        """Told of everybody who was taken in."""
+        """Called with every client that was accepted."""
 
     def worker(self, name: str, group: str, home: str, endpoint: str, service: str) -> ScaleClient:
-        """A backend that offers one service."""
         session = BackendSession([endpoint], name, [service], 2, self._rng)
         return self._client(name, group, home, session, self._heard_worker)
 
     def caller(self, name: str, group: str, home: str, endpoint: str, service: str) -> ScaleClient:
-        """A frontend that calls a service every now and then."""
         session = FrontendSession([endpoint], name, self._rng)
         client = self._client(name, group, home, session, self._heard_caller)
         self._agenda.after(CALL_SECONDS * (1 + self._rng.random()), self._call, client, service)
@@ -115,7 +102,6 @@ class Crowd:
         return client
 
     def start(self, client: ScaleClient) -> None:
-        """Its process starts."""
         client.link.act(client.session.start)
 
     def _heard(self, client: ScaleClient, item: Any) -> None:
@@ -123,7 +109,7 @@ class Crowd:
             case Connected():
                 assert client.link.wire is not None
                 client.at, client.served_at = client.link.wire.broker.name, self._agenda.now
-                client.session.connection.config = b""  # nobody reads it here, and there are many
+                client.session.connection.config = b""  # not used here, and there are many clients
                 self.on_up(client)
             case ConnectionLost() | SessionEnded():
                 client.at = ""
@@ -159,5 +145,4 @@ class Crowd:
 
 
 def reply(session: BackendSession, work: RequestReceived, now: Now, out: SessionEffects) -> None:
-    """What a worker answers."""
     session.reply(work.id, [b"!"], now, out)

@@ -1,8 +1,5 @@
-"""What brokers of a large simulated network say to each other and hear from their clients, counted.
-
-Lives here: counters by broker and command, and the figures made of them. Never here: a decision, or anything that
-changes what is counted. Invariant: a message that was handed to a wire counts once, with all bytes of its frames.
-"""
+"""Counters of the messages between brokers, and from their clients, in a large simulated network. Invariant: a message
+counts once when it is sent, with all bytes of its frames."""
 
 from __future__ import annotations
 
@@ -13,13 +10,13 @@ import msgspec
 
 BATCH: Final = b"BATCH"
 COUNTED: Final = frozenset({"CHECKCONFIG", "NEEDBROKER", "READY"})
-"""Of what clients say: the words of a herd."""
+"""Client commands that are counted, because they occur in bursts."""
 
 _raws: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def spoken(frames: Sequence[bytes]) -> Iterator[tuple[str, int]]:
-    """The commands in a message, each with its bytes; those of a BATCH share its frames."""
+    """Yields the commands in a message with their sizes; those of a BATCH share its frames."""
     if len(frames) == 4 and frames[1] == BATCH:
         for raw in _raws.decode(frames[3]):
             parts = _raws.decode(raw)
@@ -29,8 +26,6 @@ def spoken(frames: Sequence[bytes]) -> Iterator[tuple[str, int]]:
 
 
 class Count:
-    """Messages and bytes."""
-
     __slots__ = ("bytes", "messages")
 
     def __init__(self, messages: int = 0, size: int = 0) -> None:
@@ -38,52 +33,45 @@ class Count:
         self.bytes = size
 
     def add(self, size: int) -> None:
-        """One more message."""
         self.messages += 1
         self.bytes += size
 
 
 class Meter:
-    """Everything that is counted in one run."""
-
     __slots__ = ("asked", "cpu", "heard", "published", "told")
 
     def __init__(self) -> None:
         self.told: dict[str, dict[str, Count]] = {}
-        """By broker and command: said to other brokers."""
+        """By broker and command: sent to other brokers."""
         self.heard: dict[str, dict[str, Count]] = {}
-        """By broker and command: heard from other brokers."""
+        """By broker and command: received from other brokers."""
         self.published: dict[str, Count] = {}
-        """By broker: on `config_pub_port`, each once, whoever listens."""
+        """By broker: published on `config_pub_port`, each message once for all subscribers."""
         self.asked: dict[str, dict[tuple[str, int], int]] = {}
-        """By broker: how often clients said a word of COUNTED in a second."""
+        """By broker: how often clients sent each command of COUNTED in each second."""
         self.cpu: dict[str, float] = {}
         """By broker: seconds of processor time in its turns."""
 
     def reset(self) -> None:
-        """Count from now."""
         for table in (self.told, self.heard, self.published, self.asked, self.cpu):
             table.clear()
 
     def carried(self, sender: str, receiver: str, frames: Sequence[bytes]) -> None:
-        """One broker said something to another."""
         for command, size in spoken(frames):
             self.told.setdefault(sender, {}).setdefault(command, Count()).add(size)
             self.heard.setdefault(receiver, {}).setdefault(command, Count()).add(size)
 
     def publish(self, broker: str, frames: Sequence[bytes]) -> None:
-        """A broker published something."""
         self.published.setdefault(broker, Count()).add(sum(map(len, frames)))
 
     def client_said(self, broker: str, frames: Sequence[bytes], second: int) -> None:
-        """A client said something to a broker."""
         for command, _ in spoken(frames):
             if command in COUNTED:
                 table = self.asked.setdefault(broker, {})
                 table[command, second] = table.get((command, second), 0) + 1
 
     def peers(self, brokers: Sequence[str], seconds: float) -> dict[str, Any]:
-        """What a broker says to and hears from others in a second: on the average, and the busiest one."""
+        """Returns the messages that a broker exchanges with others per second: on average, and of the busiest one."""
         out: dict[str, Any] = {}
         commands = sorted({command for table in self.told.values() for command in table})
         for command in commands:
@@ -105,12 +93,12 @@ class Meter:
         return out
 
     def load(self, brokers: Sequence[str], seconds: float) -> dict[str, float]:
-        """Processor time of a broker per second, in milliseconds."""
+        """Returns the processor time of a broker per second, in milliseconds."""
         times = [1_000 * self.cpu.get(name, 0.0) / seconds for name in brokers]
         return {"mean_ms": round(sum(times) / len(times), 2), "most_ms": round(max(times), 2)}
 
     def peak(self, command: str) -> dict[str, Any]:
-        """The most that one broker heard of this in one second, and how many were said in all."""
+        """Returns the most that one broker received in one second, and the total."""
         found = [
             (count, name, second)
             for name, table in self.asked.items()
@@ -129,5 +117,4 @@ class Meter:
 
 
 def total(counts: dict[str, Count]) -> Count:
-    """All commands together."""
     return Count(sum(one.messages for one in counts.values()), sum(one.bytes for one in counts.values()))

@@ -1,8 +1,5 @@
-"""`python -m simulator.scale.main`: a network of very many brokers and clients, in virtual time.
-
-Lives here: the command line, progress on stderr, and the result as JSON on stdout. Never here: the network
-(`scale_world`) or what is counted (`scale_meter`). What it finds is written up in `docs/scale.md`.
-"""
+"""`python -m simulator.scale.main`: simulates a network of very many brokers and clients in virtual time. It prints
+progress on stderr and the result as JSON on stdout; `docs/scale.md` has the findings."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from simulator.scale.world import ScaleWorld, Size, group_name
 def simulate(
     size: Size, seconds: float, silent: bool = False, progress: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
-    """One run: everybody starts, calm, a change, the loss of a group."""
+    """One run: start, idle, a configuration change, the loss of a group."""
     began = time.process_time()
     world = ScaleWorld(size)
     out: dict[str, Any] = {"brokers": size.brokers, "groups": size.groups, "clients": size.clients, "seed": size.seed}
@@ -39,7 +36,6 @@ def simulate(
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command."""
     parser = argparse.ArgumentParser(prog="python -m simulator.scale.main", description=__doc__.splitlines()[0])
     parser.add_argument("--brokers", type=int, default=200)
     parser.add_argument("--groups", type=int, default=20)

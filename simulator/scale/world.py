@@ -1,9 +1,6 @@
-"""A large simulated network: groups of brokers with their clients, under one agenda.
-
-Lives here: putting it together, and the three stories of a run: calm, a changed configuration, the loss of a group.
-Never here: how it is told (`scale`). Invariants: brokers are composed as real ones are; all that happens comes from the
-agenda, and every die from the seed.
-"""
+"""A large simulated network: groups of brokers with their clients, and the three phases of a run: idle, a configuration
+change, the loss of a group. Invariants: brokers are composed as in production; every event comes from the agenda, and
+every random number from the seed."""
 
 from __future__ import annotations
 
@@ -25,52 +22,46 @@ from simulator.scale.counters import Meter
 from simulator.virtual_time import Agenda, Diary
 
 CALLERS: Final = 10
-"""One client of so many is a frontend."""
+"""One of this many clients is a frontend."""
 ARRIVE_SECONDS: Final = 10.0
-"""Over how long clients start."""
+"""The time over which clients start."""
 LOOK_SECONDS: Final = 0.02
-"""How finely the time is measured until all have something."""
+"""The resolution of time measurements."""
 SETTLED_SECONDS: Final = 5.0
-"""From the last start until the network counts as calm."""
+"""From the last start until the network counts as idle."""
 CHANGE_WAIT_SECONDS: Final = 30.0
 """How long a change may take before it counts as lost."""
 LOSS_WAIT_SECONDS: Final = 120.0
-"""How long the loss of a group is watched, at most."""
+"""The longest time for which the loss of a group is observed."""
 CALL_WAIT_SECONDS: Final = CALL_TIMEOUT_SECONDS + 5.0
 """By then every call has ended."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a network is."""
-
     brokers: int
     groups: int
     clients: int
     seed: int = 1
     join: bool = False
-    """All brokers but the first know one address only: the first one's."""
+    """All brokers but the first know only the first one's address."""
 
 
 class Asker:
-    """Somebody who gives one broker a management command, and hears the answer."""
+    """Sends one administrative command to a broker and receives the reply."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.heard: list[list[bytes]] = []
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
-        """An answer."""
         if parcel is not None:
             wire.down.unread -= 1
             self.heard.append(parcel)
 
-    def broke(self, wire: Wire) -> None:
-        """It never waits for long."""
+    def broke(self, wire: Wire) -> None: ...
 
 
 class ScaleWorld:
-    """One network."""
-
     def __init__(self, size: Size) -> None:
         self.size = size
         self.agenda = Agenda()
@@ -88,11 +79,11 @@ class ScaleWorld:
             )
         }
         self.unreachable: set[str] = set()
-        """Brokers whose machines are gone: connecting is not even refused."""
+        """Brokers whose machines are down: connections are not even refused."""
         self.crowd = Crowd(self.agenda, self.rng, self._open)
         self._clients()
 
-    # Putting together.
+    # Construction.
 
     def _brokers(self) -> dict[str, ScaleNode]:
         size, onlooker = self.size, Onlooker(self.agenda, self.meter)
@@ -158,13 +149,13 @@ class ScaleWorld:
         if node.up:
             node.accept(wire)
         else:
-            wire.up.dead = True  # nobody is there who could say so
+            wire.up.dead = True  # the machine is down and cannot refuse
         return wire
 
-    # Stories.
+    # Phases.
 
     def begin(self, progress: Callable[[str], None]) -> float:
-        """Everybody starts; how long it took until all were served."""
+        """Starts everything; returns how long it took until all clients were served."""
         wait = 0.0
         for number, node in enumerate(self.nodes.values()):
             wait = number * 0.2 if self.size.join else 0.5 * self.rng.random()
@@ -183,7 +174,7 @@ class ScaleWorld:
         return took
 
     def calm(self, seconds: float, progress: Callable[[str], None]) -> dict[str, Any]:
-        """What brokers say to each other while nothing happens."""
+        """Counts the messages between brokers while nothing happens."""
         self.meter.reset()
         end = self.agenda.now + seconds
         while self.agenda.now < end:
@@ -202,7 +193,7 @@ class ScaleWorld:
         }
 
     def change(self, progress: Callable[[str], None]) -> dict[str, Any]:
-        """An administrator changes something that every client must know; when has the last one got it?"""
+        """Changes the configuration of every client; measures when the last one has it."""
         self.meter.reset()
         node = self.nodes["b000"]
         began = self.agenda.now
@@ -235,7 +226,8 @@ class ScaleWorld:
         }
 
     def lose_group(self, group: str, silent: bool, progress: Callable[[str], None]) -> dict[str, Any]:
-        """All brokers of a group end at once; `silent`: with their machines. When is the last client served again?"""
+        """Ends all brokers of a group at once (`silent`: with their machines); measures when the last client is served
+        again."""
         self.meter.reset()
         began = self.agenda.now
         dead = [node for node in self.nodes.values() if node.config.group == group]
@@ -274,12 +266,12 @@ class ScaleWorld:
         }
 
     def end_calls(self) -> None:
-        """Nobody calls any more; what was asked is waited for, as long as it may take."""
+        """Stops new calls and waits until all open ones have ended."""
         self.crowd.calling = False
         self._until(lambda: not self.crowd.ledger.open, CALL_WAIT_SECONDS, 0.25)
 
     def calls(self) -> dict[str, Any]:
-        """What became of the calls, once all of them had time to end."""
+        """Returns the outcomes of the calls, after all of them had time to end."""
         ledger = self.crowd.ledger
         return {
             "made": ledger.made,
@@ -288,10 +280,10 @@ class ScaleWorld:
             "open": ledger.open,
         }
 
-    # Small things.
+    # Helpers.
 
     def _until(self, holds: Callable[[], bool], seconds: float, effects: float) -> float:
-        """Let time pass until something holds; how long that took."""
+        """Advances the time until a condition holds; returns how long that took."""
         began = self.agenda.now
         while not holds() and self.agenda.now < began + seconds:
             self.agenda.run(self.agenda.now + effects)
@@ -314,20 +306,18 @@ class ScaleWorld:
 
 
 def is_up(client: ScaleClient) -> bool:
-    """True while a broker serves it."""
     return client.is_up
 
 
 def group_name(number: int) -> str:
-    """Of a group."""
     return f"g{number:02}"
 
 
 def host_of(number: int) -> str:
-    """Every broker has a machine of its own."""
+    """Every broker has its own machine."""
     return f"10.0.{number // 250}.{number % 250 + 1}"
 
 
 def fallbacks_of(number: int, groups: int) -> tuple[str, ...]:
-    """The next group in the circle."""
+    """The next group, in a ring."""
     return (group_name((number + 1) % groups),) if groups > 1 else ()
