@@ -1,4 +1,4 @@
-"""Invariants of tasks: what clients are told, what workers are given, and what remains when all tasks have ended. It
+"""Invariants of tasks: what clients receive, what workers are given, and what remains when all tasks have ended. It
 forwards observations to `task_order` and `task_messages`."""
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class TaskChecks:
             raise broken("task-room", f"{worker} has {count} tasks in hand, and room for {room}")
 
     def accepted(self, record: TaskRecord, id_: str) -> None:
-        """A client was told that its task is stored."""
+        """A client received the report that its task is stored."""
         record.accepted, record.id = self._agenda.now, id_
         known = self._model.ids.get(id_)
         if record.void:
@@ -131,7 +131,7 @@ class TaskChecks:
             raise broken("task-once", f"{record.client} was told {id_}, which is another's task")
 
     def refused(self, record: TaskRecord, code: int, message: str) -> None:
-        """A client was told that its task will never run."""
+        """A client received the report that its task will never run."""
         record.refused = code
         gone = any(each.void for each in record.after)
         story = f"submission {record.nonce} was refused: {code} {message}"
@@ -141,13 +141,13 @@ class TaskChecks:
             raise broken("task-true-end", story)
 
     def unknown(self, record: TaskRecord) -> None:
-        """A client was told that the outcome is unknown."""
+        """A client received the report that the outcome is unknown."""
         record.unknown = True
         if self.settled_at is not None and record.asked > self.settled_at:
             raise broken("task-accepted-again", f"submission {record.nonce} was not acknowledged after healing")
 
     def told(self, client: str, id_: str, status: int, body: bytes) -> None:
-        """A client was told how a task ended."""
+        """A client received the end of a task."""
         known = self._model.ids.get(id_)
         if known is None or known.void or known.record is None:
             return
@@ -165,13 +165,13 @@ class TaskChecks:
                 record.told = (status, body)
 
     def missing(self, client: str, id_: str) -> None:
-        """A client was told that there is no such task."""
+        """A client received the report that there is no such task."""
         known = self._model.ids.get(id_)
         if known is not None and not known.void and known.record is not None and known.record.accepted is not None:
             raise broken("task-never-lost", f"{client} was told that {id_} is unknown")
 
     def status_told(self, client: str, said: dict[str, Any]) -> None:
-        """A client was told the status of a task, which never goes back."""
+        """A client received the status of a task, which never goes back."""
         known = self._model.ids.get(said["task_id"])
         if known is None or known.void or known.record is None:
             return
@@ -182,7 +182,7 @@ class TaskChecks:
         known.record.told_status = now
 
     def cancel_told(self, client: str, id_: str) -> None:
-        """A client was told that a task does not run any more."""
+        """A client received the report that a task does not run any more."""
         known = self._model.ids.get(id_)
         if known is not None and not known.void and not known.ended:
             raise broken("task-true-end", f"{id_} was cancelled, and is {known.status}")

@@ -117,7 +117,7 @@ class Faults:
         self._doom("after")
 
     def _doom(self, when: str) -> None:
-        """Makes a change first, so that the crash has something to lose."""
+        """Crashes the broker at the commit of a configuration change."""
         if self._world.broker.up:
             self._world.broker.disk.doom = when
             self._world.change()

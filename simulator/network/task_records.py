@@ -52,9 +52,9 @@ class TaskRecord:
         """Attempt and worker of each."""
         self.accepted: float | None = None
         self.refused: int | None = None
-        """The code, if its client was told that the task will never run."""
+        """The code, if its client received the refusal of the task."""
         self.unknown = False
-        """True if its client was told that the task is unknown."""
+        """True if its client received no definite outcome."""
         self.cancel_asked = False
         self.cancel_told = False
         self.named = False

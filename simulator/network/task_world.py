@@ -165,7 +165,7 @@ class TaskWorld:
         return not self._world.healed or self._world.agenda.now < plan.heal_at + DEADLY_SECONDS
 
     def _died(self, node: BackendNode | PullNode) -> None:
-        """Restarts a worker that a task has killed."""
+        """Kills a worker whose task crashes it, and restarts it later."""
         if not node.up:
             return
         self._world.diary.note(f"a task kills {node.name}")
@@ -181,6 +181,6 @@ class TaskWorld:
 
 
 def narrow(window: int) -> None:
-    """Sets smaller windows than in production, so that few tasks exceed them; 0: the production values."""
+    """Sets smaller windows than in production, so that even few tasks fill them; 0: the production values."""
     for module, name, usual in WINDOWS:
         setattr(module, name, window or usual)

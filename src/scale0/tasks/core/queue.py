@@ -279,7 +279,7 @@ class TaskQueue:
         self.schedule.add(task, now)
 
     def reopened(self, task: QueuedTask, now: Now, effects: Effects) -> None:
-        """Counts an ended task as open again; the store has moved it to the backlog."""
+        """Counts an ended task as open and queues it again; the store has it in the backlog."""
         self.open += 1
         self.backlog.touch(task.seq)
         method_queue = self.method_queues.find(task.method)

@@ -42,7 +42,7 @@ MAX_ENDS: Final = 1_000
 ERRAND_SECONDS: Final = 1.0
 """Delay before another broker is asked again."""
 CANCEL_SECONDS: Final = 5.0
-"""How long another broker may take to cancel a task before the caller is told to try again."""
+"""How long another broker may take to cancel a task before the caller must try again."""
 
 LEASED: Final = (ASSIGNED, RUNNING)
 Then = Callable[[bool, Now, Effects], None]
