@@ -19,7 +19,7 @@ from tests.processes.cli.shell import Background, Shell
 API: Final = "/api/v1"
 BROKER: Final = "broker-1"
 LINK: Final = re.compile(r"http://127\.0\.0\.1:[0-9]+/#/login\?once=\S+(?=\s)")
-PLACE: Final = re.compile(r"^ +(?:callers|workers) \((?:frontends|backends)\) +tcp://(\S+)$", re.MULTILINE)
+PLACE: Final = re.compile(r"^ +(?:clients|workers) \((?:frontends|backends)\) +tcp://(\S+)$", re.MULTILINE)
 WORKERS: Final = str(Path(__file__).with_name("workers.py"))
 STOP_SECONDS: Final = 20.0
 
