@@ -116,11 +116,13 @@ def incidents_of(seconds: list[CheckSecond]) -> list[Incident]:
 
 
 def together(verdict: Verdict, within: int = 60) -> dict[tuple[Subject, int], list[tuple[int, Subject]]]:
-    """By incident: the others that opened within so many seconds of it, in order."""
+    """By incident: other subjects that opened one within so many seconds of it, each by its first there, in order."""
     every = [(one.opened, subject) for subject in verdict.seconds for one in verdict.incidents(subject)]
-    return {
-        (subject, opened): sorted(
-            other for other in every if other != (opened, subject) and abs(other[0] - opened) <= within
-        )
-        for opened, subject in every
-    }
+    found: dict[tuple[Subject, int], list[tuple[int, Subject]]] = {}
+    for opened, subject in every:
+        firsts: dict[Subject, int] = {}
+        for other_opened, other in sorted(every):
+            if other != subject and abs(other_opened - opened) <= within:
+                firsts.setdefault(other, other_opened)
+        found[subject, opened] = sorted((first, other) for other, first in firsts.items())
+    return found
