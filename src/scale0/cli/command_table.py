@@ -69,7 +69,6 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "events": ("segments",),
     "audit": ("segments",),
     "explain": ("segments",),
-    "report": ("pipeline",),
     "pipeline": ("pipeline",),
 }
 """The extras of the package that a command needs; see pyproject.toml."""
