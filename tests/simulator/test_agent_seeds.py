@@ -24,7 +24,7 @@ import sys
 from simulator.monitoring.run import simulate_agents
 for seed in map(int, sys.argv[1:]):
     outcome, world = simulate_agents(seed, 4)
-    print(seed, outcome.check_sum, outcome.messages, outcome.recorded, outcome.broken, repr(world.chance.random()))
+    print(seed, outcome.check_sum, outcome.messages, outcome.recorded, outcome.broken, repr(world.rng.random()))
 print(sorted(name for name in sys.modules if name.split(".")[0] in ("zmq", "ssl", "asyncio")))
 """
 

@@ -19,7 +19,7 @@ import sys
 from simulator.main import simulate
 for seed in map(int, sys.argv[1:]):
     outcome, world = simulate(seed, minutes=4)
-    print(seed, outcome.check_sum, outcome.messages, outcome.answered, outcome.broken, repr(world.chance.random()))
+    print(seed, outcome.check_sum, outcome.messages, outcome.answered, outcome.broken, repr(world.rng.random()))
 print(sorted(name for name in sys.modules if name.split(".")[0] == "zmq"))
 """
 
