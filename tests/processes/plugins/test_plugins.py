@@ -178,7 +178,8 @@ def test_a_hostile_plugin_is_bounded_and_the_next_is_on_time(name):
         assert "too much output" in found.message
     elif name in ("fork_bomb", "wide_bomb"):
         assert found.state == "unknown"
-        assert "too many processes" in found.message
+        # A busy machine may end the time before the shell has started too many.
+        assert "too many processes" in found.message or (name == "wide_bomb" and "longer than" in found.message)
     elif name == "memory":
         assert "longer than" in found.message or "memory exhausted" in found.message
     else:
