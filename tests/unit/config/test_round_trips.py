@@ -41,7 +41,7 @@ def _texts(value: object) -> list[str]:
         return [value]
     if isinstance(value, dict):
         return [text for inner in value.values() for text in _texts(inner)]
-    return [text for inner in value for text in _texts(inner)] if isinstance(value, list) else []
+    return [text for inner in value for text in _texts(inner)] if isinstance(value, list | tuple) else []
 
 
 def _has_what_zpl_cannot_carry(document: msgspec.Struct) -> bool:
