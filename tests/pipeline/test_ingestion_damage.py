@@ -207,9 +207,7 @@ def test_a_segment_of_an_older_version_reads_as_null_where_it_has_no_column(ware
     assert [row["ref"] for row in events] == [f"ref-{seq}" for seq in range(1, 10)]
 
 
-@pytest.mark.parametrize(
-    ("version", "said"), [(b"1", "its columns differ"), (b"2", "it has schema 2")]
-)
+@pytest.mark.parametrize(("version", "said"), [(b"1", "its columns differ"), (b"2", "it has schema 2")])
 def test_a_segment_of_a_newer_version_is_named_and_stops_its_source(warehouse, segments, version, said):
     path = put(segments, rows(1, 5))
     newer = table(rows(1, 5)).append_column("weather", pa.nulls(5, pa.string()))
