@@ -121,7 +121,7 @@ class Rebalancing:
 
         A client that is between two brokers when its own comes back misses the call; it is called when it arrives here.
         """
-        rebalancing: list[tuple[Member, str]] = []
+        moving: list[tuple[Member, str]] = []
         for member in members:
             key = (member.role, member.identity)
             called, peer = self._called.get(key), self._peers.by_name.get(to or member.home)
@@ -131,8 +131,8 @@ class Rebalancing:
                 self._called[key] = CalledHome(now.mono, min(2 * called.pause, MAX_PAUSE_SECONDS))
             else:
                 continue
-            rebalancing.append((member, to or member.home))
-        self._send(rebalancing, now)
+            moving.append((member, to or member.home))
+        self._send(moving, now)
 
     def send_away(self, now: Now) -> None:
         """This broker drains: send all clients to other brokers."""
@@ -144,10 +144,10 @@ class Rebalancing:
         if member is not None and not member.told and self._may_be_told(member):
             self._tell(member, "", effects)
 
-    def _send(self, rebalancing: list[tuple[Member, str]], now: Now) -> None:
-        if rebalancing and not self._leaving:
+    def _send(self, moving: list[tuple[Member, str]], now: Now) -> None:
+        if moving and not self._leaving:
             self._state.timers.add((self._tell_some, None), now.mono)
-        self._leaving.extend(rebalancing)
+        self._leaving.extend(moving)
         self._drain_seconds = min(MAX_SPREAD_SECONDS, max(self._state.interval, len(self._leaving) / MOVES_PER_SECOND))
 
     def _tell_some(self, _: None, now: Now, effects: Effects) -> None:
