@@ -1,7 +1,6 @@
-"""Who takes part in `make bench`, what is measured of each, and what each promises when it answers.
+"""The contenders of `make bench`: what is measured of each, and what each guarantees when it answers.
 
-Lives here: the list, as data. Never here: rounds, or how a figure is shown. Invariant: what is measured of one is
-measured of the others in the same table in the same way, as far as they can do it at all.
+Invariant: the contenders of one table are measured in the same way, as far as their features allow.
 """
 
 from __future__ import annotations

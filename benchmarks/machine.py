@@ -1,7 +1,4 @@
-"""What a run was made on: enough to know which runs compare.
-
-Lives here: questions to the system. Never here: a contender.
-"""
+"""The machine of a run: enough to know which runs are comparable."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ import httpx
 
 from scale0.http.metrics.current import CurrentSample
 from tests.fakes.broker_process import broker_process
+from tests.processes.http.metric_samples import big
 from tests.processes.http.site import served
-from tests.processes.http_metrics.samples import big
 
 CLIENTS = 10_000
 SCRAPES = 50

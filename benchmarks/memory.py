@@ -1,6 +1,6 @@
 """The memory of a process and all that it started: the sum of their proportional set sizes, sampled.
 
-Lives here: looking at /proc. Never here: what is measured. Shared pages count once, so a sum over processes is true.
+It reads /proc. Shared pages count once, so a sum over processes is correct.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The driver's side of `benchmarks.pipeline`: one Spark session that is told by lines of JSON what to do.
+"""The driver's side of `benchmarks.pipeline`: one Spark session that reads commands as lines of JSON.
 
-Lives here: runs of the engine, and the task statistics alone. Never here: a comparison. It is a process of its own, so
-that its memory can be looked at, and so that a session is started when its start is not what is measured.
+It is a process of its own, so that its memory can be measured, and so that the start of a session need not be part of
+what is measured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.task_stats import HOUR, MINUTE, TaskStatsAggregation
 from scale0.pipeline.engine import runs
-from scale0.pipeline.marts.stat_days import TASK_DAY, TaskDays
+from scale0.pipeline.marts.stat_days import TASK_DAY, TASK_DAYS
 from scale0.pipeline.schemas import EVENTS, PART
 from scale0.pipeline.spark_session import start
 from scale0.pipeline.time_ranges import TimeRange, hour_of
@@ -66,7 +66,7 @@ def task_stats(spark: Any, segments: str, out: str, horizon_us: int, first_us: i
         made[slab.name].write.parquet(f"{out}/{slab.name}")
     hours = spark.read.parquet(f"{out}/{HOUR.name}")
     days = {row[0] // 24 for row in hours.select(PART).distinct().collect()}
-    TaskDays().compute({HOUR.name: hours}, days, horizon_us, Parameters())[TASK_DAY.name].write.parquet(
+    TASK_DAYS.compute({HOUR.name: hours}, days, horizon_us, Parameters())[TASK_DAY.name].write.parquet(
         f"{out}/{TASK_DAY.name}"
     )
     spark.catalog.clearCache()

@@ -1,7 +1,4 @@
-"""Histories to measure with: made once and kept; and one that is cut in two, as if its end had not happened yet.
-
-Lives here: segments on disk. Never here: Spark, or a figure.
-"""
+"""Histories to measure with: made once and kept; and one that is split in two, for incremental runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Plots of `make bench`: horizontal bars as SVG, one for each table.
 
-Lives here: rows to text, without a library, so that the same figures always make the same file. Never here: a file.
-Invariant: it reads on a light and on a dark page alike: no background, and colours between both.
+Without a library, so that the same figures always make the same file. Invariant: a plot is legible on a light and on a
+dark page: it has no background, and colours between both.
 """
 
 from __future__ import annotations

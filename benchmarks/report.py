@@ -2,9 +2,8 @@
 
 python -m benchmarks.report [FILE]          without a file: benchmarks/results/latest.json
 
-Lives here: figures to text, as pure functions, and writing it where it belongs. Never here: measuring. Invariants: no
-figure of the section is written by hand, and the same file always makes the same section; what was not measured is
-said, and a busy machine or a quick run too.
+Invariants: no figure of the section is written by hand, and the same file always makes the same section; it states what
+was not measured, and whether the machine was busy or the run quick.
 """
 
 from __future__ import annotations

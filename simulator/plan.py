@@ -79,37 +79,37 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> Plan:
     """Returns the plan of a seed; `only` replaces its faults."""
-    dice = random.Random(f"scale0 plan {seed}")
+    rng = random.Random(f"scale0 plan {seed}")
     calm = seed % CALM_EVERY == 0 and not only
-    backends = dice.randint(2, 5)
-    services = tuple(f"s{number}" for number in range(dice.randint(1, 3)))
+    backends = rng.randint(2, 5)
+    services = tuple(f"s{number}" for number in range(rng.randint(1, 3)))
     offers = []
     for number in range(backends):
-        some = tuple(service for service in services if dice.random() < 0.7)
+        some = tuple(service for service in services if rng.random() < 0.7)
         offers.append(services if number == 0 else some or services[:1])
-    chosen = tuple(name for name in OLD_FAULTS if dice.random() < 0.4) or ("snap_seen",)
+    chosen = tuple(name for name in OLD_FAULTS if rng.random() < 0.4) or ("snap_seen",)
     tasks, task_faults = make_task_plan(seed, backends, bool(only))
     chosen = tuple(only) if only else (*chosen, *task_faults)
-    interval = dice.choice((0.5, 1.0, 1.0, 2.0, 3.0))
+    interval = rng.choice((0.5, 1.0, 1.0, 2.0, 3.0))
     return Plan(
         seed=seed,
         seconds=max(minutes, MIN_MINUTES) * 60.0,
         calm=calm,
         faults=() if calm else chosen,
-        fault_every=dice.choice((5.0, 10.0, 20.0)),
-        disk_may_be_lost=dice.random() < 0.25,
+        fault_every=rng.choice((5.0, 10.0, 20.0)),
+        disk_may_be_lost=rng.random() < 0.25,
         backends=backends,
-        slots=tuple(dice.choice((1, 1, 2, 4)) for _ in range(backends)),
+        slots=tuple(rng.choice((1, 1, 2, 4)) for _ in range(backends)),
         services=services,
         offers=tuple(offers),
-        asked_intervals=tuple(dice.choice((None, None, interval * 2)) for _ in range(backends)),
-        frontends=dice.randint(1, 4),
-        named_frontends=dice.random() < 0.7,
-        call_every=dice.choice((0.15, 0.4, 1.0)),
+        asked_intervals=tuple(rng.choice((None, None, interval * 2)) for _ in range(backends)),
+        frontends=rng.randint(1, 4),
+        named_frontends=rng.random() < 0.7,
+        call_every=rng.choice((0.15, 0.4, 1.0)),
         interval=interval,
-        liveness=dice.choice((2, 3, 3, 4)),
-        change_every=dice.choice((20.0, 60.0)),
-        capacity=dice.choice((6, 1_000)),
+        liveness=rng.choice((2, 3, 3, 4)),
+        change_every=rng.choice((20.0, 60.0)),
+        capacity=rng.choice((6, 1_000)),
         strain=not calm,
         tasks=tasks,
     )
@@ -120,15 +120,15 @@ def make_task_plan(seed: int, backends: int, always: bool) -> tuple[TaskPlan | N
     change."""
     if seed % TASKLESS_EVERY == 0 and not always:
         return None, ()
-    dice = random.Random(f"scale0 task plan {seed}")
+    rng = random.Random(f"scale0 task plan {seed}")
     plan = TaskPlan(
-        submit_every=dice.choice((0.3, 0.6, 1.2)),
-        prefetch=tuple(dice.choice((0, 2, 8)) for _ in range(backends)),
-        bunch=tuple(dice.choice((1, 1, 4)) for _ in range(backends)),
-        pull_nodes=dice.randint(1, 2),
-        raw_clients=dice.randint(0, 2),
-        announcements_lost=dice.choice((0.0, 0.3, 1.0)),
-        window=dice.choice((0, 0, 2, 6)),
-        concurrency=dice.randint(1, 3),
+        submit_every=rng.choice((0.3, 0.6, 1.2)),
+        prefetch=tuple(rng.choice((0, 2, 8)) for _ in range(backends)),
+        bunch=tuple(rng.choice((1, 1, 4)) for _ in range(backends)),
+        pull_nodes=rng.randint(1, 2),
+        raw_clients=rng.randint(0, 2),
+        announcements_lost=rng.choice((0.0, 0.3, 1.0)),
+        window=rng.choice((0, 0, 2, 6)),
+        concurrency=rng.randint(1, 3),
     )
-    return plan, tuple(name for name in TASK_FAULTS if dice.random() < 0.5)
+    return plan, tuple(name for name in TASK_FAULTS if rng.random() < 0.5)

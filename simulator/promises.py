@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 PROMISES: Final = {
@@ -14,14 +16,14 @@ PROMISES: Final = {
     "silence-noticed": "a silent backend is declared dead within interval x (liveness + 1) + 0.25 s",
     "never-too-early": "no client is declared dead before interval x liveness of silence",
     "clock-kills-nobody": "only a client whose own clock is wrong is disconnected for it",
-    "nobody-is-blamed": "an honest client is never refused for invalid input",
+    "no-false-refusal": "an honest client is never refused for invalid input",
     "slots": "a backend never receives more work than its slots",
     "no-leak": "when the network is idle, no request, slot or wait is left",
     "one-place": "a backend is once in each queue of its services, and in all of them while it has a free slot",
     "lru": "work goes to the free backend that received work least recently",
     "back-after-healing": "after healing every backend is back in its queues within the backoff and three heartbeats",
     "answered-again": "after healing every call is answered",
-    "stored-then-said": "acknowledged and published data is on disk, and survives every crash that the disk survives",
+    "stored-then-sent": "acknowledged and published data is on disk, and survives every crash that the disk survives",
     "versions-forward": "no client returns to an older configuration",
     "journal": "the journal has no gaps over restarts, and its time never goes back within a boot",
     "sessions-pair-up": "a session begins before it changes or ends, and ends before it begins again",
@@ -43,10 +45,10 @@ PROMISES: Final = {
     "task-not-stuck": "no task waits while a live backend has room for it, whatever announcements were lost",
     "task-moved": "a dead worker holds no task after interval x (liveness + 1) + 0.25 s",
     "task-room": "a backend never holds more tasks than slots + prefetch",
-    "task-stored-then-said": "what is published of a task, its lease included, is on disk at that moment",
+    "task-stored-then-sent": "what is published of a task, its lease included, is on disk at that moment",
     "task-accepted-again": "after healing every submission is accepted",
     "task-ends": "after healing every task that was stored ends",
-    "task-told": "a live client that waits for a task is notified of its end",
+    "task-notified": "a live client that waits for a task is notified of its end",
     "task-no-leak": "when the network is idle, no lease, slot, wait or task is left in memory",
     "task-memory": "tasks in memory stay within the windows",
     "task-journal": "each task has one task.submitted, and one task.completed when it has ended",
@@ -55,7 +57,7 @@ PROMISES: Final = {
     "agent-stored-then-acked": "nothing is acknowledged, and no check answered, before it is on Helen's disk",
     "agent-sequence": "reports are numbered without gaps on each connection, and an ack refers to sent reports",
     "agent-one-connection": "a Helen has one live connection for each identity",
-    "agent-old-words": "an agent of version 1 receives no message of version 2",
+    "agent-old-messages": "an agent of version 1 receives no message of version 2",
     "agent-asked-ends": "every helen.check ends once and in time: with its result, or an error that says why not",
     "agent-asked-once": "a requested check runs at most once, and its result is its own",
     "agent-revoked": "a revoked certificate has no connection one second later",
@@ -86,3 +88,31 @@ def broken(name: str, story: str) -> PromiseBroken:
     if name not in PROMISES:
         raise AssertionError(f"{name} is not a promise")
     return PromiseBroken(name, story)
+
+
+def violation_of(*steps: Callable[[], None]) -> tuple[str, str]:
+    """Runs these steps to the end, or to the first violation: the name of the invariant, and what happened."""
+    try:
+        for step in steps:
+            step()
+    except PromiseBroken as failure:
+        return failure.name, failure.story
+    except Exception:
+        return "no-exception", traceback.format_exc()
+    return "", ""
+
+
+def replay_command(seed: str, minutes: float, only: Sequence[str]) -> str:
+    """The command that reproduces a run."""
+    faults = f" --faults {','.join(only)}" if only else ""
+    return f"python -m simulator.main --seed {seed} --minutes {minutes:g}{faults} --trace"
+
+
+def verdict(broken: str, story: str, at: float, command: str) -> Iterator[str]:
+    """The last lines of a report."""
+    if broken:
+        yield f"  BROKEN    at {at:.6f}: {broken}: {story}"
+        yield f"            ({PROMISES[broken]})"
+        yield f"            {command}"
+    else:
+        yield f"  kept      all {len(PROMISES)} promises"

@@ -51,8 +51,6 @@ class Agenda:
 class Diary:
     """The trace: every message counts in the checksum; lines are kept for people."""
 
-    __slots__ = ("_agenda", "_all", "_lines", "check_sum", "messages")
-
     def __init__(self, agenda: Agenda, keep_all: bool) -> None:
         self._agenda = agenda
         self._all = keep_all

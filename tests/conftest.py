@@ -1,10 +1,9 @@
-"""What holds for every test: fixed examples, no silent skips, and real processes one at a time.
-
-Lives here: rules of the whole suite. Never here: a fixture that only one room needs.
-"""
+"""What holds for every test: fixed examples, no silent skips, coroutines, and the order of files."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import re
 import signal
@@ -54,6 +53,15 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.scheduling import Durations
 
         config.pluginmanager.register(Durations())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine function runs in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 FLOOR = "not slow and not processes"

@@ -1,7 +1,6 @@
 """Which tests share a worker, and which of them start first.
 
-Lives here: the kinds of files, how long each takes, and who is given which. Never here: a test.
-Invariants: a file is never spread over workers, so that its module's fixtures are made once; one worker is Spark's and
+A file is never spread over workers, so that its module's fixtures are made once; one worker is Spark's and
 runs no file that is marked `processes` while it has another, so that beside Spark one less of these run at a time; a
 kind is known from the file's path and text alone, because the controller of pytest-xdist sees no marks.
 

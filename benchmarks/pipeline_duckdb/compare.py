@@ -1,7 +1,5 @@
-"""Is the yardstick's answer the same? `python -m benchmarks.pipeline_duckdb.compare WAREHOUSE OUT`: exit 1 if not.
-
-Lives here: the tables' keys, and how near two numbers must be. Never here: how either is computed. Everything is
-compared as it is, but for doubles that are means or medians: these two engines add them up in another order.
+"""Compares the tables of Spark and DuckDB: `python -m benchmarks.pipeline_duckdb.compare WAREHOUSE OUT`, exit 1 if they
+differ. Values must be equal, except doubles that are means or medians: the engines add them up in different orders.
 """
 
 from __future__ import annotations

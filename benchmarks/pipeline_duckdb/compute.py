@@ -1,7 +1,6 @@
 """All tables by DuckDB, in one go: `python -m benchmarks.pipeline_duckdb.compute SEGMENTS OUT [--only task_stats]`.
 
-Lives here: the order of the SQL files beside this one, and what each of them leaves to be written. Never here: the
-meaning of a column. Each file makes relations with the names of tables; these are written as Parquet, and what is not
+Each SQL file beside this one makes relations with the names of tables; these are written as Parquet, and what is not
 needed any more is dropped. Nothing is incremental: there is no carry, no hash and no manifest to pay for.
 """
 

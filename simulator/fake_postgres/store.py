@@ -44,8 +44,6 @@ class StoreUnreachable(StoreError):
 class Member:
     """A broker, in the database."""
 
-    __slots__ = ("alive_until_us", "commits", "counter", "epoch", "own", "slot")
-
     def __init__(self, slot: int) -> None:
         self.slot = slot
         self.epoch = 0

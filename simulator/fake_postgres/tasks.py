@@ -12,52 +12,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from scale0.storage import task_queries as queries
+from scale0.storage import task_rows
 from scale0.storage.interface import Handlers, StoreFailed, dispatch
 from scale0.storage.memory.tasks import MemoryTasks, TasksSnapshot
 from scale0.storage.rows import MAX_READ_ROWS, TaskAnswer, bounded
-from scale0.storage.task_queries import (
-    ClaimedTask,
-    ClaimTasks,
-    FindEnded,
-    FindTasks,
-    LookUpSubmission,
-    PeekBacklog,
-    PeekQueue,
-    ReadDependents,
-    ReadPriorities,
-    ReadQueue,
-    ReadSchedule,
-    SubmissionLookup,
-    TakeDue,
-    TakeOrphans,
-    TakeTaskCommands,
-    TaskQuery,
-)
-from scale0.storage.task_rows import (
-    ASSIGNED,
-    OWN_IDS,
-    QUEUED,
-    RUNNING,
-    SCHEDULED,
-    ChangeTask,
-    DropDependency,
-    EndedTask,
-    EndTask,
-    FreeReservation,
-    LeaseTask,
-    OpenTask,
-    PutDependency,
-    PutTask,
-    PutTaskCommand,
-    ReleaseTask,
-    ReopenTask,
-    TaskWrite,
-)
 
 DUE_PAGE: Final = 64
 """How many rows of the schedule are read at once."""
 
-LEASES: Final = (ASSIGNED, RUNNING)
+LEASES: Final = (task_rows.ASSIGNED, task_rows.RUNNING)
 
 Name = str | tuple[str, str]
 """An id, or a client and a key."""
@@ -72,13 +36,11 @@ class Epoch(NamedTuple):
 
 def is_held(status: int, shelved: bool) -> bool:
     """Whether the writer holds a task with this status."""
-    return status in LEASES or (status == QUEUED and not shelved)
+    return status in LEASES or (status == task_rows.QUEUED and not shelved)
 
 
 class SharedTasks:
     """The tasks of one FakeDatabase."""
-
-    __slots__ = ("_after", "_clock_us", "_commands", "_holders", "_orphans", "_reserved", "_tasks")
 
     def __init__(self, clock_us: Callable[[], int]) -> None:
         self._clock_us = clock_us
@@ -87,7 +49,7 @@ class SharedTasks:
         self._orphans: dict[int, int] = {}
         """By seq: since when."""
         self._reserved: dict[Name, Epoch] = {}
-        self._commands: dict[tuple[str, str, str], PutTaskCommand] = {}
+        self._commands: dict[tuple[str, str, str], task_rows.PutTaskCommand] = {}
         self._after: dict[int, set[int]] = {}
         """By seq: the tasks that it depends on, or depended on."""
 
@@ -106,7 +68,7 @@ class SharedTasks:
         """A broker is gone: nobody holds its tasks, and its queued tasks return to the stored backlog."""
         for seq in [seq for seq, holder in self._holders.items() if holder == identity]:
             task = self._tasks.open(seq)
-            if task is not None and task.status == QUEUED:
+            if task is not None and task.status == task_rows.QUEUED:
                 self._tasks.set_shelved(seq, True)
             self._hold(seq, "")
 
@@ -122,7 +84,7 @@ class SharedTasks:
 
     # ---- writes
 
-    def apply(self, epoch: Epoch, writes: Iterable[TaskWrite]) -> None:
+    def apply(self, epoch: Epoch, writes: Iterable[task_rows.TaskWrite]) -> None:
         """Apply all writes in their order, or none and raise StoreFailed."""
         commit = _Commit(epoch, self._tasks, self._holders, self._reserved, self._after)
         try:
@@ -144,26 +106,26 @@ class SharedTasks:
 
     # ---- queries
 
-    def answer(self, epoch: Epoch, query: TaskQuery, is_alive: Callable[[Epoch], bool]) -> TaskAnswer:
+    def answer(self, epoch: Epoch, query: queries.TaskQuery, is_alive: Callable[[Epoch], bool]) -> TaskAnswer:
         """As PostgreSQL does; the broker of the epoch holds what the query takes."""
-        if isinstance(query, LookUpSubmission):
+        if isinstance(query, queries.LookUpSubmission):
             return self._look_up(epoch, query, is_alive)
         if type(query) not in _ANSWERS:
             return self._tasks.answer(query)
         answer: TaskAnswer = dispatch(_ANSWERS, _Claims(self, epoch.identity), query)
         return answer
 
-    def read(self, query: TaskQuery) -> Any:
+    def read(self, query: queries.TaskQuery) -> Any:
         """The answer of a store that is not shared."""
         return self._tasks.answer(query)
 
-    def known(self, seq: int) -> OpenTask:
+    def known(self, seq: int) -> task_rows.OpenTask:
         task = self._tasks.open(seq)
         if task is None:
             raise AssertionError(f"task {seq} is an orphan and not open")
         return task
 
-    def take(self, identity: str, rows: Iterable[OpenTask]) -> tuple[OpenTask, ...]:
+    def take(self, identity: str, rows: Iterable[task_rows.OpenTask]) -> tuple[task_rows.OpenTask, ...]:
         seqs = [row.seq for row in rows]
         for seq in seqs:
             if self.known(seq).shelved:
@@ -171,17 +133,19 @@ class SharedTasks:
             self._hold(seq, identity)
         return tuple(map(self.known, seqs))
 
-    def orphans(self, patience_us: int = 0) -> list[OpenTask]:
+    def orphans(self, patience_us: int = 0) -> list[task_rows.OpenTask]:
         """The leases that have had no holder for so long, the oldest first."""
         last = self._clock_us() - patience_us
         return [self.known(seq) for since, seq in sorted((b, a) for a, b in self._orphans.items()) if since <= last]
 
-    def take_commands(self, identity: str, limit: int) -> tuple[PutTaskCommand, ...]:
+    def take_commands(self, identity: str, limit: int) -> tuple[task_rows.PutTaskCommand, ...]:
         keys = [key for key in self._commands if key[0] == identity][:limit]
         return tuple(self._commands.pop(key) for key in keys)
 
-    def _look_up(self, epoch: Epoch, query: LookUpSubmission, is_alive: Callable[[Epoch], bool]) -> SubmissionLookup:
-        answer: SubmissionLookup = self.read(query)
+    def _look_up(
+        self, epoch: Epoch, query: queries.LookUpSubmission, is_alive: Callable[[Epoch], bool]
+    ) -> queries.SubmissionLookup:
+        answer: queries.SubmissionLookup = self.read(query)
         if query.reserve is None:
             return answer
         names: list[Name] = [query.reserve] if query.reserve else []
@@ -203,82 +167,82 @@ class _Claims(NamedTuple):
     tasks: SharedTasks
     identity: str
 
-    def other_holder(self, row: OpenTask | EndedTask | None) -> str:
-        holder = self.tasks.holder(row.seq) if isinstance(row, OpenTask) else ""
+    def other_holder(self, row: task_rows.OpenTask | task_rows.EndedTask | None) -> str:
+        holder = self.tasks.holder(row.seq) if isinstance(row, task_rows.OpenTask) else ""
         return "" if holder == self.identity else holder
 
-    def read_queue(self, query: ReadQueue) -> tuple[OpenTask, ...]:
+    def read_queue(self, query: queries.ReadQueue) -> tuple[task_rows.OpenTask, ...]:
         return self.tasks.take(self.identity, self.tasks.read(query))
 
-    def read_dependents(self, query: ReadDependents) -> tuple[OpenTask, ...]:
-        rows = self.tasks.read(ReadDependents(query.after_seq, query.seq, MAX_READ_ROWS))
+    def read_dependents(self, query: queries.ReadDependents) -> tuple[task_rows.OpenTask, ...]:
+        rows = self.tasks.read(queries.ReadDependents(query.after_seq, query.seq, MAX_READ_ROWS))
         ours = [row for row in rows if not self.other_holder(row)][: bounded(query.limit)]
-        self.tasks.take(self.identity, [row for row in ours if row.status == SCHEDULED])
+        self.tasks.take(self.identity, [row for row in ours if row.status == task_rows.SCHEDULED])
         return tuple(ours)
 
-    def find_ended(self, query: FindEnded) -> tuple[EndedTask, ...]:
-        return tuple(row for row in self.tasks.read(FindTasks(query.ids)) if isinstance(row, EndedTask))
+    def find_ended(self, query: queries.FindEnded) -> tuple[task_rows.EndedTask, ...]:
+        rows = self.tasks.read(queries.FindTasks(query.ids))
+        return tuple(row for row in rows if isinstance(row, task_rows.EndedTask))
 
-    def take_due(self, query: TakeDue) -> tuple[OpenTask, ...]:
+    def take_due(self, query: queries.TakeDue) -> tuple[task_rows.OpenTask, ...]:
         return self.tasks.take(self.identity, list(islice(self.due(query.now_us), bounded(query.limit))))
 
-    def due(self, now_us: int) -> Iterator[OpenTask]:
-        page = ReadSchedule(-1, 0, DUE_PAGE)
+    def due(self, now_us: int) -> Iterator[task_rows.OpenTask]:
+        page = queries.ReadSchedule(-1, 0, DUE_PAGE)
         while rows := self.tasks.read(page):
             for row in rows:
                 if row.runnable_us > now_us:
                     return
                 if not self.tasks.holder(row.seq):
                     yield row
-                page = ReadSchedule(row.runnable_us, row.seq, DUE_PAGE)
+                page = queries.ReadSchedule(row.runnable_us, row.seq, DUE_PAGE)
 
-    def take_orphans(self, query: TakeOrphans) -> tuple[OpenTask, ...]:
+    def take_orphans(self, query: queries.TakeOrphans) -> tuple[task_rows.OpenTask, ...]:
         return self.tasks.take(self.identity, self.tasks.orphans(query.patience_us)[: bounded(query.limit)])
 
-    def claim(self, query: ClaimTasks) -> tuple[ClaimedTask, ...]:
-        rows = [row for row in self.tasks.read(FindTasks(query.ids)) if isinstance(row, OpenTask)]
+    def claim(self, query: queries.ClaimTasks) -> tuple[queries.ClaimedTask, ...]:
+        rows = [row for row in self.tasks.read(queries.FindTasks(query.ids)) if isinstance(row, task_rows.OpenTask)]
         self.tasks.take(self.identity, [row for row in rows if not self.tasks.holder(row.seq)])
-        claimed = [ClaimedTask(row, self.other_holder(row)) for row in self.tasks.read(FindTasks(query.ids))]
+        found = self.tasks.read(queries.FindTasks(query.ids))
+        claimed = [queries.ClaimedTask(row, self.other_holder(row)) for row in found]
         if query.node is not None:
             orphans = sorted((row for row in self.tasks.orphans() if row.node == query.node), key=lambda row: row.seq)
-            claimed += map(ClaimedTask, self.tasks.take(self.identity, orphans))
+            claimed += map(queries.ClaimedTask, self.tasks.take(self.identity, orphans))
         return tuple(claimed)
 
-    def take_commands(self, query: TakeTaskCommands) -> tuple[PutTaskCommand, ...]:
+    def take_commands(self, query: queries.TakeTaskCommands) -> tuple[task_rows.PutTaskCommand, ...]:
         return self.tasks.take_commands(self.identity, bounded(query.limit))
 
     def priorities(self, method: str) -> list[int]:
-        return [priority for priority, _ in self.tasks.read(ReadPriorities(method))]
+        return [priority for priority, _ in self.tasks.read(queries.ReadPriorities(method))]
 
-    def peek_backlog(self, query: PeekBacklog) -> tuple[tuple[str, int], ...]:
+    def peek_backlog(self, query: queries.PeekBacklog) -> tuple[tuple[str, int], ...]:
         return tuple((method, priority) for method in set(query.methods) for priority in self.priorities(method))
 
-    def peek_queue(self, query: PeekQueue) -> tuple[str, ...]:
+    def peek_queue(self, query: queries.PeekQueue) -> tuple[str, ...]:
         ids: list[str] = []
         for priority in self.priorities(query.method):
             left = bounded(query.limit) - len(ids)
             if left > 0:
-                ids += [row.id for row in self.tasks.read(ReadQueue(query.method, priority, -1, left, 1 << 62))]
+                ids += [row.id for row in self.tasks.read(queries.ReadQueue(query.method, priority, -1, left, 1 << 62))]
         return tuple(ids)
 
 
 _ANSWERS: Final[Handlers] = {
-    ReadQueue: _Claims.read_queue,
-    ReadDependents: _Claims.read_dependents,
-    FindEnded: _Claims.find_ended,
-    TakeDue: _Claims.take_due,
-    TakeOrphans: _Claims.take_orphans,
-    ClaimTasks: _Claims.claim,
-    TakeTaskCommands: _Claims.take_commands,
-    PeekBacklog: _Claims.peek_backlog,
-    PeekQueue: _Claims.peek_queue,
+    queries.ReadQueue: _Claims.read_queue,
+    queries.ReadDependents: _Claims.read_dependents,
+    queries.FindEnded: _Claims.find_ended,
+    queries.TakeDue: _Claims.take_due,
+    queries.TakeOrphans: _Claims.take_orphans,
+    queries.ClaimTasks: _Claims.claim,
+    queries.TakeTaskCommands: _Claims.take_commands,
+    queries.PeekBacklog: _Claims.peek_backlog,
+    queries.PeekQueue: _Claims.peek_queue,
 }
 
 
 class _Commit:
     """One commit in progress: each write is checked after those before it are applied."""
-
-    __slots__ = ("_after", "_epoch", "_holders", "_reserved", "_tasks", "commands", "freed", "held")
 
     def __init__(
         self,
@@ -296,51 +260,51 @@ class _Commit:
         self.held: dict[int, bool] = {}
         """What this commit wrote: this broker holds it until the commit ends, and afterwards if True."""
         self.freed: list[Name] = []
-        self.commands: list[PutTaskCommand] = []
+        self.commands: list[task_rows.PutTaskCommand] = []
 
-    def checked(self, writes: Iterable[TaskWrite]) -> Iterator[TaskWrite]:
+    def checked(self, writes: Iterable[task_rows.TaskWrite]) -> Iterator[task_rows.TaskWrite]:
         """The writes that apply to the tasks themselves."""
         for write in writes:
             match write:
-                case PutTask():
+                case task_rows.PutTask():
                     self._use(write)
                     self.held[write.seq] = is_held(write.status, write.shelved)
-                case LeaseTask(status=status, seq=seq):
+                case task_rows.LeaseTask(status=status, seq=seq):
                     self._check_holder(seq)
                     self.held[seq] = is_held(status, False)
-                case ChangeTask(status=status, shelved=shelved, seq=seq):
+                case task_rows.ChangeTask(status=status, shelved=shelved, seq=seq):
                     self._check_holder(seq)
                     self.held[seq] = is_held(status, shelved)
-                case EndTask(seq=seq):
+                case task_rows.EndTask(seq=seq):
                     self._check_holder(seq)
                     self.held[seq] = False
                     yield write
                     for after_seq in self._after.pop(seq, ()):
-                        yield DropDependency(after_seq, (seq,))
+                        yield task_rows.DropDependency(after_seq, (seq,))
                     continue
-                case ReopenTask(seq=seq):
+                case task_rows.ReopenTask(seq=seq):
                     if not self._tasks.can_reopen(seq):
                         continue  # another broker reopened it first, or it was swept
                     self.held[seq] = False
-                case ReleaseTask(seq):
+                case task_rows.ReleaseTask(seq):
                     self._release(seq)
                     continue
-                case PutDependency(after_seq, seq):
+                case task_rows.PutDependency(after_seq, seq):
                     self._after.setdefault(seq, set()).add(after_seq)
-                case FreeReservation(id_, client, key):
+                case task_rows.FreeReservation(id_, client, key):
                     self.freed += [] if id_ is None else [id_]
                     self.freed += [] if key is None else [(client, key)]
                     continue
-                case PutTaskCommand():
+                case task_rows.PutTaskCommand():
                     self.commands.append(write)
                     continue
                 case _:
                     pass
             yield write
 
-    def _use(self, write: PutTask) -> None:
+    def _use(self, write: task_rows.PutTask) -> None:
         """Use up the reservation of a new task's id and key, which must exist."""
-        if not write.id.startswith(OWN_IDS) or write.id in self._reserved:
+        if not write.id.startswith(task_rows.OWN_IDS) or write.id in self._reserved:
             self._use_name(write.id)
         if write.key is not None:
             self._use_name((write.client, write.key))

@@ -74,7 +74,7 @@ class CheckMaker:
         agent = results.pair // self._script.schedule.checks
         check = results.pair % self._script.schedule.checks
         state = self._judged(results, rng)
-        source, time = self._heard(agent, results.at, rng)
+        source, time = self._received(agent, results.at, rng)
         value, second = (self._measured(n, results, check, state, rng) for n in range(2))
         rows = make(
             time,
@@ -132,7 +132,7 @@ class CheckMaker:
                 state[which] = np.where((results.number[which] - each.first) % 2 == 0, _CRITICAL, _OK)
         return state
 
-    def _heard(self, agent: Array, at: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    def _received(self, agent: Array, at: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """The recording Helen, and the time."""
         source = self._helens[agent].copy()
         time = at + rng.integers(*LATENCY_US, at.size)

@@ -69,9 +69,9 @@ class ClientMaker:
                     sources.append(np.full(time.size, backend.broker, np.int8))
         if not times:
             return join([])
-        return self._heard(np.concatenate(times), np.concatenate(names), np.concatenate(sources), every, rng)
+        return self._received(np.concatenate(times), np.concatenate(names), np.concatenate(sources), every, rng)
 
-    def _heard(self, time: Array, name: Array, source: Array, every: int, rng: np.random.Generator) -> Rows:
+    def _received(self, time: Array, name: Array, source: Array, every: int, rng: np.random.Generator) -> Rows:
         """Heartbeats of a minute: with longer intervals there are fewer."""
         missed = rng.random(time.size) < 0.01
         gap = BEAT_SECONDS + rng.exponential(0.05, time.size) + np.where(missed, BEAT_SECONDS, 0.0)
@@ -121,7 +121,7 @@ class ClientMaker:
         time = begins[which] + number * MINUTE_US - 1
         source = source[which]
         seen = np.flatnonzero(self._uptimes.is_up(source, time) & self._same_boot(source, begins[which], time))
-        return self._heard(time[seen], self._fronts[front[which[seen]]], source[seen], 1, rng)
+        return self._received(time[seen], self._fronts[front[which[seen]]], source[seen], 1, rng)
 
     def _same_boot(self, source: Array, first: Array, second: Array) -> Array:
         same = np.zeros(first.size, bool)

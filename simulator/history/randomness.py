@@ -45,8 +45,6 @@ def weight(us: Array, peak_hour: Array | float) -> Array:
 class Rhythm:
     """Rates by minute with a peak hour, which add up to the expected total."""
 
-    __slots__ = ("_peaks", "_rates")
-
     def __init__(self, expected: Array, peak_hours: Array, from_us: int, to_us: int) -> None:
         hours = np.arange(from_us, to_us, HOUR_US)
         total = np.array([weight(hours + HOUR_US // 2, peak).sum() * 60 for peak in peak_hours])

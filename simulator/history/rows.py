@@ -92,8 +92,6 @@ class Buckets(NamedTuple):
 class Lexicon:
     """Numbers the texts of a history."""
 
-    __slots__ = ("_numbers", "texts")
-
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._numbers: dict[str, int] = {}

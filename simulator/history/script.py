@@ -162,8 +162,6 @@ class Script(NamedTuple):
 class SourceUptimes:
     """When sources record, vectorised."""
 
-    __slots__ = ("_ends", "_starts")
-
     def __init__(self, boots: tuple[tuple[Boot, ...], ...]) -> None:
         self._starts = [np.array([boot.start_us for boot in uptimes], np.int64) for uptimes in boots]
         self._ends = [np.array([boot.end_us for boot in uptimes], np.int64) for uptimes in boots]

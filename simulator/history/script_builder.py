@@ -26,8 +26,6 @@ TRIES: Final = 2_000
 class Calendar:
     """Allocates intervals by key: the name of a source, client, agent or method. Intervals of one key keep a margin."""
 
-    __slots__ = ("_from_us", "_rng", "_taken", "_to_us")
-
     def __init__(self, from_us: int, to_us: int, rng: np.random.Generator) -> None:
         self._from_us = from_us
         self._to_us = to_us

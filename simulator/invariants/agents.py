@@ -54,8 +54,6 @@ CODES: Final = frozenset(
 class ObservedConnection:
     """The messages of one connection, as an observer on the network sees them."""
 
-    __slots__ = ("acked", "down", "refs", "up")
-
     def __init__(self) -> None:
         self.up = Parser(to_helen=True)
         self.down = Parser(to_helen=False)
@@ -82,7 +80,7 @@ class AgentChecks:
         """The current boot of each machine."""
         self._first_sent: dict[str, float] = {}
         self._asked_recorded: set[str] = set()
-        self._overheard: dict[bytes, ObservedConnection] = {}
+        self._observed_connections: dict[bytes, ObservedConnection] = {}
         self.slow_until: dict[str, float] = {}
         """Helens whose answers may be late, because of a suspension or a slow disk."""
         self.counts = dict.fromkeys(("answered", "notices", "acks", "state changes", "incidents"), 0)
@@ -102,47 +100,50 @@ class AgentChecks:
     def delivered(self, agent: str, ref: str) -> None:
         """An agent removes a result from its spool."""
         if not any(ref in refs for refs in self.recorded.values()):
-            raise broken("agent-stored-then-acked", f"{agent} was told that {ref} is stored, and it is not")
+            raise broken("agent-stored-then-acked", f"{ref} of {agent} was acknowledged, and it is not stored")
 
-    def _hear(self, wire: Wire) -> ObservedConnection:
-        found = self._overheard.get(wire.routing_id)
+    def _observed(self, wire: Wire) -> ObservedConnection:
+        found = self._observed_connections.get(wire.routing_id)
         if found is None:
-            found = self._overheard[wire.routing_id] = ObservedConnection()
+            found = self._observed_connections[wire.routing_id] = ObservedConnection()
         return found
 
     def agent_sent(self, wire: Wire, data: bytes) -> None:
-        line = self._hear(wire)
-        for word in line.up.feed(data):
-            if isinstance(word, messages.Report):
-                reported = read_result(word.body)
+        connection = self._observed(wire)
+        for message in connection.up.feed(data):
+            if isinstance(message, messages.Report):
+                reported = read_result(message.body)
                 ref = f"{reported.spool}:{reported.n}" if reported.n else ""
-                line.refs.append(ref)
+                connection.refs.append(ref)
                 self._first_sent.setdefault(ref, self._agenda.now)
-                if word.sequence != len(line.refs):
-                    raise broken("agent-sequence", f"report {word.sequence} of {wire.client.name} is {len(line.refs)}.")
-                if len(line.refs) - line.acked > REPORT_WINDOW:
+                if message.sequence != len(connection.refs):
+                    raise broken(
+                        "agent-sequence", f"report {message.sequence} of {wire.client.name} is {len(connection.refs)}."
+                    )
+                if len(connection.refs) - connection.acked > REPORT_WINDOW:
                     raise broken("agent-sequence", f"{wire.client.name} has more than a window without an ack")
 
     def helen_sent(self, node: HelenNode, wire: Wire, data: bytes) -> None:
-        line = self._hear(wire)
+        connection = self._observed(wire)
         old = getattr(wire.client, "version", 2) == 1
-        for word in line.down.feed(data):
-            if old and not isinstance(word, VERSION_1_MESSAGES):
-                raise broken("agent-old-words", f"{node.name} said {type(word).__name__} to {wire.client.name}")
-            if isinstance(word, messages.Ack):
-                self._ack(node, wire, line, word.sequence)
-            elif isinstance(word, messages.Error) and not any(part in word.message for part in EXPECTED_ERRORS):
-                raise broken("nobody-is-blamed", f"{node.name} told {wire.client.name}: {word.message}")
+        for message in connection.down.feed(data):
+            if old and not isinstance(message, VERSION_1_MESSAGES):
+                raise broken("agent-old-messages", f"{node.name} sent {type(message).__name__} to {wire.client.name}")
+            if isinstance(message, messages.Ack):
+                self._ack(node, wire, connection, message.sequence)
+            elif isinstance(message, messages.Error) and not any(part in message.message for part in EXPECTED_ERRORS):
+                raise broken("no-false-refusal", f"{node.name} sent {wire.client.name}: {message.message}")
 
-    def _ack(self, node: HelenNode, wire: Wire, line: ObservedConnection, sequence: int) -> None:
+    def _ack(self, node: HelenNode, wire: Wire, connection: ObservedConnection, sequence: int) -> None:
         self.counts["acks"] += 1
-        if not line.acked <= sequence <= len(line.refs):
-            story = f"{node.name} acknowledged {sequence} of {len(line.refs)} to {wire.client.name}, after {line.acked}"
+        if not connection.acked <= sequence <= len(connection.refs):
+            of = f"{sequence} of {len(connection.refs)} to {wire.client.name}, after {connection.acked}"
+            story = f"{node.name} acknowledged {of}"
             raise broken("agent-sequence", story)
-        for ref in line.refs[line.acked : sequence]:
+        for ref in connection.refs[connection.acked : sequence]:
             if ref and not any(ref in refs for refs in self.recorded.values()):
                 raise broken("agent-stored-then-acked", f"{node.name} acknowledged {ref} before it was stored")
-        line.acked = sequence
+        connection.acked = sequence
 
     def helen_started(self, node: HelenNode) -> None:
         self.recorded.setdefault(node.name, {})
@@ -247,15 +248,17 @@ class AgentChecks:
         assert self.network is not None
         state = node.helen.state
         talking: set[str] = set()
-        for line in state.connections.values():
-            since = self.network.revoked_serials.get(line.serial)
+        for connection in state.connections.values():
+            since = self.network.revoked_serials.get(connection.serial)
             if since is not None and self._agenda.now - since > REVOKED_SECONDS:
-                raise broken("agent-revoked", f"{line.identity} talks to {node.name} with certificate {line.serial}")
-            if line.stage is ACTIVE:
-                agent = state.agents.get(line.name)
-                if line.name in talking or agent is None or agent.connection is not line:
-                    raise broken("agent-one-connection", f"{line.identity} has two connections to {node.name}")
-                talking.add(line.name)
+                raise broken(
+                    "agent-revoked", f"{connection.identity} talks to {node.name} with certificate {connection.serial}"
+                )
+            if connection.stage is ACTIVE:
+                agent = state.agents.get(connection.name)
+                if connection.name in talking or agent is None or agent.connection is not connection:
+                    raise broken("agent-one-connection", f"{connection.identity} has two connections to {node.name}")
+                talking.add(connection.name)
         if len(talking) != state.agents.connected:
             raise broken("agent-one-connection", f"{node.name} counts {state.agents.connected}, and has {len(talking)}")
 
@@ -280,7 +283,7 @@ class AgentChecks:
         for key, state in found.items():
             one = oracle.states[key]
             held = one.held and oracle.is_due(key)
-            wanted = (one.state, one.hard, one.attempt, one.flapping, one.at, one.told, held)
+            wanted = (one.state, one.hard, one.attempt, one.flapping, one.at, one.notified, held)
             if wanted != plain(state):
                 raise broken("check-state", f"{key} at {node.name}: expected {wanted}, stored {plain(state)}")
 
@@ -316,7 +319,7 @@ class AgentChecks:
         for key, one in oracle.states.items():
             # A dependency that recovered suppresses until the next result.
             if one.held and not oracle.causes(key) and not oracle.definition(key).depends_on:
-                raise broken("check-notice", f"{key} at {node.name} is {one.state}, and nobody was told")
+                raise broken("check-notice", f"{key} at {node.name} is {one.state}, and no handler was notified")
         for id_ in oracle.notices:
             if id_ not in self.network.tasks:
                 raise broken("check-notice-once", f"the notice {id_} of {node.name} never came to the queue")

@@ -24,7 +24,7 @@ SLACK_SECONDS: Final = 0.25
 """Tolerance on top of the intervals."""
 JUDGED_SECONDS: Final = 20.0
 """A clock is judged by messages of the last few intervals, in which it may still have been wrong."""
-TELLS_TIME: Final = (b"READY", b"HEARTBEAT")
+HAS_TIME: Final = (b"READY", b"HEARTBEAT")
 ROUNDING: Final = 1e-6
 HONEST_CODES: Final = (408, 409, 425, 426, 503)
 """Codes that a correct client may receive: silence, takeover, wrong clock, old configuration, not serving."""
@@ -33,12 +33,6 @@ OWN_TIMERS: Final = 24
 
 
 class BrokerChecks:
-    __slots__ = (
-        *("_agenda", "_candidates", "_entered", "_handed", "_heard", "_limits", "_met", "_moved", "_plan", "_seat"),
-        "_tasked",
-        *("backends", "clock_agreed", "clock_jumped", "clocks", "hostile", "woke_at"),
-    )
-
     def __init__(self, agenda: Agenda, plan: Plan) -> None:
         self._agenda = agenda
         self._plan = plan
@@ -54,7 +48,7 @@ class BrokerChecks:
 
     def began(self) -> None:
         """Resets the model for a new process."""
-        self._heard: dict[str, float] = {}
+        self._receive: dict[str, float] = {}
         self._seat: dict[str, bytes] = {}
         self._met: dict[bytes, float] = {}
         self._entered: dict[int, int] = {}
@@ -74,13 +68,13 @@ class BrokerChecks:
             if len(frames) > 1 and frames[1] == b"CHECKCONFIG":
                 self._seat[name] = wire.routing_id
             if self._seat.get(name) == wire.routing_id:
-                self._heard[name] = now.mono
-            if node.wall_offset == 0.0 and len(frames) > 1 and frames[1] in TELLS_TIME and self._is_right(name):
+                self._receive[name] = now.mono
+            if node.wall_offset == 0.0 and len(frames) > 1 and frames[1] in HAS_TIME and self._is_right(name):
                 self.clock_agreed = True
         self._handed = []
         self._moved = False
         self._candidates = None
-        if len(mail) == 1 and mail[0][0].door == FRONTEND:
+        if len(mail) == 1 and mail[0][0].socket == FRONTEND:
             self._candidates = [each for each in node.broker.scheduler.backends if each.busy < each.slots]
 
     def happened(self, node: BrokerNode, event: Any, now: Now) -> None:
@@ -90,7 +84,7 @@ class BrokerChecks:
                     self._entered.setdefault(backend.serial, node.turns)
             case ClientLost(identity=identity, role=role) if role == BACKEND and identity in self.backends:
                 self._moved = True
-                silent = now.mono - self._heard.get(identity, now.mono)
+                silent = now.mono - self._receive.get(identity, now.mono)
                 least = self._plan.interval * self._plan.liveness
                 if silent < least - ROUNDING:
                     raise broken("never-too-early", f"{identity} is dead after {silent:.3f} s, before {least:g} s")
@@ -99,7 +93,7 @@ class BrokerChecks:
             case _:
                 pass
 
-    def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
+    def sent(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
         """Checks what the broker sends to a client, or would send if it were reachable."""
         name = peer.member.identity if peer.member is not None else ""
         for message in messages:
@@ -203,12 +197,12 @@ class BrokerChecks:
         if name.startswith("hostile"):
             return
         if code not in HONEST_CODES:
-            raise broken("nobody-is-blamed", f"{name} was told {code} {message}")
+            raise broken("no-false-refusal", f"{name} received {code} {message}")
         others_right = all(self._is_right(other) for other in self.backends)
         # A broker with a wrong clock cannot know better if it starts with few clients or if others confirm the clock.
         knows = node.wall_offset == 0.0 or (self.clock_jumped and others_right)
         if code == 425 and self._is_right(name) and knows:
-            raise broken("clock-kills-nobody", f"{name} was told {message}, and its clock is right")
+            raise broken("clock-kills-nobody", f"{name} received {message}, and its clock is right")
 
     def _is_right(self, name: str) -> bool:
         offset, since = self.clocks.get(name, (0.0, -JUDGED_SECONDS))
@@ -230,7 +224,7 @@ class BrokerChecks:
             if not member.judged:
                 continue
             limit = member.interval * (self._plan.liveness + 1) + SLACK_SECONDS
-            silent = now - self._heard.get(member.identity, now)
+            silent = now - self._receive.get(member.identity, now)
             if silent > limit and self._agenda.now - self.woke_at > limit:
                 raise broken("silence-noticed", f"{member.identity} is silent for {silent:.3f} s, over {limit:g} s")
 

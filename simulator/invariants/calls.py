@@ -20,8 +20,6 @@ LEAST_SHARE: Final = 0.25
 
 
 class CallChecks:
-    __slots__ = ("_agenda", "_calls", "_plan", "_runs_again", "losses", "settled_at")
-
     def __init__(self, agenda: Agenda, calls: Calls, plan: Plan) -> None:
         self._agenda = agenda
         self._calls = calls
@@ -44,7 +42,7 @@ class CallChecks:
                 raise broken("runs-once", f"call {call.nonce} runs again, and nobody lost anything")
         call.executions.append((self._agenda.now, node.name))
 
-    def part_came(self, call: Call, bodies: Sequence[bytes]) -> None:
+    def part_arrived(self, call: Call, bodies: Sequence[bytes]) -> None:
         self._own(call, bodies)
         nonce, execution, part = map(int, bodies[0].split())
         if call.ended:
@@ -56,7 +54,7 @@ class CallChecks:
         call.parts_seen += 1
         call.parts_from = execution
 
-    def answer_came(self, call: Call, bodies: Sequence[bytes]) -> None:
+    def answer_arrived(self, call: Call, bodies: Sequence[bytes]) -> None:
         self._ended(call)
         self._own(call, bodies)
         nonce, execution, parts = map(int, bodies[0].split())

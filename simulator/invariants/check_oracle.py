@@ -60,7 +60,7 @@ class CheckOracle:
         self.known = 0
         self.at = 0.0
         self.since = 0.0
-        self.told = "ok"
+        self.notified = "ok"
         self.notified_at = 0.0
         self.notified_handlers: list[str] = []
         self.held = False
@@ -100,7 +100,7 @@ class CheckOracle:
         made.weighed, made.known = state.weighed, state.known
         made.changes = [bool(state.history >> place & 1) for place in reversed(range(TRANSITIONS))]
         made.at, made.since, made.held = state.at, state.since, state.held
-        made.told, made.notified_at, made.notified_handlers = (
+        made.notified, made.notified_at, made.notified_handlers = (
             state.notified,
             state.notified_at,
             list(state.notified_handlers),
@@ -186,7 +186,7 @@ class Oracle:
         one.at = at
         if one.advance(state, given):
             one.since = at
-            causes = self.causes(key) if (one.hard and state != "ok") or one.told != "ok" else ()
+            causes = self.causes(key) if (one.hard and state != "ok") or one.notified != "ok" else ()
             yield CheckStateChanged, *key, answered.ref, at, state, one.hard, one.attempt, one.flapping, causes
             if one.down and key not in self.incidents:
                 self.incidents[key] = at
@@ -227,14 +227,14 @@ class Oracle:
     def is_due(self, key: Key) -> bool:
         """The handlers were notified of another hard state than the current one."""
         one = self.states[key]
-        return one.hard and one.state != one.told
+        return one.hard and one.state != one.notified
 
     def _decide(self, key: Key, given: CheckDefinition) -> list[tuple[str, ...]]:
         one = self.states[key]
         one.held = self.is_due(key) and bool(self.causes(key))
-        return self._tell(key, given) if self.is_due(key) and not one.held else []
+        return self._notify(key, given) if self.is_due(key) and not one.held else []
 
-    def _tell(self, key: Key, given: CheckDefinition) -> list[tuple[str, ...]]:
+    def _notify(self, key: Key, given: CheckDefinition) -> list[tuple[str, ...]]:
         one = self.states[key]
         handlers = {} if self.part is None else {each.name: each for each in self.part.handlers}
         recovered = one.state == "ok"
@@ -243,7 +243,7 @@ class Oracle:
             wanted = handlers[name].states or (QUIET if handlers[name].type == "task" else WORSE)
             if one.state in wanted:
                 names.append(name)
-        one.told, one.notified_at = one.state, self._wall
+        one.notified, one.notified_at = one.state, self._wall
         one.notified_handlers = (
             []
             if recovered
@@ -310,7 +310,7 @@ class Oracle:
             one = self.states.get(key)
             if one is not None and one.held and self.is_due(key) and not self.causes(key):
                 one.held = False
-                expected += self._tell(key, self.definition(key))
+                expected += self._notify(key, self.definition(key))
         if sorted(expected) != sorted(found):
             raise broken("check-notice", f"{self.name} at {turn.virtual:.6f}: expected {expected}, made {found}")
 
@@ -337,8 +337,8 @@ def plain(event: Any) -> tuple[Any, ...]:
             return event.agent, event.check, event.ref, event.at, event.state, event.scheduled
         case CheckStateChanged():
             causes = tuple(sorted(event.suppressed))
-            said = (event.state, event.hard, event.attempt, event.flapping)
-            return event.agent, event.check, event.ref, event.at, *said, causes
+            values = (event.state, event.hard, event.attempt, event.flapping)
+            return event.agent, event.check, event.ref, event.at, *values, causes
         case IncidentOpened():
             return event.agent, event.check, event.at, event.state
         case IncidentClosed():

@@ -26,8 +26,6 @@ from simulator.virtual_time import Agenda, Diary
 
 
 class Checkers:
-    __slots__ = ("_agenda", "_diary", "acknowledged", "frontends", "of_broker", "of_calls", "of_store", "of_tasks")
-
     def __init__(self, agenda: Agenda, diary: Diary, calls: Calls, plan: Plan) -> None:
         self._agenda = agenda
         self._diary = diary
@@ -88,13 +86,13 @@ class Checkers:
             self._diary.note(f"{node.name} records {event.kind} of {event.identity}")
         self.of_broker.happened(node, event, now)
 
-    def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
+    def sent(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
         if wire is None and peer.member is not None:
             self.lost(peer.member.identity)
-        self.of_broker.said(node, wire, peer, messages)
-        self.of_store.said(node, messages)
+        self.of_broker.sent(node, wire, peer, messages)
+        self.of_store.sent(node, messages)
         if self.of_tasks is not None and wire is not None:
-            self.of_tasks.said(node, wire.client.name, messages)
+            self.of_tasks.sent(node, wire.client.name, messages)
 
     def after_turn(self, node: BrokerNode) -> None:
         self.of_broker.after_turn(node)
@@ -107,11 +105,11 @@ class Checkers:
     def begun(self, node: BackendNode, call: Call, work: RequestReceived) -> None:
         self.of_calls.begun(node, call, work)
 
-    def part_came(self, call: Call, bodies: Sequence[bytes]) -> None:
-        self.of_calls.part_came(call, bodies)
+    def part_arrived(self, call: Call, bodies: Sequence[bytes]) -> None:
+        self.of_calls.part_arrived(call, bodies)
 
-    def answer_came(self, call: Call, bodies: Sequence[bytes]) -> None:
-        self.of_calls.answer_came(call, bodies)
+    def answer_arrived(self, call: Call, bodies: Sequence[bytes]) -> None:
+        self.of_calls.answer_arrived(call, bodies)
 
     def failed(self, call: Call, code: int, message: str) -> None:
         self._diary.note(f"call {call.nonce} of {call.frontend} fails: {code} {message}")

@@ -28,27 +28,25 @@ class Reader(Protocol):
 
 
 class StoreChecks:
-    __slots__ = ("_acknowledged", "_told", "_versions")
-
     def __init__(self) -> None:
         self._acknowledged = 0
         """The newest version that was acknowledged to an administrator."""
-        self._told = 0
+        self._published = 0
         """The newest version that was sent to any client."""
         self._versions: dict[SimLink, int] = {}
 
     def began(self, opened: OpenedStore, with_disk: bool) -> None:
         """Checks that the disk of a starting broker has everything that the previous process acknowledged."""
         if not with_disk:
-            self._acknowledged = self._told = 0
+            self._acknowledged = self._published = 0
             return
         version = opened.document.version if opened.document else 0
         if version < self._acknowledged:
-            raise broken("stored-then-said", f"version {self._acknowledged} was acknowledged, the disk has {version}")
-        if version < self._told:
-            raise broken("stored-then-said", f"clients were told version {self._told}, the disk has {version}")
+            raise broken("stored-then-sent", f"version {self._acknowledged} was acknowledged, the disk has {version}")
+        if version < self._published:
+            raise broken("stored-then-sent", f"version {self._published} was sent to clients, the disk has {version}")
 
-    def said(self, node: BrokerNode, messages: Sequence[Message]) -> None:
+    def sent(self, node: BrokerNode, messages: Sequence[Message]) -> None:
         """Checks what the broker sends about configurations."""
         for message in messages:
             if message[0] == "MANAGEMENTREP" and isinstance(message, tuple) and message[1].code == 200:
@@ -56,13 +54,13 @@ class StoreChecks:
             elif message[0] in ("CONFIG", "CONFIGACK") and isinstance(message, tuple):
                 version = message[1].config_version
                 if version <= node.broker.documents.version:
-                    self._told = max(self._told, version)
+                    self._published = max(self._published, version)
 
     def _acknowledge(self, node: BrokerNode, message: tuple[Any, ...]) -> None:
         version = msgspec.json.decode(message[2]).get("version")
         if isinstance(version, int):
             if node.disk.store.read(ReadDocument(version)) is None:
-                raise broken("stored-then-said", f"version {version} was acknowledged before it was stored")
+                raise broken("stored-then-sent", f"version {version} was acknowledged before it was stored")
             self._acknowledged = max(self._acknowledged, version)
 
     def changed(self, link: SimLink) -> None:

@@ -15,14 +15,14 @@ SPARE_TASKS: Final = 100
 
 def too_many(node: BrokerNode) -> str:
     """Describes what exceeds its limit; empty: nothing."""
-    room: Any = node.broker.tasks
-    known = len(room.backlog.tasks)
-    levels = sum(len(room.queue.method_queues.find(method).levels) for method in room.queue.method_queues.methods())
-    awaited = sum(map(len, room.leases.lease_recovery.awaited.values()))
+    tasks: Any = node.broker.tasks
+    known = len(tasks.backlog.tasks)
+    levels = sum(len(tasks.queue.method_queues.find(method).levels) for method in tasks.queue.method_queues.methods())
+    awaited = sum(map(len, tasks.leases.lease_recovery.awaited.values()))
     limit = (
         2 * levels * method_queues.WINDOW_TASKS
         + 2 * delayed_tasks.SCHEDULE_TASKS
-        + room.leases.leased
+        + tasks.leases.leased
         + awaited
         + SPARE_TASKS
     )
@@ -37,18 +37,18 @@ def leaks(node: BrokerNode) -> str:
 
 
 def _left(node: BrokerNode) -> Iterator[str]:
-    room: Any = node.broker.tasks
-    if room.queue.open:
-        yield f"{room.queue.open} tasks count as open"
-    if room.leases.leased:
-        yield f"{room.leases.leased} leases are left"
-    if room.backlog.tasks:
-        yield f"in memory: {list(room.backlog.tasks)[:5]}"
+    tasks: Any = node.broker.tasks
+    if tasks.queue.open:
+        yield f"{tasks.queue.open} tasks count as open"
+    if tasks.leases.leased:
+        yield f"{tasks.leases.leased} leases are left"
+    if tasks.backlog.tasks:
+        yield f"in memory: {list(tasks.backlog.tasks)[:5]}"
     for backend in node.broker.scheduler.backends:
         if backend.tasks or backend.slotted or backend.busy:
             yield f"{backend.identity} still has {list(backend.tasks)}, {backend.slotted} of {backend.busy} slots taken"
-    for method in room.queue.method_queues.methods():
-        method_queue = room.queue.method_queues.find(method)
+    for method in tasks.queue.method_queues.methods():
+        method_queue = tasks.queue.method_queues.find(method)
         if method_queue.leased:
             yield f"the lane of {method} counts {method_queue.leased} leases"
         for priority, level in method_queue.levels.items():
@@ -57,15 +57,15 @@ def _left(node: BrokerNode) -> Iterator[str]:
             if level.bytes:
                 yield f"the lane of {method} counts {level.bytes} bytes of priority {priority}"
     tables = {
-        "awaited": room.leases.lease_recovery.awaited,
-        "not saved": room.leases._unsaved,
-        "to be handed out": room.leases._out,
-        "waits": room.completion_waits._waits,
-        "notes": room.completion_waits._notes,
-        "ended, followers not told": room.dependencies._ended,
-        "questions": room.backlog._asked,
-        "rounds": room.dependencies._open,
-        "waiting": room.completion_waits.waiting,
+        "awaited": tasks.leases.lease_recovery.awaited,
+        "not saved": tasks.leases._unsaved,
+        "to be handed out": tasks.leases._out,
+        "waits": tasks.completion_waits._waits,
+        "notes": tasks.completion_waits._notes,
+        "ended, dependents not notified": tasks.dependencies._ended,
+        "questions": tasks.backlog._asked,
+        "rounds": tasks.dependencies._open,
+        "waiting": tasks.completion_waits.waiting,
     }
     for name, left in tables.items():
         if left:

@@ -20,19 +20,17 @@ from simulator.promises import broken
 _any: Final = msgspec.json.Decoder()
 
 
-class SaidChecks:
-    __slots__ = ("_model",)
-
+class MessageChecks:
     def __init__(self, model: TaskModel) -> None:
         self._model = model
 
-    def said(self, node: BrokerNode, name: str, messages: Sequence[Message]) -> None:
+    def sent(self, node: BrokerNode, name: str, messages: Sequence[Message]) -> None:
         """Checks what is sent to a client or a worker."""
         store = node.disk.store
         for message in messages:
             if isinstance(message, list):
-                said = _any.decode(message[-1]) if message[-1][:1] in (b"{", b"[") else None
-                for each in said if isinstance(said, list) else [said]:
+                decoded = _any.decode(message[-1]) if message[-1][:1] in (b"{", b"[") else None
+                for each in decoded if isinstance(decoded, list) else [decoded]:
                     if isinstance(each, dict):
                         self._answer(store, name, each)
             elif message[0] == "TASKS":
@@ -43,11 +41,11 @@ class SaidChecks:
                     if code == 200:
                         self._taken(store, id_, attempt)
 
-    def _answer(self, store: MemoryStore, name: str, said: dict[str, Any]) -> None:
-        error = said.get("error")
+    def _answer(self, store: MemoryStore, name: str, message: dict[str, Any]) -> None:
+        error = message.get("error")
         if error is not None and error["code"] in BAD_INPUT and not name.startswith("hostile"):
-            raise broken("nobody-is-blamed", f"{name} was told {error['code']} {error['message']}")
-        result = said["params"] if "method" in said else said.get("result")
+            raise broken("no-false-refusal", f"{name} received {error['code']} {error['message']}")
+        result = message["params"] if "method" in message else message.get("result")
         if isinstance(result, str) and result in self._model.ids:
             self._found(store, result, "acknowledged")
         for each in result if isinstance(result, list) else [result]:
@@ -57,7 +55,7 @@ class SaidChecks:
                 self._lease(store, name, each)
             elif "task_id" in each and "status" in each:
                 if name.startswith("hostile"):
-                    raise broken("task-own-result", f"{name} was told of {each['task_id']}")
+                    raise broken("task-own-result", f"{name} was notified of {each['task_id']}")
                 if "code" in each:
                     self._status(store, each)
                 else:
@@ -66,34 +64,34 @@ class SaidChecks:
     def _found(self, store: MemoryStore, id_: str, what: str) -> OpenTask | EndedTask:
         row: Any = store.read(FindTasks((id_,)))[0]  # type: ignore[index]  # a tuple as long as what was asked
         if not isinstance(row, OpenTask | EndedTask):
-            raise broken("task-stored-then-said", f"{id_} was {what}, and is not on the disk")
+            raise broken("task-stored-then-sent", f"{id_} was {what}, and is not on the disk")
         return row
 
     def _lease(self, store: MemoryStore, name: str, task: dict[str, Any]) -> None:
         row = self._found(store, task["id"], f"handed to {name}")
         if row.attempt < task["attempt"]:
             story = f"attempt {task['attempt']} of {row.id} was handed to {name}, the disk has {row.attempt}"
-            raise broken("task-stored-then-said", story)
+            raise broken("task-stored-then-sent", story)
         if row.attempt == task["attempt"] and row.node != name and row.status in (ASSIGNED, RUNNING):
-            raise broken("task-stored-then-said", f"{row.id} was handed to {name}, the disk has {row.node}")
+            raise broken("task-stored-then-sent", f"{row.id} was handed to {name}, the disk has {row.node}")
 
     def _taken(self, store: MemoryStore, id_: str, attempt: int) -> None:
         row = self._found(store, id_, "taken back with its result")
         if isinstance(row, OpenTask) and row.attempt == attempt and row.status in (ASSIGNED, RUNNING):
-            raise broken("task-stored-then-said", f"the result of {id_} was taken, the disk says {row.status}")
+            raise broken("task-stored-then-sent", f"the result of {id_} was taken, the disk says {row.status}")
 
-    def _status(self, store: MemoryStore, said: dict[str, Any]) -> None:
-        row = self._found(store, said["task_id"], "told of")
-        if row.attempt < said["attempt"]:
-            raise broken("task-stored-then-said", f"{row.id}: attempt {said['attempt']} was told, not stored")
-        if row.attempt == said["attempt"] and row.status < said["code"] and row.status > QUEUED:
-            raise broken("task-stored-then-said", f"{row.id}: {said['code']} was told, the disk has {row.status}")
+    def _status(self, store: MemoryStore, message: dict[str, Any]) -> None:
+        row = self._found(store, message["task_id"], "reported")
+        if row.attempt < message["attempt"]:
+            raise broken("task-stored-then-sent", f"{row.id}: attempt {message['attempt']} was sent, not stored")
+        if row.attempt == message["attempt"] and row.status < message["code"] and row.status > QUEUED:
+            raise broken("task-stored-then-sent", f"{row.id}: {message['code']} was sent, the disk has {row.status}")
 
-    def _ended(self, store: MemoryStore, said: dict[str, Any]) -> None:
-        row = self._found(store, said["task_id"], "told of")
-        if not isinstance(row, EndedTask) or STATUS_NAMES[row.status] != said["status"]:
-            story = f"{row.id} was told to be {said['status']}, the disk has {row.status}"
-            raise broken("task-stored-then-said", story)
-        body = said.get("result", said.get("error"))
-        if ("result" in said or "error" in said) and _any.decode(row.result) != body:
-            raise broken("task-one-result", f"{row.id}: {body} was told, {row.result!r} is stored")
+    def _ended(self, store: MemoryStore, message: dict[str, Any]) -> None:
+        row = self._found(store, message["task_id"], "reported")
+        if not isinstance(row, EndedTask) or STATUS_NAMES[row.status] != message["status"]:
+            story = f"{row.id} was reported as {message['status']}, the disk has {row.status}"
+            raise broken("task-stored-then-sent", story)
+        body = message.get("result", message.get("error"))
+        if ("result" in message or "error" in message) and _any.decode(row.result) != body:
+            raise broken("task-one-result", f"{row.id}: {body} was sent, {row.result!r} is stored")

@@ -73,8 +73,6 @@ class Known:
 class TaskModel:
     """All tasks of one broker, across its processes."""
 
-    __slots__ = ("_records", "by_nonce", "ids", "keys", "leases", "queued", "tasks")
-
     def __init__(self, records: TaskRecords) -> None:
         self._records = records
         self.rebuild(TasksSnapshot(), 0.0)

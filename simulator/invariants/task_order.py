@@ -33,8 +33,6 @@ _result: Final = msgspec.json.Decoder(tuple[int, int, str])
 
 
 class OrderChecks:
-    __slots__ = ("_agenda", "_batch", "_handed", "_model", "clock_changed_at")
-
     def __init__(self, agenda: Agenda, model: TaskModel) -> None:
         self._agenda = agenda
         self._model = model

@@ -13,7 +13,7 @@ from scale0.kernel.effects import Message
 from scale0.storage.task_rows import FINISHED, QUEUED, SCHEDULED
 from scale0.transport.core.sockets import ACTIVE, BACKEND
 from simulator.invariants.task_memory import leaks, too_many
-from simulator.invariants.task_messages import SaidChecks
+from simulator.invariants.task_messages import MessageChecks
 from simulator.invariants.task_model import TaskModel
 from simulator.invariants.task_order import OrderChecks
 from simulator.network.broker import BrokerNode, Mail
@@ -32,21 +32,16 @@ LOADED_SECONDS: Final = 0.01
 
 
 class TaskChecks:
-    __slots__ = (
-        *("_agenda", "_given", "_heard", "_model", "_plan", "_records", "_slow_at", "_started", "_woke_at"),
-        *("completed", "nodes", "of_order", "of_said", "settled_at", "submitted"),
-    )
-
     def __init__(self, agenda: Agenda, records: TaskRecords, plan: Plan) -> None:
         self._agenda = agenda
         self._records = records
         self._plan = plan
         self._model = TaskModel(records)
         self.of_order = OrderChecks(agenda, self._model)
-        self.of_said = SaidChecks(self._model)
+        self.of_messages = MessageChecks(self._model)
         self._given: dict[tuple[str, int], str] = {}
         """The worker of each attempt."""
-        self._heard: dict[str, float] = {}
+        self._receive: dict[str, float] = {}
         """When a message from each worker last arrived, on any connection."""
         self.nodes: set[str] = set()
         """The nodes that pull."""
@@ -80,15 +75,15 @@ class TaskChecks:
     def before_turn(self, mail: Sequence[Mail]) -> None:
         for wire, frames in mail:
             name = wire.client.name
-            self._heard[name] = self._agenda.now
+            self._receive[name] = self._agenda.now
             if name in self.nodes and b"node_task_request" in frames[-1]:
                 self._note_names(frames[-1])
 
     def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None:
         self.of_order.decided(node, writes, now)
 
-    def said(self, node: BrokerNode, name: str, messages: Sequence[Message]) -> None:
-        self.of_said.said(node, name, messages)
+    def sent(self, node: BrokerNode, name: str, messages: Sequence[Message]) -> None:
+        self.of_messages.sent(node, name, messages)
 
     def after_turn(self, node: BrokerNode) -> None:
         """Checks that no backend holds more tasks than it accepts."""
@@ -114,7 +109,7 @@ class TaskChecks:
         if before != worker:
             raise broken("task-one-lease", f"attempt {attempt} of {id_} was given to {before} and to {worker}")
 
-    def in_hand(self, worker: str, count: int, room: int) -> None:
+    def in_flight(self, worker: str, count: int, room: int) -> None:
         """Checks how many tasks a worker holds."""
         if count > room:
             raise broken("task-room", f"{worker} has {count} tasks in hand, and room for {room}")
@@ -128,7 +123,7 @@ class TaskChecks:
         if known is None:
             raise broken("task-never-lost", f"{id_} was acknowledged, and nobody knows it")
         if known.client != record.client or (known.record is not record and known.key != record.key):
-            raise broken("task-once", f"{record.client} was told {id_}, which is another's task")
+            raise broken("task-once", f"{record.client} was given {id_}, which is another's task")
 
     def refused(self, record: TaskRecord, code: int, message: str) -> None:
         """A client received the report that its task will never run."""
@@ -146,42 +141,42 @@ class TaskChecks:
         if self.settled_at is not None and record.asked > self.settled_at:
             raise broken("task-accepted-again", f"submission {record.nonce} was not acknowledged after healing")
 
-    def told(self, client: str, id_: str, status: int, body: bytes) -> None:
+    def notified(self, client: str, id_: str, status: int, body: bytes) -> None:
         """A client received the end of a task."""
         known = self._model.ids.get(id_)
         if known is None or known.void or known.record is None:
             return
         if known.client != client:
-            raise broken("task-own-result", f"{client} was told of {id_}, a task of {known.client}")
+            raise broken("task-own-result", f"{client} was notified of {id_}, a task of {known.client}")
         stored = known.body
         if known.status != FINISHED:
             stored = b"%d" % msgspec.json.decode(known.body or b"{}").get("code", 0)
         if not known.ended or (known.status, stored) != (status, body):
-            raise broken("task-one-result", f"{id_} was told to be {status} {body!r}, it is {known.status} {stored!r}")
+            raise broken("task-one-result", f"{id_} was reported as {status} {body!r}, it is {known.status} {stored!r}")
         for record in self._records.by_client[client]:
             if record.id == id_ and not record.void:
-                if record.told is not None and record.told != (status, body):
-                    raise broken("task-one-result", f"{id_} was told to be {record.told}, then {(status, body)}")
-                record.told = (status, body)
+                if record.notified is not None and record.notified != (status, body):
+                    raise broken("task-one-result", f"{id_} was reported as {record.notified}, then {(status, body)}")
+                record.notified = (status, body)
 
     def missing(self, client: str, id_: str) -> None:
         """A client received the report that there is no such task."""
         known = self._model.ids.get(id_)
         if known is not None and not known.void and known.record is not None and known.record.accepted is not None:
-            raise broken("task-never-lost", f"{client} was told that {id_} is unknown")
+            raise broken("task-never-lost", f"{id_} was reported as unknown to {client}")
 
-    def status_told(self, client: str, said: dict[str, Any]) -> None:
+    def status_notified(self, client: str, status: dict[str, Any]) -> None:
         """A client received the status of a task, which never goes back."""
-        known = self._model.ids.get(said["task_id"])
+        known = self._model.ids.get(status["task_id"])
         if known is None or known.void or known.record is None:
             return
-        before, now = known.record.told_status, (said["attempt"], said["code"])
+        before, now = known.record.notified_status, (status["attempt"], status["code"])
         back = now[0] < before[0] or (now[0] == before[0] and now[1] < before[1] and now[1] not in (SCHEDULED, QUEUED))
         if back or (before[1] >= FINISHED and now != before):
-            raise broken("task-status-forward", f"{known.id} was told to be {before}, and then {now}")
-        known.record.told_status = now
+            raise broken("task-status-forward", f"{known.id} was reported as {before}, and then {now}")
+        known.record.notified_status = now
 
-    def cancel_told(self, client: str, id_: str) -> None:
+    def cancel_confirmed(self, client: str, id_: str) -> None:
         """A client received the report that a task does not run any more."""
         known = self._model.ids.get(id_)
         if known is not None and not known.void and not known.ended:
@@ -189,7 +184,7 @@ class TaskChecks:
 
     def pushed_at(self, client: str) -> None:
         """A REQ socket received a message without a request."""
-        raise broken("nobody-is-blamed", f"{client} takes answers only, and was sent something else")
+        raise broken("no-false-refusal", f"{client} takes answers only, and was sent something else")
 
     # Periodic and final checks.
 
@@ -240,10 +235,12 @@ class TaskChecks:
                 continue
             if record.refused is not None and record.nonce in self._model.by_nonce:
                 raise broken("task-true-end", f"submission {record.nonce} was refused with {record.refused}, and ran")
-            if record.watched and record.accepted is not None and record.told is None:
+            if record.watched and record.accepted is not None and record.notified is None:
                 found = self._model.ids.get(record.id or "")
                 if found is not None and found.ended and not found.void:
-                    raise broken("task-told", f"{record.client} waits for {record.id}, and was never told of its end")
+                    raise broken(
+                        "task-notified", f"{record.client} waits for {record.id}, and was never notified of its end"
+                    )
 
     def _note_names(self, frame: bytes) -> None:
         known = self._model.ids.get(msgspec.json.decode(frame)["params"][-1])
@@ -261,7 +258,7 @@ class TaskChecks:
             if member is None or member.backend is None or known.id not in member.backend.tasks:
                 raise broken("task-moved", f"{known.id} is with {known.node}, which does not have it")
             limit = member.interval * (self._plan.liveness + 1) + SLACK_SECONDS
-            silent = now - max(self._heard.get(known.node, now), self._woke_at)
+            silent = now - max(self._receive.get(known.node, now), self._woke_at)
             if silent > limit + SWEEP_SECONDS:
                 raise broken("task-moved", f"{known.id} is with {known.node}, silent for {silent:.3f} s")
 

@@ -22,8 +22,8 @@ from scale0.monitoring.protocol.results import AGENT_REPORT, CheckFinding, write
 from simulator.monitoring.check_findings import Health
 from simulator.monitoring.helen import cut
 from simulator.monitoring.spool import SpoolModel
-from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
 from simulator.network.connections import Parcel, Route, Wire
+from simulator.network.process import EPOCH_WALL, LEAST_SECONDS
 from simulator.virtual_time import Agenda
 
 CHECK_TIMEOUT: Final = 30.0
@@ -86,13 +86,6 @@ class AgentNode:
     """One machine with an agent, over all its processes."""
 
     version = 2
-
-    __slots__ = (
-        *("_alarm_at", "_rng", "_mono_base", "_offer_seconds", "_offering", "_offers_at_once", "_on_waking"),
-        *("_stored_schedule", "address", "check_schedule", "surroundings", "asleep"),
-        *("attempt", "labels", "life", "machine", "name", "places", "route", "serial", "session", "since"),
-        *("spool", "starts", "up", "wall_offset", "wire"),
-    )
 
     def __init__(
         self,
@@ -253,17 +246,17 @@ class AgentNode:
             self.surroundings.observer.agent_sent(self.wire, data)
             for piece in cut(data, self._rng):
                 self.wire.to_broker([piece])
-        for news in out.updates:
-            self._heed(news)
+        for update in out.updates:
+            self._handle(update)
         if out.close:
             self.spool.disconnected()
         self._offer_soon()
         self._arm()
 
-    def _heed(self, news: effects.SessionUpdate) -> None:
-        match news:
-            case effects.RunCheck(ticket, name, args):
-                self._run_asked(ticket, name, args)
+    def _handle(self, update: effects.SessionUpdate) -> None:
+        match update:
+            case effects.RunCheck(run_id, name, args):
+                self._run_asked(run_id, name, args)
             case effects.Delivered(tokens):
                 for place in tokens:
                     if place is not None:
@@ -290,18 +283,18 @@ class AgentNode:
 
     def introduce(self) -> None:
         """Report labels and checks; not spooled, because each connection reports them again."""
-        said = {"state": "ok", "sent": self.now.wall, "age": 0.0, "labels": self.labels, "checks": ["c0"]}
-        body = msgspec.json.encode(said)
+        report = {"state": "ok", "sent": self.now.wall, "age": 0.0, "labels": self.labels, "checks": ["c0"]}
+        body = msgspec.json.encode(report)
         self._act(lambda now, out: self.session.offer(AGENT_REPORT, body, None, now, out))
 
-    def _run_asked(self, ticket: int, name: str, args: bytes) -> None:
+    def _run_asked(self, run_id: int, name: str, args: bytes) -> None:
         self.surroundings.observer.asked_ran(self.name, args)
         seconds = self.surroundings.health.seconds(self._rng)
         life = self.life
 
         def end() -> None:
             body = write_result(self._found(name, seconds, CHECK_TIMEOUT, args.decode()))
-            self._act(lambda now, out: self.session.finished(ticket, body, now, out))
+            self._act(lambda now, out: self.session.finished(run_id, body, now, out))
 
         self.surroundings.agenda.after(
             min(seconds, CHECK_TIMEOUT), lambda: self._when_awake(end) if life == self.life else None

@@ -19,12 +19,12 @@ WORSE: Final[tuple[State, ...]] = ("critical", "critical", "warning", "unknown")
 class _Check:
     __slots__ = ("mood", "rng_of", "until")
 
-    def __init__(self, rng_of: random.Random) -> None:
-        self.rng_of = rng_of
+    def __init__(self, rng: random.Random) -> None:
+        self.rng_of = rng
         self.mood: Mood = "well"
-        self.until = rng_of.expovariate(1 / 60.0)
+        self.until = rng.expovariate(1 / 60.0)
 
-    def look(self, now: float) -> Mood:
+    def update(self, now: float) -> Mood:
         while self.until <= now:
             self.mood, seconds = self.rng_of.choice(MOODS)
             self.until += self.rng_of.expovariate(1 / seconds)
@@ -32,8 +32,6 @@ class _Check:
 
 
 class Health:
-    __slots__ = ("_checks", "_seed", "healed")
-
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._checks: dict[tuple[str, str], _Check] = {}
@@ -43,14 +41,14 @@ class Health:
     def _find(self, agent: str, check: str) -> _Check:
         found = self._checks.get((agent, check))
         if found is None:
-            rng_of = random.Random(f"scale0 {self._seed} health {agent} {check}")
-            self._checks[agent, check] = found = _Check(rng_of)
+            rng = random.Random(f"scale0 {self._seed} health {agent} {check}")
+            self._checks[agent, check] = found = _Check(rng)
         return found
 
     def find(self, agent: str, check: str, now: float) -> tuple[State, float]:
         """The current finding: the agent's state, and a metric whose thresholds may give another state."""
         one = self._find(agent, check)
-        mood = one.look(now)
+        mood = one.update(now)
         bad = mood == "ill" or (mood == "torn" and one.rng_of.random() < 0.5)
         value = one.rng_of.uniform(50.0, 100.0) if bad else one.rng_of.uniform(0.0, 55.0)
         return (one.rng_of.choice(WORSE) if bad else "ok"), round(value, 3)
@@ -58,7 +56,7 @@ class Health:
     def heal(self, agent: str, check: str, now: float) -> None:
         """A task repaired it."""
         one = self._find(agent, check)
-        one.look(now)
+        one.update(now)
         one.mood = "well"
         self.healed += 1
 

@@ -5,15 +5,14 @@ Faults are injected and repaired one by one, in random order. After `heal_at` th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from simulator.monitoring.agent import AgentNode
 from simulator.monitoring.helen import HelenNode
 from simulator.monitoring.world import TIERS, AgentWorld
-from simulator.network.broker import EPOCH_WALL
 from simulator.network.connections import Route
-from simulator.network.faults import JUMPS
+from simulator.network.faults import JUMPS, FaultSchedule
+from simulator.network.process import EPOCH_WALL
 
 FIRST_SECONDS: Final = 8.0
 UNSEEN: Final = 1e9
@@ -26,61 +25,31 @@ MANY_STARTS: Final = 24
 """Restarts of an agent in a row: more spools of one agent than Helen remembers."""
 
 
-class AgentFaults:
+class AgentFaults(FaultSchedule):
     def __init__(self, world: AgentWorld) -> None:
+        super().__init__(world, world.rng_of("faults"))
         self._world = world
-        self._dice = world.rng_of("faults")
-        self._table: dict[str, Callable[[], None]] = {name: getattr(self, f"_{name}") for name in world.plan.faults}
         self._number = 0
 
-    def begin(self) -> None:
-        """Schedule the first fault, and the end of all."""
-        if self._table:
-            first = 70.0 if self._world.plan.storm else FIRST_SECONDS
-            self._world.agenda.at(first, self._next)
-            self._world.agenda.at(self._world.plan.heal_at, self._world.heal)
-
-    def _next(self) -> None:
-        world = self._world
-        if world.agenda.now < world.plan.heal_at:
-            name = self._dice.choice(world.plan.faults)
-            world.fault_counts[name] = world.fault_counts.get(name, 0) + 1
-            world.last_fault = world.agenda.now
-            world.diary.note(f"fault: {name}")
-            self._table[name]()
-            world.agenda.after(self._dice.expovariate(1 / world.plan.fault_every), self._next)
-
-    def _later(self, low: float, high: float, act: Callable[[], None]) -> None:
-        """Repair it after a while, unless everything is repaired before."""
-        self._world.agenda.after(self._dice.uniform(low, high), lambda: None if self._world.healed else act())
+    def begin(self, first_seconds: float = FIRST_SECONDS) -> None:
+        super().begin(70.0 if self._world.plan.storm else first_seconds)
 
     def _helen(self) -> HelenNode:
-        return self._dice.choice(self._world.helens)
+        return self._rng.choice(self._world.helens)
 
     def _agent(self) -> AgentNode:
-        return self._dice.choice(self._world.agents)
-
-    def _route(self) -> Route:
-        return self._dice.choice(list(self._world.routes.values()))
+        return self._rng.choice(self._world.agents)
 
     def _note(self, text: str) -> None:
         self._world.diary.note(text)
 
     def _route_slow(self) -> None:
-        route = self._route()
-        route.low, route.high = self._dice.choice(((0.01, 0.1), (0.0, 0.5), (0.2, 2.0)))
-        self._later(1.0, 30.0, lambda: self._quick(route))
-
-    def _quick(self, route: Route) -> None:
-        route.low, route.high = 0.0002, 0.002
+        self._slow_route()
 
     def _route_clogged(self) -> None:
         route = self._route()
-        longest = self._dice.choice((1.0, 10.0, 40.0))
-        for way in self._dice.choice((("up",), ("down",), ("up", "down"))):
-            self._note(f"clogged: {route.name} {way}")
-            route.clog(way)
-            self._later(0.2, longest, lambda way=way: route.unclog(way))  # type: ignore[misc]
+        longest = self._rng.choice((1.0, 10.0, 40.0))
+        self._clog_ways(route, self._rng.choice((("up",), ("down",), ("up", "down"))), longest)
 
     def _snap(self, route: Route, client_after: float, helen_after: float) -> None:
         for wire in list(route.wires):
@@ -94,14 +63,14 @@ class AgentFaults:
 
     def _connection_lost(self) -> None:
         routes = list(self._world.routes.values())
-        for route in self._dice.sample(routes, self._dice.randint(1, len(routes))):
-            self._snap(route, self._dice.random() * 0.01, self._dice.random() * 0.01)
+        for route in self._rng.sample(routes, self._rng.randint(1, len(routes))):
+            self._snap(route, self._rng.random() * 0.01, self._rng.random() * 0.01)
 
     def _connection_half_open(self) -> None:
-        self._snap(self._route(), *self._dice.choice(((0.001, UNSEEN), (UNSEEN, 0.001), (UNSEEN, UNSEEN))))
+        self._snap(self._route(), *self._rng.choice(((0.001, UNSEEN), (UNSEEN, 0.001), (UNSEEN, UNSEEN))))
 
     def _start(self, helen: HelenNode) -> None:
-        if helen.up and helen.disk.doom:
+        if helen.up and helen.disk.crash_point:
             self._later(0.5, 6.0, lambda: self._start(helen))
         elif not helen.up:
             helen.start()
@@ -118,18 +87,18 @@ class AgentFaults:
         self._killed(self._helen(), True, 1.0, 12.0)
 
     def _helen_away(self) -> None:
-        self._killed(self._helen(), self._dice.random() < 0.3, 30.0, 120.0)
+        self._killed(self._helen(), self._rng.random() < 0.3, 30.0, 120.0)
 
     def _helen_killed_before_commit(self) -> None:
-        self._doom("before")
+        self._crash_at_commit("before")
 
     def _helen_killed_after_commit(self) -> None:
-        self._doom("after")
+        self._crash_at_commit("after")
 
-    def _doom(self, when: str) -> None:
+    def _crash_at_commit(self, when: str) -> None:
         helen = self._helen()
         if helen.up:
-            helen.disk.doom = when
+            helen.disk.crash_point = when
         self._later(0.5, 6.0, lambda: self._start(helen))
 
     def _helen_stopped(self) -> None:
@@ -140,33 +109,29 @@ class AgentFaults:
 
     def _helen_asleep(self) -> None:
         helen = self._helen()
-        longest = self._dice.choice((1.0, 10.0, 40.0))
+        longest = self._rng.choice((1.0, 10.0, 40.0))
         helen.sleep()
         self._world.check.slow_until[helen.name] = self._world.agenda.now + longest + LATE_SECONDS
         self._later(0.1, longest, helen.wake)
 
     def _disk_slow(self) -> None:
         helen = self._helen()
-        helen.disk.low, helen.disk.high = 0.05, self._dice.choice((0.5, 3.0))
+        self._slow_disk(helen.disk)
         self._world.check.slow_until[helen.name] = self._world.agenda.now + 20.0 + LATE_SECONDS
-        self._later(2.0, 20.0, lambda: self._quick_disk(helen))
-
-    def _quick_disk(self, helen: HelenNode) -> None:
-        helen.disk.low, helen.disk.high = 0.0005, 0.004
 
     def _helen_clock(self) -> None:
         helen = self._helen()
-        helen.wall_offset = self._dice.choice(JUMPS)
+        helen.wall_offset = self._rng.choice(JUMPS)
         self._later(2.0, 40.0, lambda: setattr(helen, "wall_offset", 0.0))
 
     def _everybody_killed(self) -> None:
         for helen in self._world.helens:
-            self._killed(helen, self._dice.random() < 0.3, 0.5, 20.0)
+            self._killed(helen, self._rng.random() < 0.3, 0.5, 20.0)
         for agent in self._world.agents:
             self._kill_agent(agent, 0.1, 20.0)
 
     def _kill_agent(self, agent: AgentNode, low: float, high: float) -> None:
-        agent.kill(silent=self._dice.random() < 0.3)
+        agent.kill(silent=self._rng.random() < 0.3)
         self._later(low, high, agent.start)
 
     def _agent_killed(self) -> None:
@@ -201,11 +166,11 @@ class AgentFaults:
     def _agent_asleep(self) -> None:
         agent = self._agent()
         agent.sleep()
-        self._later(0.2, self._dice.choice((2.0, 40.0)), agent.wake)
+        self._later(0.2, self._rng.choice((2.0, 40.0)), agent.wake)
 
     def _agent_clock(self) -> None:
         agent = self._agent()
-        agent.wall_offset = self._dice.choice(JUMPS)
+        agent.wall_offset = self._rng.choice(JUMPS)
         self._later(2.0, 60.0, lambda: setattr(agent, "wall_offset", 0.0))
 
     def _certificate_cloned(self) -> None:
@@ -232,23 +197,23 @@ class AgentFaults:
     def _labels_changed(self) -> None:
         """The labels in its configuration change, and it restarts."""
         agent = self._agent()
-        agent.labels = {"tier": self._dice.choice(TIERS)}
+        agent.labels = {"tier": self._rng.choice(TIERS)}
         agent.kill(silent=False)
         self._later(0.1, 3.0, agent.start)
 
     def _checks_changed(self) -> None:
         world = self._world
-        name = self._dice.choice(list(world.checks))
+        name = self._rng.choice(list(world.checks))
         one = dict(world.checks[name])
-        match self._dice.randrange(4):
+        match self._rng.randrange(4):
             case 0:
-                one["max_attempts"] = self._dice.randint(1, 4)
+                one["max_attempts"] = self._rng.randint(1, 4)
             case 1:
-                one["interval"] = self._dice.choice((2.0, 3.0, 7.0))
+                one["interval"] = self._rng.choice((2.0, 3.0, 7.0))
             case 2:
                 one["enabled"] = not one.get("enabled", True)
             case _:
-                one["thresholds"] = {"value": {"warn": 40.0, "crit": self._dice.choice((70.0, 90.0))}}
+                one["thresholds"] = {"value": {"warn": 40.0, "crit": self._rng.choice((70.0, 90.0))}}
         world.checks[name] = one
         world.configure()
 
@@ -256,30 +221,30 @@ class AgentFaults:
         world = self._world
         self._number += 1
         name = f"q{self._number}"
-        ends = 0.0 if self._dice.random() < 0.5 else EPOCH_WALL + world.agenda.now + self._dice.uniform(5.0, 60.0)
+        ends = 0.0 if self._rng.random() < 0.5 else EPOCH_WALL + world.agenda.now + self._rng.uniform(5.0, 60.0)
         silence = {"name": name, "ends": ends, **self._reach()}
         world.silences[name] = silence
         world.configure()
-        if self._dice.random() < 0.7:
+        if self._rng.random() < 0.7:
             self._later(5.0, 60.0, lambda: self._take_away(world.silences, name))
 
     def _downtime(self) -> None:
         world = self._world
         self._number += 1
         name = f"d{self._number}"
-        starts = EPOCH_WALL + world.agenda.now + self._dice.uniform(-5.0, 20.0)
-        downtime = {"name": name, "starts": starts, "ends": starts + self._dice.uniform(6.0, 60.0), **self._reach()}
+        starts = EPOCH_WALL + world.agenda.now + self._rng.uniform(-5.0, 20.0)
+        downtime = {"name": name, "starts": starts, "ends": starts + self._rng.uniform(6.0, 60.0), **self._reach()}
         world.downtimes[name] = downtime
         world.configure()
-        if self._dice.random() < 0.3:
+        if self._rng.random() < 0.3:
             self._later(5.0, 60.0, lambda: self._take_away(world.downtimes, name))
 
     def _reach(self) -> dict[str, object]:
-        match self._dice.randrange(4):
+        match self._rng.randrange(4):
             case 0:
                 return {"agents": [self._agent().name]}
             case 1:
-                return {"checks": [self._dice.choice(list(self._world.checks))]}
+                return {"checks": [self._rng.choice(list(self._world.checks))]}
             case 2:
                 return {"labels": {"tier": "w*"}}
             case _:
@@ -295,5 +260,5 @@ class AgentFaults:
         self._later(2.0, 40.0, lambda: setattr(network, "queue_away", False))
 
     def _asked_often(self) -> None:
-        for _ in range(self._dice.choice((5, 30))):
-            self._world.agenda.after(self._dice.random() * 0.05, self._world.ask)
+        for _ in range(self._rng.choice((5, 30))):
+            self._world.agenda.after(self._rng.random() * 0.05, self._world.ask)

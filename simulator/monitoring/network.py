@@ -99,9 +99,9 @@ class AgentNetwork:
         """Each Helen notices it within half a second."""
         self.revoked_serials[serial] = self._agenda.now
         for node in self.helens:
-            self._agenda.after(self._rng.random() * 0.5, self._tell_revoked, node)
+            self._agenda.after(self._rng.random() * 0.5, self._publish_revoked, node)
 
-    def _tell_revoked(self, node: HelenNode) -> None:
+    def _publish_revoked(self, node: HelenNode) -> None:
         if node.up:
             node.take(lambda now, effects: node.helen.revoke(self.revoked, now, effects))
 
@@ -173,15 +173,15 @@ class AgentNetwork:
 
     def _forward(self, node: HelenNode, ask: ForwardRequest) -> None:
         life = node.life
-        told: list[bool] = []
+        delivered: list[bool] = []
 
-        def tell(value: Any) -> None:
-            if not told:
-                told.append(True)
-                node.tell(ask, value, life)
+        def deliver(value: Any) -> None:
+            if not delivered:
+                delivered.append(True)
+                node.answer_ask(ask, value, life)
 
         def answered(answer: Answer) -> None:
-            tell(answer.body if isinstance(answer, RequestReply) else Refusal(answer.code, answer.message))
+            deliver(answer.body if isinstance(answer, RequestReply) else Refusal(answer.code, answer.message))
 
         _, name, _ = ask.service.split(".", 2)
         sibling = next(one for one in self.helens if one.name == name)
@@ -189,11 +189,11 @@ class AgentNetwork:
         # The other Helen records the request's id as the ref: the client knows the result by it.
         event = NetworkRequest(ask.service, ask.timeout, bytes(ask.body))
         self._request(sibling, b"forward-%d" % self._serial, event, answered)
-        self._agenda.after(ask.timeout + 1.0, tell, Refusal(codes.NO_ANSWER, "no answer"))
+        self._agenda.after(ask.timeout + 1.0, deliver, Refusal(codes.NO_ANSWER, "no answer"))
 
     def _submit(self, node: HelenNode, ask: SubmitNotification, life: int) -> None:
         if self.queue_away:
-            node.tell(ask, Refusal(codes.NOT_SERVING, "the queue is away"), life)
+            node.answer_ask(ask, Refusal(codes.NOT_SERVING, "the queue is away"), life)
             return
         key = str(ask.options["key"])
         task = self.tasks.get(key)
@@ -205,7 +205,7 @@ class AgentNetwork:
             self._agenda.after(self._rng.random(), self._perform, task)
         else:
             task.submissions += 1
-        self._agenda.after(self._delay(), node.tell, ask, task.id, life)
+        self._agenda.after(self._delay(), node.answer_ask, ask, task.id, life)
 
     def _perform(self, task: Task) -> None:
         """Run a task; one with unfinished dependencies is tried again later."""
@@ -215,8 +215,8 @@ class AgentNetwork:
             self._recheck(task)
         else:
             if task.method == HEAL_METHOD and self._rng.random() < 0.7:
-                (said,) = msgspec.json.decode(task.params, type=tuple[dict[str, Any]])
-                self._health.heal(said["agent"], said["check"], self._agenda.now)
+                (problem,) = msgspec.json.decode(task.params, type=tuple[dict[str, Any]])
+                self._health.heal(problem["agent"], problem["check"], self._agenda.now)
             elif task.method not in (HEAL_METHOD, NOTIFY_METHOD):
                 raise AssertionError(f"nobody performs {task.method}")
             task.done = True

@@ -79,45 +79,45 @@ class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_agent_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> AgentPlan:
     """The plan of a seed; with `only`, these faults in place of its own."""
-    rng_of = random.Random(f"scale0 agents plan {seed}")
+    rng = random.Random(f"scale0 agents plan {seed}")
     calm = seed % CALM_EVERY == 0 and not only
     storm = seed % STORM_EVERY == 3 and not only
-    chosen = tuple(name for name in FAULTS if rng_of.random() < 0.4) or ("helen_killed",)
-    helens = rng_of.choice((1, 1, 2))
-    agents = rng_of.randint(24, 40) if storm else rng_of.randint(3, 7)
-    crowded = helens > 1 and rng_of.random() < 0.4
+    chosen = tuple(name for name in FAULTS if rng.random() < 0.4) or ("helen_killed",)
+    helens = rng.choice((1, 1, 2))
+    agents = rng.randint(24, 40) if storm else rng.randint(3, 7)
+    crowded = helens > 1 and rng.random() < 0.4
     return AgentPlan(
         seed=seed,
         seconds=max(minutes, MIN_MINUTES) * 60.0,
         calm=calm,
         storm=storm,
         faults=() if calm else tuple(only) or (STORM_FAULTS if storm else chosen),
-        fault_every=90.0 if storm else rng_of.choice((5.0, 10.0, 20.0)),
+        fault_every=90.0 if storm else rng.choice((5.0, 10.0, 20.0)),
         helens=helens,
         max_agents=tuple(agents // 2 + 1 if crowded and not number else 20_000 for number in range(helens)),
-        heartbeat=rng_of.choice((2, 5, 10)),
+        heartbeat=rng.choice((2, 5, 10)),
         agents=agents,
-        old_agents=rng_of.choice((0, 1, 2)),
-        checks=make_checks(rng_of, 2 if storm else rng_of.randint(2, 4), (10.0, 15.0) if storm else (2.0, 4.0, 8.0)),
-        spool_records=rng_of.choice((20, 10_000, 10_000)),
-        offers=rng_of.choice(((100, 0.0), (100, 0.0), (4, 0.2))),
-        ask_every=rng_of.choice((1.0, 3.0)),
+        old_agents=rng.choice((0, 1, 2)),
+        checks=make_checks(rng, 2 if storm else rng.randint(2, 4), (10.0, 15.0) if storm else (2.0, 4.0, 8.0)),
+        spool_records=rng.choice((20, 10_000, 10_000)),
+        offers=rng.choice(((100, 0.0), (100, 0.0), (4, 0.2))),
+        ask_every=rng.choice((1.0, 3.0)),
     )
 
 
-def make_checks(rng_of: random.Random, count: int, intervals: Sequence[float]) -> tuple[CheckPlan, ...]:
+def make_checks(rng: random.Random, count: int, intervals: Sequence[float]) -> tuple[CheckPlan, ...]:
     """The checks of a seed; the first one has no dependency, and every agent runs it."""
     return tuple(
         CheckPlan(
             name=f"c{number}",
-            interval=rng_of.choice(intervals),
-            max_attempts=rng_of.randint(1, 4),
-            formula=rng_of.choice(("icinga", "nagios", "sensu", "off")),
-            suppress_flapping=rng_of.random() < 0.5,
-            limits=rng_of.choice((None, (60.0, 80.0))),
-            depends_on=rng_of.choice(((), ("c0",), ("agent-0/c0",))) if number else (),
-            heals=rng_of.random() < 0.3,
-            label=rng_of.choice(("", "", "w*")) if number else "",
+            interval=rng.choice(intervals),
+            max_attempts=rng.randint(1, 4),
+            formula=rng.choice(("icinga", "nagios", "sensu", "off")),
+            suppress_flapping=rng.random() < 0.5,
+            limits=rng.choice((None, (60.0, 80.0))),
+            depends_on=rng.choice(((), ("c0",), ("agent-0/c0",))) if number else (),
+            heals=rng.random() < 0.3,
+            label=rng.choice(("", "", "w*")) if number else "",
         )
         for number in range(count)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -11,7 +10,7 @@ from scale0.kernel import codes
 from simulator.monitoring.faults import AgentFaults
 from simulator.monitoring.plan import make_agent_plan
 from simulator.monitoring.world import AgentWorld
-from simulator.promises import PROMISES, PromiseBroken
+from simulator.promises import replay_command, verdict, violation_of
 
 
 class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,15 +34,7 @@ def simulate_agents(
 ) -> tuple[AgentOutcome, AgentWorld]:
     """Run a seed to its end, or to the first broken promise."""
     world = AgentWorld(make_agent_plan(seed, minutes, only), keep_all)
-    name = story = ""
-    try:
-        world.begin()
-        AgentFaults(world).begin()
-        world.run()
-    except PromiseBroken as failure:
-        name, story = failure.name, failure.story
-    except Exception:
-        name, story = "no-exception", traceback.format_exc()
+    name, story = violation_of(world.begin, AgentFaults(world).begin, world.run)
     questions = world.network.questions.values()
     outcome = AgentOutcome(
         seed=seed,
@@ -61,20 +52,18 @@ def simulate_agents(
 
 
 def replay_agents(outcome: AgentOutcome, only: Sequence[str]) -> str:
-    """The command that repeats a run."""
-    faults = f" --faults {','.join(only)}" if only else ""
-    seed = f"--seed {outcome.seed} --kind agents"
-    return f"python -m simulator.main {seed} --minutes {outcome.minutes:g}{faults} --trace"
+    """The command that reproduces a run."""
+    return replay_command(f"{outcome.seed} --kind agents", outcome.minutes, only)
 
 
-def told_agents(outcome: AgentOutcome, world: AgentWorld, whole: bool, only: Sequence[str]) -> Iterator[str]:
+def report_agents(outcome: AgentOutcome, world: AgentWorld, whole: bool, only: Sequence[str]) -> Iterator[str]:
     """The report of a run."""
     plan = world.plan
     if whole or outcome.broken:
         yield from world.diary.lines()
         yield ""
-    weather = "calm" if plan.calm else "a storm of restarts" if plan.storm else "under faults"
-    yield f"agents, seed {plan.seed}: {outcome.minutes:g} virtual minutes, {weather}"
+    conditions = "calm" if plan.calm else "a storm of restarts" if plan.storm else "under faults"
+    yield f"agents, seed {plan.seed}: {outcome.minutes:g} virtual minutes, {conditions}"
     helens = "1 Helen" if plan.helens == 1 else f"{plan.helens} Helens"
     yield f"  network   {helens}, {plan.agents} agents and {plan.old_agents} of version 1"
     yield f"            {len(plan.checks)} checks, heartbeats every {plan.heartbeat} s"
@@ -86,9 +75,4 @@ def told_agents(outcome: AgentOutcome, world: AgentWorld, whole: bool, only: Seq
     seen = ", ".join(f"{name} {count}" for name, count in world.check.counts.items())
     yield f"  seen      {seen}; healed by tasks {world.health.healed}"
     yield f"  messages  {outcome.messages}, check sum {outcome.check_sum:08x}"
-    if outcome.broken:
-        yield f"  BROKEN    at {world.agenda.now:.6f}: {outcome.broken}: {outcome.story}"
-        yield f"            ({PROMISES[outcome.broken]})"
-        yield f"            {replay_agents(outcome, only)}"
-    else:
-        yield f"  kept      all {len(PROMISES)} promises"
+    yield from verdict(outcome.broken, outcome.story, world.agenda.now, replay_agents(outcome, only))

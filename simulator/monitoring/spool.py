@@ -60,8 +60,6 @@ Place = tuple[Part, int]
 class SpoolModel:
     """The results of one machine that Helen may not have."""
 
-    __slots__ = ("_connected", "_current", "_n", "_part_records", "_parts", "_spool", "boot_id", "lost", "most")
-
     def __init__(self, most: int, lost: Callable[[str], None]) -> None:
         self.most = most
         self._part_records = max(1, min(MAX_PART_RECORDS, most // PARTS_PER_SPOOL))

@@ -50,16 +50,16 @@ class OldAgentNode:
 
     def kill(self, silent: bool) -> None:
         self.up = False
-        self._hang_up()
+        self._disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         self.attempt += 1
         wire, self.wire = self.wire, None
         if wire is not None:
             wire.close(lossy=True)
 
     def _again(self) -> None:
-        self._hang_up()
+        self._disconnect()
         self.surroundings.agenda.after(self._rng.random() * WAIT_SECONDS, self._open, self.attempt)
 
     def _open(self, attempt: int) -> None:
@@ -70,7 +70,7 @@ class OldAgentNode:
     def connected(self, wire: Wire) -> None:
         self.wire = wire
         self._parser = Parser(to_helen=False)
-        self._say(messages.Hello(1, "1.0"))
+        self._send(messages.Hello(1, "1.0"))
 
     def refused(self, attempt: int) -> None:
         if self.up and attempt == self.attempt and self.wire is None:
@@ -82,12 +82,12 @@ class OldAgentNode:
         if parcel is None:
             self._again()
             return
-        for word in self._parser.feed(parcel[0]):
-            if isinstance(word, messages.Check):
-                self.surroundings.observer.asked_ran(self.name, word.args)
+        for message in self._parser.feed(parcel[0]):
+            if isinstance(message, messages.Check):
+                self.surroundings.observer.asked_ran(self.name, message.args)
                 seconds = self.surroundings.health.seconds(self._rng)
-                self.surroundings.agenda.after(min(seconds, CHECK_TIMEOUT), self._answer, word, wire, seconds)
-            elif isinstance(word, messages.Error | messages.Reload):
+                self.surroundings.agenda.after(min(seconds, CHECK_TIMEOUT), self._answer, message, wire, seconds)
+            elif isinstance(message, messages.Error | messages.Reload):
                 self._again()
                 return
 
@@ -99,9 +99,9 @@ class OldAgentNode:
         if wire is self.wire:
             state, value = self.surroundings.health.find(self.name, check.name, self.surroundings.agenda.now)
             finding = CheckFinding(state, check.args.decode(), (EventMetric("value", value),), None, seconds)
-            self._say(messages.Result(check.message_id, check.name, write_result(finding)))
+            self._send(messages.Result(check.message_id, check.name, write_result(finding)))
 
-    def _say(self, word: Any) -> None:
+    def _send(self, message: Any) -> None:
         if self.wire is not None:
-            for piece in cut(encode(word), self._rng):
+            for piece in cut(encode(message), self._rng):
                 self.wire.to_broker([piece])

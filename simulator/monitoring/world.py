@@ -94,12 +94,10 @@ class AgentWorld:
 
     def make_agent(self, name: str, machine: str) -> AgentNode:
         """A machine with a certificate of this name."""
-        rng_of = self.rng_of(f"agent {machine}")
+        rng = self.rng_of(f"agent {machine}")
         plan = self.plan
-        node = AgentNode(
-            self, name, machine, self.route(machine), rng_of, self.places(), plan.spool_records, plan.offers
-        )
-        node.labels = {"tier": rng_of.choice(TIERS)}
+        node = AgentNode(self, name, machine, self.route(machine), rng, self.places(), plan.spool_records, plan.offers)
+        node.labels = {"tier": rng.choice(TIERS)}
         return node
 
     def connect(self, node: Node, place: Place, attempt: int) -> None:
@@ -109,11 +107,11 @@ class AgentWorld:
         if not route.free:
             return
         if helen.up:
-            self.agenda.after(3 * route.delay(), self._shake_hands, node, helen, attempt)
+            self.agenda.after(3 * route.delay(), self._complete_handshake, node, helen, attempt)
         else:
             self.agenda.after(2 * route.delay(), node.refused, attempt)
 
-    def _shake_hands(self, node: Node, helen: HelenNode, attempt: int) -> None:
+    def _complete_handshake(self, node: Node, helen: HelenNode, attempt: int) -> None:
         if node.attempt != attempt:
             return
         if not helen.up:
@@ -168,14 +166,10 @@ class AgentWorld:
         self.healed = True
         self.diary.note("everything is healed")
         for route in self.routes.values():
-            route.low, route.high = 0.0002, 0.002
-            for way in ("up", "down"):
-                if route.clogged[way]:
-                    route.unclog(way)
+            route.heal()
         self.network.queue_away = False
         for helen in self.helens:
-            helen.disk.doom = ""
-            helen.disk.low, helen.disk.high = 0.0005, 0.004
+            helen.disk.heal()
             helen.wall_offset = 0.0
             if not helen.up:
                 helen.start()

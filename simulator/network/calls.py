@@ -51,8 +51,6 @@ class Call:
 
 
 class Calls:
-    __slots__ = ("_rng", "by_nonce", "outcomes", "strain")
-
     def __init__(self, rng: random.Random, strain: bool) -> None:
         self._rng = rng
         self.strain = strain
@@ -62,19 +60,19 @@ class Calls:
 
     def make(self, frontend: str, service: str, asked: float, short: bool) -> Call:
         """Makes a call with random handler behaviour; `short`: it must be answered soon."""
-        dice = self._rng
-        timeout = 20.0 if short else dice.choice((0.5, 2.0, 5.0, 10.0, 30.0)) if self.strain else 30.0
-        call = Call(len(self.by_nonce) + 1, frontend, service, timeout, dice.random() < 0.5, asked)
-        call.seconds = dice.expovariate(1 / 0.03)
-        call.pad = dice.randrange(200)
+        rng = self._rng
+        timeout = 20.0 if short else rng.choice((0.5, 2.0, 5.0, 10.0, 30.0)) if self.strain else 30.0
+        call = Call(len(self.by_nonce) + 1, frontend, service, timeout, rng.random() < 0.5, asked)
+        call.seconds = rng.expovariate(1 / 0.03)
+        call.pad = rng.randrange(200)
         if self.strain:
-            kind = dice.random()
+            kind = rng.random()
             if kind < 0.10 and not short:
-                call.seconds = dice.uniform(0.5, 8.0)
+                call.seconds = rng.uniform(0.5, 8.0)
             elif kind < 0.14:
                 call.error = True
-        if dice.random() < 0.10:
-            call.parts = dice.randrange(1, 5)
+        if rng.random() < 0.10:
+            call.parts = rng.randrange(1, 5)
             call.seconds += 0.2
         self.by_nonce[call.nonce] = call
         return call

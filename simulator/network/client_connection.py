@@ -13,8 +13,8 @@ from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
 from scale0.transport.core.codec import encode, encode_batch
 from scale0.transport.core.session import SessionEffects
-from simulator.network.broker import EPOCH_WALL, LEAST_SECONDS
 from simulator.network.connections import Parcel, Route, Wire
+from simulator.network.process import EPOCH_WALL, LEAST_SECONDS
 from simulator.virtual_time import Agenda
 
 _LIMITS: Final = Limits()
@@ -31,7 +31,7 @@ class Session(Protocol):
     def deadline(self) -> float | None: ...
 
 
-class Watch(Protocol):
+class LinkObserver(Protocol):
     """The observer interface: see `simulator.invariants`."""
 
     def changed(self, link: SimLink) -> None: ...
@@ -45,11 +45,6 @@ Connect = Callable[["SimLink", str], Wire | None]
 class SimLink:
     """One client process."""
 
-    __slots__ = (
-        *("_agenda", "_alarm_at", "_connect", "_deferred", "_deliver", "_inbox", "_mono_base", "ended"),
-        *("name", "resumed_at", "route", "session", "stalled", "twice", "wall_offset", "watch", "wire"),
-    )
-
     def __init__(
         self,
         agenda: Agenda,
@@ -57,7 +52,7 @@ class SimLink:
         session: Session,
         connect: Connect,
         deliver: Callable[[list[Any]], None],
-        watch: Watch,
+        observer: LinkObserver,
         wall_offset: float,
     ) -> None:
         self._agenda = agenda
@@ -70,7 +65,7 @@ class SimLink:
         self.name = route.name
         self.route = route
         self.session = session
-        self.watch = watch
+        self.observer = observer
         self.stalled = False
         self.ended = False
         self.twice = False
@@ -140,7 +135,7 @@ class SimLink:
     def kill(self, silent: bool) -> None:
         """Ends the process; `silent`: its machine fails too."""
         self.ended = True
-        self.watch.lost(self.name)
+        self.observer.lost(self.name)
         if self.wire is not None:
             if silent:
                 self.wire.open = False
@@ -190,7 +185,7 @@ class SimLink:
                 wire.to_broker(frames)
                 if self.twice:
                     wire.to_broker(frames, together=True)
-        self.watch.changed(self)
+        self.observer.changed(self)
         if out.notifications:
             self._deliver(out.notifications)
         self._arm()
@@ -198,7 +193,7 @@ class SimLink:
     def _drop(self) -> None:
         wire, self.wire = self.wire, None
         if wire is not None:
-            self.watch.lost(self.name)
+            self.observer.lost(self.name)
             wire.close(lossy=self.route.rng.random() < 0.5)
 
     def _arm(self) -> None:

@@ -19,18 +19,18 @@ from simulator.network.calls import HANDLER_ERROR, Call, Calls
 from simulator.network.client_connection import Connect, SimLink
 from simulator.network.connections import Route
 from simulator.network.task_clients import TaskCaller
-from simulator.network.task_workers import Hands
+from simulator.network.task_workers import TaskExecutor
 from simulator.virtual_time import Agenda
 
 
-class Onlooker(Protocol):
+class ClientObserver(Protocol):
     """The observer interface: see `simulator.invariants`."""
 
     def changed(self, link: SimLink) -> None: ...
     def lost(self, name: str) -> None: ...
     def begun(self, node: BackendNode, call: Call, work: RequestReceived) -> None: ...
-    def part_came(self, call: Call, bodies: Sequence[bytes]) -> None: ...
-    def answer_came(self, call: Call, bodies: Sequence[bytes]) -> None: ...
+    def part_arrived(self, call: Call, bodies: Sequence[bytes]) -> None: ...
+    def answer_arrived(self, call: Call, bodies: Sequence[bytes]) -> None: ...
     def failed(self, call: Call, code: int, message: str) -> None: ...
     def managed(self, node: FrontendNode, tag: str, code: int, body: bytes) -> None: ...
 
@@ -38,26 +38,19 @@ class Onlooker(Protocol):
 class Surroundings:
     """What every client needs from its world."""
 
-    __slots__ = ("agenda", "calls", "connect", "watch")
-
-    def __init__(self, agenda: Agenda, calls: Calls, connect: Connect, watch: Onlooker) -> None:
+    def __init__(self, agenda: Agenda, calls: Calls, connect: Connect, observer: ClientObserver) -> None:
         self.agenda = agenda
         self.calls = calls
         self.connect = connect
-        self.watch = watch
+        self.observer = observer
 
 
 class BackendNode:
     """A backend, across all its processes."""
 
-    __slots__ = (
-        *("_around", "_rng", "asked_interval", "endpoints", "handed", "hands", "link", "most_slots", "name"),
-        *("new_hands", "offer", "offered", "prefetch", "route", "session", "slots", "twin", "wall_offset"),
-    )
-
     def __init__(
         self,
-        around: Surroundings,
+        surroundings: Surroundings,
         route: Route,
         rng: random.Random,
         endpoints: Sequence[str],
@@ -65,7 +58,7 @@ class BackendNode:
         slots: int,
         asked_interval: float | None,
     ) -> None:
-        self._around = around
+        self._surroundings = surroundings
         self._rng = rng
         self.name = route.name
         self.route = route
@@ -80,9 +73,9 @@ class BackendNode:
         self.most_slots = slots
         self.link: SimLink | None = None
         self.twin: BackendNode | None = None
-        self.new_hands: Callable[[], Hands] | None = None
+        self.new_executor: Callable[[], TaskExecutor] | None = None
         """Set if it takes tasks: makes the task executor of a new process."""
-        self.hands: Hands | None = None
+        self.executor: TaskExecutor | None = None
         self.prefetch = 0
 
     @property
@@ -90,11 +83,11 @@ class BackendNode:
         return self.link is not None and not self.link.ended
 
     def start(self) -> None:
-        around = self._around
+        surroundings = self._surroundings
         self.offered = self.offer
         self.handed = {}
         services, slots = self.offered
-        self.hands = hands = self.new_hands() if self.new_hands is not None else None
+        self.executor = executor = self.new_executor() if self.new_executor is not None else None
         self.session = BackendSession(
             self.endpoints,
             self.name,
@@ -102,20 +95,20 @@ class BackendNode:
             slots,
             self._rng,
             self.asked_interval,
-            tasks=hands.tasks if hands is not None else None,
+            tasks=executor.tasks if executor is not None else None,
             prefetch=self.prefetch,
         )
         self.link = SimLink(
-            around.agenda,
+            surroundings.agenda,
             self.route,
             self.session,
-            around.connect,
-            partial(self._heard, self.session),
-            around.watch,
+            surroundings.connect,
+            partial(self._receive, self.session),
+            surroundings.observer,
             self.wall_offset,
         )
-        if hands is not None:
-            hands.session, hands.link = self.session, self.link
+        if executor is not None:
+            executor.session, executor.link = self.session, self.link
         self.link.act(self.session.start)
 
     def change(self, services: Sequence[str], slots: int) -> None:
@@ -128,7 +121,7 @@ class BackendNode:
 
     def double(self) -> BackendNode:
         """Starts a second process with the same name; returns a node for the old process, which continues."""
-        twin = BackendNode(self._around, self.route, self._rng, self.endpoints, *self.offer, self.asked_interval)
+        twin = BackendNode(self._surroundings, self.route, self._rng, self.endpoints, *self.offer, self.asked_interval)
         twin.link, twin.session, twin.handed = self.link, self.session, self.handed
         self.twin = twin
         self.start()
@@ -140,10 +133,10 @@ class BackendNode:
             self.link.act(self.session.end)
             self.link.kill(silent=False)
 
-    def _heard(self, session: BackendSession, news: list[Any]) -> None:
-        if self.hands is not None:
-            self.hands.heard(news)
-        for item in news:
+    def _receive(self, session: BackendSession, notifications: list[Any]) -> None:
+        if self.executor is not None:
+            self.executor.receive(notifications)
+        for item in notifications:
             match item:
                 case RequestReceived():
                     self.handed[item.id] = 0
@@ -152,8 +145,8 @@ class BackendNode:
                     # The broker that accepts it now may not know what it held before.
                     self.handed = {}
                     self.most_slots = self.offered[1]
-                    if self.hands is not None:
-                        self.hands.pump()
+                    if self.executor is not None:
+                        self.executor.pump()
                 case SessionEnded():
                     node = self if session is self.session or self.twin is None else self.twin
                     if node.link is not None:
@@ -162,8 +155,8 @@ class BackendNode:
                     pass
 
     def _begin(self, work: RequestReceived, session: BackendSession) -> None:
-        call = self._around.calls.by_nonce[int(work.bodies[0])]
-        self._around.watch.begun(self, call, work)
+        call = self._surroundings.calls.by_nonce[int(work.bodies[0])]
+        self._surroundings.observer.begun(self, call, work)
         number = len(call.executions)
         link = self.link
         if link is None:
@@ -181,27 +174,22 @@ class BackendNode:
             session.error(work.id, HANDLER_ERROR, f"{call.nonce} was not to be", now, out)
         else:
             session.reply(work.id, [b"%d %d %d" % (call.nonce, number, call.parts)], now, out)
-        if self.hands is not None:
-            self._around.agenda.after(0.0, self.hands.pump)
+        if self.executor is not None:
+            self._surroundings.agenda.after(0.0, self.executor.pump)
 
 
 class FrontendNode:
     """A frontend, across all its processes."""
 
-    __slots__ = (
-        *("_around", "_rng", "endpoints", "identity", "link", "name", "open_calls", "route", "session"),
-        "tasks",
-    )
-
     def __init__(
         self,
-        around: Surroundings,
+        surroundings: Surroundings,
         route: Route,
         rng: random.Random,
         endpoints: Sequence[str],
         identity: str | None,
     ) -> None:
-        self._around = around
+        self._surroundings = surroundings
         self._rng = rng
         self.name = route.name
         self.route = route
@@ -217,10 +205,18 @@ class FrontendNode:
         return self.link is not None and not self.link.ended
 
     def start(self) -> None:
-        around = self._around
-        rider = self.tasks.begin() if self.tasks is not None else None
-        self.session = FrontendSession(self.endpoints, self.identity, self._rng, sub_protocol=rider)
-        self.link = SimLink(around.agenda, self.route, self.session, around.connect, self._heard, around.watch, 0.0)
+        surroundings = self._surroundings
+        task_session = self.tasks.begin() if self.tasks is not None else None
+        self.session = FrontendSession(self.endpoints, self.identity, self._rng, sub_protocol=task_session)
+        self.link = SimLink(
+            surroundings.agenda,
+            self.route,
+            self.session,
+            surroundings.connect,
+            self._receive,
+            surroundings.observer,
+            0.0,
+        )
         self.link.act(self.session.start)
         if self.tasks is not None:
             self.tasks.adopt()
@@ -238,12 +234,12 @@ class FrontendNode:
     def ask(self, service: str, short: bool, twice: bool = False) -> None:
         """Calls a service if the process is alive."""
         if self._awake:
-            self.send(self._around.calls.make(self.name, service, self._around.agenda.now, short), twice)
+            self.send(self._surroundings.calls.make(self.name, service, self._surroundings.agenda.now, short), twice)
 
     def ask_long(self, service: str) -> None:
         """Calls a service for a reply in many parts."""
         if self._awake:
-            self.send(self._around.calls.make_long(self.name, service, self._around.agenda.now))
+            self.send(self._surroundings.calls.make_long(self.name, service, self._surroundings.agenda.now))
 
     @property
     def _awake(self) -> bool:
@@ -261,35 +257,35 @@ class FrontendNode:
         )
         self.link.twice = False
 
-    def manage(self, tag: str, **said: Any) -> None:
+    def manage(self, tag: str, **options: Any) -> None:
         """Sends an administrative command as the local administrator."""
         if self.link is not None and self.up and not self.link.stalled:
             session = self.session
-            what = {"auth_token": LOCAL_TOKEN, **said}
+            what = {"auth_token": LOCAL_TOKEN, **options}
             self.link.act(lambda now, out: session.manage(what, b"", 10.0, tag, now, out))
 
-    def _heard(self, news: list[Any]) -> None:
-        watch = self._around.watch
-        for item in news:
+    def _receive(self, notifications: list[Any]) -> None:
+        observer = self._surroundings.observer
+        for item in notifications:
             match item:
                 case PartialReply():
-                    watch.part_came(item.tag, item.bodies)
+                    observer.part_arrived(item.tag, item.bodies)
                 case CallAnswered():
                     self._end(item.tag, 200)
-                    watch.answer_came(item.tag, item.bodies)
+                    observer.answer_arrived(item.tag, item.bodies)
                 case CallFailed():
                     if isinstance(item.tag, Call):
                         self._end(item.tag, item.code)
-                        watch.failed(item.tag, item.code, item.message)
+                        observer.failed(item.tag, item.code, item.message)
                     else:
-                        watch.managed(self, item.tag, item.code, b"")
+                        observer.managed(self, item.tag, item.code, b"")
                 case ManagementAnswered():
-                    watch.managed(self, item.tag, item.code, item.body)
+                    observer.managed(self, item.tag, item.code, item.body)
                 case FutureChanged() if self.tasks is not None:
-                    self.tasks.heard(item.tag)
+                    self.tasks.receive(item.tag)
                 case _:
                     pass
 
     def _end(self, call: Call, code: int) -> None:
         self.open_calls.pop(call.nonce, None)
-        self._around.calls.end(call, code)
+        self._surroundings.calls.end(call, code)

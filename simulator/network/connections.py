@@ -26,9 +26,12 @@ class Route:
     def __init__(self, name: str, rng: random.Random) -> None:
         self.name = name
         self.rng = rng
-        self.low, self.high = 0.0002, 0.002
+        self.restore_speed()
         self.clogged = {"up": False, "down": False}
         self.wires: list[Wire] = []
+
+    def restore_speed(self) -> None:
+        self.low, self.high = 0.0002, 0.002
 
     def delay(self) -> float:
         return self.low + (self.high - self.low) * self.rng.random()
@@ -42,6 +45,13 @@ class Route:
         self.clogged[way] = False
         for wire in list(self.wires):
             (wire.up if way == "up" else wire.down).flush()
+
+    def heal(self) -> None:
+        """Restores the speed, and unblocks both directions."""
+        self.restore_speed()
+        for way in ("up", "down"):
+            if self.clogged[way]:
+                self.unclog(way)
 
     @property
     def free(self) -> bool:
@@ -110,10 +120,10 @@ class BrokerEnd(Protocol):
 class Wire:
     """One connection, from its opening until both ends know that it is closed."""
 
-    __slots__ = ("_agenda", "_diary", "broker", "client", "door", "down", "life", "open", "route", "routing_id", "up")
+    __slots__ = ("_agenda", "_diary", "broker", "client", "down", "life", "open", "route", "routing_id", "socket", "up")
 
     def __init__(
-        self, agenda: Agenda, diary: Diary, route: Route, client: ClientEnd, broker: BrokerEnd, door: str, serial: int
+        self, agenda: Agenda, diary: Diary, route: Route, client: ClientEnd, broker: BrokerEnd, socket: str, serial: int
     ) -> None:
         self._agenda = agenda
         self._diary = diary
@@ -121,7 +131,7 @@ class Wire:
         self.client = client
         self.broker = broker
         self.life = broker.life
-        self.door = door
+        self.socket = socket
         self.routing_id = b"\0" + serial.to_bytes(4, "big")
         self.up = Way(agenda, route, "up", self._at_broker)
         self.down = Way(agenda, route, "down", self._at_client)
@@ -133,7 +143,7 @@ class Wire:
         """`together`: arrives with the previous message."""
         if self.life != self.broker.life and self.broker.up and self.route.free:
             # The machine at the other end has restarted and does not know this connection.
-            self._agenda.after(2 * self.route.delay(), self._tell_client)
+            self._agenda.after(2 * self.route.delay(), self._notify_client)
         self.up.send(frames, together)
 
     def to_client(self, frames: list[bytes]) -> None:
@@ -142,24 +152,24 @@ class Wire:
     def snap(self, client_after: float, broker_after: float) -> None:
         """Breaks the connection: messages in flight are lost both ways, and each end notices after its own delay."""
         self.up.dead = self.down.dead = True
-        self._agenda.after(client_after, self._tell_client)
-        self._agenda.after(broker_after, self._tell_broker)
+        self._agenda.after(client_after, self._notify_client)
+        self._agenda.after(broker_after, self._notify_broker)
 
     def close(self, lossy: bool) -> None:
         """Closes the client's end; `lossy`: messages in flight are lost too."""
         self.open = False
         if lossy:
             self.up.dead = True
-            self._agenda.after(NOTICED_SECONDS if self.route.clogged["up"] else self.route.delay(), self._tell_broker)
+            self._agenda.after(NOTICED_SECONDS if self.route.clogged["up"] else self.route.delay(), self._notify_broker)
         else:
             self.up.send(None)
-            self._agenda.after(NOTICED_SECONDS, self._tell_broker)
+            self._agenda.after(NOTICED_SECONDS, self._notify_broker)
 
     def end_of_broker(self, silent: bool) -> None:
         """Ends the broker's process; `silent`: its machine fails too, so the client is not notified."""
         self.up.dead = True
         if silent:
-            self._agenda.after(NOTICED_SECONDS, self._tell_client)
+            self._agenda.after(NOTICED_SECONDS, self._notify_client)
         else:
             self.down.send(None)
 
@@ -167,7 +177,7 @@ class Wire:
         if self.life != self.broker.life:
             return
         if parcel is None:
-            self._tell_broker()
+            self._notify_broker()
         else:
             self._diary.message(self.client.name, self.broker.name, parcel)
             self.broker.arrive(self, parcel)
@@ -179,13 +189,13 @@ class Wire:
             self._diary.message(self.broker.name, self.client.name, parcel)
         self.client.arrive(self, parcel)
 
-    def _tell_client(self) -> None:
+    def _notify_client(self) -> None:
         self.up.dead = self.down.dead = True
         if self.open:
             self.client.broke(self)
         self._forget()
 
-    def _tell_broker(self) -> None:
+    def _notify_broker(self) -> None:
         self.up.dead = self.down.dead = True
         if self.life == self.broker.life:
             self.broker.hung_up(self)

@@ -24,27 +24,33 @@ class Process(Protocol):
     on_waking: list[Callable[[], None]]
 
     def crash(self, silent: bool) -> None: ...
-    def hear(self, answers: list[tuple[StoreQuery, Any]]) -> None: ...
+    def answer(self, answers: list[tuple[StoreQuery, Any]]) -> None: ...
 
 
 class Disk:
     """One disk, across all processes of its broker."""
 
-    __slots__ = (
-        *("_agenda", "_rng", "_in_flight", "_notes", "_questions", "_releases", "_writes", "doom", "high", "low"),
-        *("node", "on_stored", "store"),
-    )
+    crash_point: str
+    """`before` or `after`: the process crashes before or after the next commit; empty: it does not."""
+    low: float
+    high: float
+    """The duration of a commit."""
 
     def __init__(self, agenda: Agenda, rng: random.Random, node: Process) -> None:
         self._agenda = agenda
         self._rng = rng
         self.node = node
-        self.low, self.high = 0.0005, 0.004
-        self.doom = ""
-        """`before` or `after`: the process crashes before or after the next commit."""
+        self.heal()
         self.on_stored: Callable[[Any], None] = lambda _: None
         """Called with each note when its writes are durable."""
         self.open(MemoryStore())
+
+    def heal(self) -> None:
+        self.crash_point = ""
+        self.restore_speed()
+
+    def restore_speed(self) -> None:
+        self.low, self.high = 0.0005, 0.004
 
     def open(self, store: MemoryStore) -> None:
         self.store = store
@@ -99,12 +105,12 @@ class Disk:
     ) -> None:
         if life != self.node.life:
             return
-        doom, self.doom = (self.doom, "") if writes else ("", self.doom)
-        if writes and doom != "before":
+        crash_point, self.crash_point = (self.crash_point, "") if writes else ("", self.crash_point)
+        if writes and crash_point != "before":
             self.store.commit(writes)
             for note in notes:
                 self.on_stored(note)
-        if doom:
+        if crash_point:
             self.node.crash(silent=False)
             return
         answers = [(question, self.store.read(question.ask)) for question in questions]
@@ -118,5 +124,5 @@ class Disk:
         for release in releases:
             release()
         if answers:
-            self.node.hear(answers)
+            self.node.answer(answers)
         self._next()

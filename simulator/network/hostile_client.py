@@ -16,7 +16,7 @@ from simulator.network.connections import Parcel, Route, Wire
 if TYPE_CHECKING:
     from simulator.network.world import World
 
-SAYINGS: Final = 25
+MESSAGES: Final = 25
 """Messages of one connection."""
 OPTIONS: Final = (
     *(b"", b"{}", b"[]", b"null", b"{", b'{"id":NaN}', b'{"time":1e999}', b'{"config_version":-1}', b'{"a":1,"a":2}'),
@@ -51,11 +51,9 @@ METHODS: Final = (
 class HostileNode:
     """A hostile client; it uses a new connection for each visit."""
 
-    __slots__ = ("_dice", "_visits", "_world", "name")
-
     def __init__(self, world: World) -> None:
         self._world = world
-        self._dice: random.Random = world.dice("hostile")
+        self._rng: random.Random = world.rng_of("hostile")
         self._visits = 0
         self.name = "hostile"
 
@@ -64,24 +62,24 @@ class HostileNode:
         if not broker.up:
             return
         self._visits += 1
-        route = Route(f"hostile-{self._visits}", self._dice)
-        wire = self._world.wire(route, self, broker, self._dice.choice((FRONTEND, BACKEND)))
-        sayings: Sequence[Callable[[], list[bytes]]] = (
-            self._words,
-            self._words,
+        route = Route(f"hostile-{self._visits}", self._rng)
+        wire = self._world.wire(route, self, broker, self._rng.choice((FRONTEND, BACKEND)))
+        makers: Sequence[Callable[[], list[bytes]]] = (
+            self._random_message,
+            self._random_message,
             self._noise,
             self._batch,
             self._forged,
-            self._task_words,
+            self._random_task_message,
             self._call,
             self._call,
             self._foreign_task,
         )
         self._world.check.of_broker.hostile += 1
-        for number in range(SAYINGS):
-            self._world.agenda.after(number * 0.02, lambda: wire.to_broker(self._dice.choice(sayings)()))
-        if self._dice.random() < 0.5:
-            self._world.agenda.after(SAYINGS * 0.02, lambda: wire.close(lossy=False))
+        for number in range(MESSAGES):
+            self._world.agenda.after(number * 0.02, lambda: wire.to_broker(self._rng.choice(makers)()))
+        if self._rng.random() < 0.5:
+            self._world.agenda.after(MESSAGES * 0.02, lambda: wire.close(lossy=False))
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
         """Reads and discards messages."""
@@ -91,53 +89,53 @@ class HostileNode:
     def broke(self, wire: Wire) -> None:
         wire.open = False
 
-    def _words(self) -> list[bytes]:
-        return [MAGIC, self._dice.choice(COMMANDS), self._dice.choice(OPTIONS)]
+    def _random_message(self) -> list[bytes]:
+        return [MAGIC, self._rng.choice(COMMANDS), self._rng.choice(OPTIONS)]
 
     def _noise(self) -> list[bytes]:
-        frames = [self._dice.randbytes(self._dice.randrange(30)) for _ in range(self._dice.randrange(1, 6))]
-        return self._dice.choice((frames, [MAGIC, *frames], [b"", *frames], [b"MDPC01", *frames], [b"MDPW01", *frames]))
+        frames = [self._rng.randbytes(self._rng.randrange(30)) for _ in range(self._rng.randrange(1, 6))]
+        return self._rng.choice((frames, [MAGIC, *frames], [b"", *frames], [b"MDPC01", *frames], [b"MDPW01", *frames]))
 
     def _batch(self) -> list[bytes]:
         good: list[Any] = [("HEARTBEAT", {}), ("REQUEST", {"service": 7, "id": []}), ("READY", {"services": []})]
         packed = encode_batch(good, 100, 10_000)[0]
         body = bytearray(packed[3])
-        for _ in range(self._dice.randrange(4)):
-            body[self._dice.randrange(len(body))] = self._dice.randrange(256)
+        for _ in range(self._rng.randrange(4)):
+            body[self._rng.randrange(len(body))] = self._rng.randrange(256)
         return [*packed[:3], bytes(body)]
 
     def _forged(self) -> list[bytes]:
         """A reply to a request that another backend has in flight."""
         ids = list(self._world.broker.broker.requests.under_way) if self._world.broker.up else []
-        id_ = self._dice.choice(ids) if ids else f"{self._dice.getrandbits(40):x}.1"
-        command = self._dice.choice(("REPLY", "PARTIAL", "ERROR"))
-        said = {"id": id_, "code": 422, "message": "forged"} if command == "ERROR" else {"id": id_}
-        return encode((command, said, b"forged")[: 2 if command == "ERROR" else 3])
+        id_ = self._rng.choice(ids) if ids else f"{self._rng.getrandbits(40):x}.1"
+        command = self._rng.choice(("REPLY", "PARTIAL", "ERROR"))
+        message = {"id": id_, "code": 422, "message": "forged"} if command == "ERROR" else {"id": id_}
+        return encode((command, message, b"forged")[: 2 if command == "ERROR" else 3])
 
-    def _task_words(self) -> list[bytes]:
-        return [MAGIC, self._dice.choice((b"TASKSDONE", b"TASKSTATUS")), b"", self._dice.choice(BODIES)]
+    def _random_task_message(self) -> list[bytes]:
+        return [MAGIC, self._rng.choice((b"TASKSDONE", b"TASKSTATUS")), b"", self._rng.choice(BODIES)]
 
     def _call(self) -> list[bytes]:
         """JSON-RPC, often invalid; it never takes work, and its submissions are refused."""
-        method, params = self._dice.choice(METHODS), self._dice.choice(PARAMS)
-        id_ = self._dice.choice((',"id":1', ',"id":"x"', "", ',"id":{}', ',"id":null'))
-        said = f'{{"jsonrpc":"2.0","method":"zerotask.broker.{method}","params":{params}{id_}}}'.encode()
-        match self._dice.randrange(6):
+        method, params = self._rng.choice(METHODS), self._rng.choice(PARAMS)
+        id_ = self._rng.choice((',"id":1', ',"id":"x"', "", ',"id":{}', ',"id":null'))
+        message = f'{{"jsonrpc":"2.0","method":"zerotask.broker.{method}","params":{params}{id_}}}'.encode()
+        match self._rng.randrange(6):
             case 0:
-                return [b"[%b,%b]" % (said, b"7")]
+                return [b"[%b,%b]" % (message, b"7")]
             case 1:
-                return [said[: self._dice.randrange(1, len(said))]]
+                return [message[: self._rng.randrange(1, len(message))]]
             case 2:
-                return [b"", said]
+                return [b"", message]
             case 3:
-                return [said, b"more"]
+                return [message, b"more"]
             case _:
-                return [said]
+                return [message]
 
     def _foreign_task(self) -> list[bytes]:
         """A message about another client's task."""
         tasks = list(self._world.broker.broker.tasks.backlog.tasks.values()) if self._world.broker.up else []
-        task = self._dice.choice(tasks) if tasks else None
+        task = self._rng.choice(tasks) if tasks else None
         id_, attempt = (task.id, task.attempt) if task is not None else ("nothing", 1)
         name = f"hostile-{self._visits}"
         entry = {"id": id_, "attempt": attempt, "result": "forged", "status": "running"}
@@ -153,9 +151,9 @@ class HostileNode:
             ("node_task_failed", [name, id_, {"code": 1, "message": "forged"}, attempt]),
             ("task_status", [name, id_, "forged"]),
         )
-        if self._dice.random() < 0.3:
-            command = self._dice.choice((b"TASKSDONE", b"TASKSTATUS"))
+        if self._rng.random() < 0.3:
+            command = self._rng.choice((b"TASKSDONE", b"TASKSTATUS"))
             return [MAGIC, command, b"", msgspec.json.encode([entry])]
-        method, params = self._dice.choice(calls)
-        said = {"jsonrpc": "2.0", "method": f"zerotask.broker.{method}", "params": params, "id": 1}
-        return [msgspec.json.encode(said)]
+        method, params = self._rng.choice(calls)
+        message = {"jsonrpc": "2.0", "method": f"zerotask.broker.{method}", "params": params, "id": 1}
+        return [msgspec.json.encode(message)]

@@ -64,7 +64,7 @@ class RawSession:
         self._failures = 0
         self._wake: float | None = None
         """When to connect or to greet again."""
-        self._heard = 0.0
+        self._last_received = 0.0
         self.state = DOWN
         self.calls: dict[int, Call] = {}
         self.beat: tuple[str, list[Any]] | None = None
@@ -73,7 +73,7 @@ class RawSession:
 
     def start(self, now: Now, out: SessionEffects) -> None:
         self.state = GREETING
-        self._heard = now.mono
+        self._last_received = now.mono
         self._wake = now.mono + AGAIN_SECONDS
         out.open = self._endpoint
         self._greet(out)
@@ -87,18 +87,18 @@ class RawSession:
         """Calls a method; the answer is an event with this tag."""
         self._next += 1
         if not self.calls:
-            self._heard = now.mono
+            self._last_received = now.mono
         call = Call(self._frame(method, params, self._next), tag, patience)
         self.calls[self._next] = call
         if self.state == UP:
-            self._say(call, now, out)
+            self._send(call, now, out)
 
     def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None:
-        self._heard = now.mono
+        self._last_received = now.mono
         if self.state in (DOWN, ENDED) or frames[-1][:1] not in (b"{", b"["):
             return
-        said = json.loads(frames[-1])
-        for each in said if isinstance(said, list) else [said]:
+        message = json.loads(frames[-1])
+        for each in message if isinstance(message, list) else [message]:
             if "method" in each:
                 out.notifications.append(Pushed(each["method"], each["params"]))
             else:
@@ -127,34 +127,34 @@ class RawSession:
             elif self.state == GREETING:
                 self._wake = now.mono + AGAIN_SECONDS
                 self._greet(out)
-        if self.state != DOWN and (self.calls or self.beat) and now.mono >= self._heard + SILENCE_SECONDS:
+        if self.state != DOWN and (self.calls or self.beat) and now.mono >= self._last_received + SILENCE_SECONDS:
             self.closed("silence", now, out)
         if self.state == UP:
             for call in self.calls.values():
                 if now.mono >= call.again_at:
-                    self._say(call, now, out)
+                    self._send(call, now, out)
             if self.beat is not None and now.mono >= self._beat_at:
                 self._beat_at = now.mono + self.beat_seconds
                 self._next += 1
-                self._send(self._frame(*self.beat, self._next), out)
+                self._send_frame(self._frame(*self.beat, self._next), out)
 
     def deadline(self) -> float | None:
         times = [] if self._wake is None or self.state == ENDED else [self._wake]
         if self.state in (GREETING, UP) and (self.calls or self.beat):
-            times.append(self._heard + SILENCE_SECONDS)
+            times.append(self._last_received + SILENCE_SECONDS)
         if self.state == UP:
             times.extend(call.again_at for call in self.calls.values())
             if self.beat is not None:
                 times.append(self._beat_at)
         return min(times, default=None)
 
-    def _answered(self, said: dict[str, Any], now: Now, out: SessionEffects) -> None:
-        error = said.get("error")
+    def _answered(self, message: dict[str, Any], now: Now, out: SessionEffects) -> None:
+        error = message.get("error")
         code = error["code"] if error else 0
-        if said["id"] == HELLO:
+        if message["id"] == HELLO:
             self._greeted(code, now, out)
             return
-        call = self.calls.get(said["id"])
+        call = self.calls.get(message["id"])
         if code in NOT_KNOWN and self.state == UP:
             self.state = GREETING
             self._wake = now.mono + GREET_SECONDS
@@ -163,8 +163,8 @@ class RawSession:
         if code in NOT_KNOWN or code == NOT_NOW:
             call.again_at = now.mono + GREET_SECONDS
             return
-        del self.calls[said["id"]]
-        out.notifications.append(Answer(call.tag, said.get("result"), code, call.tries))
+        del self.calls[message["id"]]
+        out.notifications.append(Answer(call.tag, message.get("result"), code, call.tries))
 
     def _greeted(self, code: int, now: Now, out: SessionEffects) -> None:
         if self.state != GREETING:
@@ -177,19 +177,19 @@ class RawSession:
         self._failures = 0
         self._beat_at = now.mono
         for call in self.calls.values():
-            self._say(call, now, out)
+            self._send(call, now, out)
 
     def _greet(self, out: SessionEffects) -> None:
-        self._send(self._frame(*self._hello, HELLO), out)
+        self._send_frame(self._frame(*self._hello, HELLO), out)
 
-    def _say(self, call: Call, now: Now, out: SessionEffects) -> None:
+    def _send(self, call: Call, now: Now, out: SessionEffects) -> None:
         call.tries += 1
         call.again_at = now.mono + call.patience
-        self._send(call.frame, out)
+        self._send_frame(call.frame, out)
 
-    def _send(self, frame: bytes, out: SessionEffects) -> None:
+    def _send_frame(self, frame: bytes, out: SessionEffects) -> None:
         out.sends.append([b"", frame] if self._delimiter else [frame])
 
     def _frame(self, method: str, params: Any, number: int) -> bytes:
-        said = {"jsonrpc": "2.0", "method": f"zerotask.broker.{method}", "params": params, "id": number}
-        return json.dumps(said, separators=(",", ":")).encode()
+        message = {"jsonrpc": "2.0", "method": f"zerotask.broker.{method}", "params": params, "id": number}
+        return json.dumps(message, separators=(",", ":")).encode()

@@ -26,8 +26,6 @@ class Listener(Protocol):
 class Announcements:
     """All subscriptions of a world."""
 
-    __slots__ = ("_agenda", "_broker", "_known", "_lost", "_rng", "_topics", "carried")
-
     def __init__(self, agenda: Agenda, broker: BrokerNode, rng: random.Random, lost: float) -> None:
         self._agenda = agenda
         self._broker = broker
@@ -44,16 +42,16 @@ class Announcements:
         listeners = self._topics.setdefault(topic, [])
         if listener not in listeners:
             listeners.append(listener)
-        self._agenda.after(listener.route.delay(), self._tell)
+        self._agenda.after(listener.route.delay(), self._announce)
 
     def leave(self, listener: Listener) -> None:
         for listeners in self._topics.values():
             if listener in listeners:
                 listeners.remove(listener)
-        self._agenda.after(listener.route.delay(), self._tell)
+        self._agenda.after(listener.route.delay(), self._announce)
 
-    def publish(self, door: str, frames: list[bytes]) -> None:
-        if door != TASK_PUB:
+    def publish(self, socket: str, frames: list[bytes]) -> None:
+        if socket != TASK_PUB:
             return
         for topic, listeners in self._topics.items():
             if topic in self._known and frames[0].startswith(topic):
@@ -68,14 +66,14 @@ class Announcements:
 
     def _broker_started(self) -> None:
         self._known = set()
-        self._agenda.after(AGAIN_SECONDS, self._tell)
+        self._agenda.after(AGAIN_SECONDS, self._announce)
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         """Updates the broker's subscriptions."""
         if not self._broker.up:
             return
         if self._broker.asleep:
-            self._agenda.after(AGAIN_SECONDS, self._tell)
+            self._agenda.after(AGAIN_SECONDS, self._announce)
             return
         for topic, listeners in self._topics.items():
             if bool(listeners) != (topic in self._known):

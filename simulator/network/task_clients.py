@@ -41,35 +41,33 @@ ADOPTED: Final = 6
 WAIT_IDS: Final = 20
 
 
-class Onlooker(Protocol):
+class TaskObserver(Protocol):
     """The observer interface: see `simulator.invariants.tasks`."""
 
     def accepted(self, record: TaskRecord, id_: str) -> None: ...
     def refused(self, record: TaskRecord, code: int, message: str) -> None: ...
     def unknown(self, record: TaskRecord) -> None: ...
-    def told(self, client: str, id_: str, status: int, body: bytes) -> None: ...
+    def notified(self, client: str, id_: str, status: int, body: bytes) -> None: ...
     def missing(self, client: str, id_: str) -> None: ...
-    def status_told(self, client: str, said: dict[str, Any]) -> None: ...
-    def cancel_told(self, client: str, id_: str) -> None: ...
+    def status_notified(self, client: str, status: dict[str, Any]) -> None: ...
+    def cancel_confirmed(self, client: str, id_: str) -> None: ...
     def pushed_at(self, client: str) -> None: ...
 
 
 class ClientSurroundings:
     """What every task client needs from its world."""
 
-    __slots__ = ("agenda", "methods", "records", "short", "watch")
-
     def __init__(
         self,
         agenda: Agenda,
         records: TaskRecords,
-        watch: Onlooker,
+        observer: TaskObserver,
         methods: tuple[str, ...],
         short: Callable[[], bool],
     ) -> None:
         self.agenda = agenda
         self.records = records
-        self.watch = watch
+        self.observer = observer
         self.methods = methods
         self.short = short
         """If it returns True, only tasks that end soon are made."""
@@ -81,14 +79,12 @@ class ClientSurroundings:
 class TaskCaller:
     """The task activity of one frontend; `begin` is called for each process."""
 
-    __slots__ = ("_around", "_node", "_rng", "asker", "client")
-
-    def __init__(self, around: ClientSurroundings, node: Any, rng: random.Random) -> None:
-        self._around = around
+    def __init__(self, surroundings: ClientSurroundings, node: Any, rng: random.Random) -> None:
+        self._surroundings = surroundings
         self._node = node
         self._rng = rng
         self.client: str = node.name
-        self.asker = TaskClientSession(self.client, rng)
+        self.task_session = TaskClientSession(self.client, rng)
 
     @property
     def _session(self) -> FrontendSession:
@@ -97,130 +93,125 @@ class TaskCaller:
 
     def begin(self) -> TaskClientSession:
         """Starts a process, which knows nothing but its name."""
-        self.asker = TaskClientSession(self.client, self._rng)
-        return self.asker
+        self.task_session = TaskClientSession(self.client, self._rng)
+        return self.task_session
 
     def adopt(self) -> None:
         """Asks for some tasks of the previous process."""
-        own = self._around.records.by_client.get(self.client, ())
-        open_ = [each for each in own if each.accepted is not None and each.told is None and not each.void]
+        own = self._surroundings.records.by_client.get(self.client, ())
+        open_ = [each for each in own if each.accepted is not None and each.notified is None and not each.void]
         for record in open_[-ADOPTED:]:
             if record.id is not None:
                 record.watched = True
-                self._ride(lambda now, id_=record.id: self._watch(self.asker.future_of(id_), now))  # type: ignore[misc]
+                self._run_on_tasks(lambda now, id_=record.id: self._wait_for(self.task_session.future_of(id_), now))  # type: ignore[misc]
 
     def vanish(self) -> None:
         """Ends the process: its waits end."""
-        for record in self._around.records.by_client.get(self.client, ()):
+        for record in self._surroundings.records.by_client.get(self.client, ()):
             record.watched = False
 
     def submit(self) -> None:
-        record = self._around.make(self.client)
-        order = self.asker.template(record.method, record.options)
+        record = self._surroundings.make(self.client)
+        template = self.task_session.template(record.method, record.options)
         watching = self._rng.random() < 0.8
 
         def do(now: Now) -> None:
             tag: dict[str, Any] = {"record": record}
-            watch = FutureWait({"watch": True}) if watching else None
-            if watch is not None:
-                watch.tag["watch"] = watch
+            wait = FutureWait({"wait": True}) if watching else None
+            if wait is not None:
+                wait.tag["wait"] = wait
                 record.watched = True
-            receipt, tickets = self.asker.submit(order, [record.params], PATIENCE_SECONDS, tag, now, watch)
-            tag["receipt"], tag["ticket"] = receipt, tickets[0]
-            record.id = tickets[0].id
+            receipt, futures = self.task_session.submit(template, [record.params], PATIENCE_SECONDS, tag, now, wait)
+            tag["receipt"], tag["future"] = receipt, futures[0]
+            record.id = futures[0].id
 
-        self._ride(do)
+        self._run_on_tasks(do)
 
-    def look(self, record: TaskRecord) -> None:
+    def query_status(self, record: TaskRecord) -> None:
         self._ask(STATUS, record)
 
     def cancel(self, record: TaskRecord) -> None:
         record.cancel_asked = True
         self._ask(CANCEL, record)
 
-    def heard(self, tag: dict[str, Any]) -> None:
+    def receive(self, tag: dict[str, Any]) -> None:
         """Handles a response to the request with this tag."""
-        if "watch" in tag:
-            watch: FutureWait = tag["watch"]
-            while watch.completed:
-                self._came(watch.completed.popleft())
+        if "wait" in tag:
+            wait: FutureWait = tag["wait"]
+            while wait.completed:
+                self._ended(wait.completed.popleft())
         elif "question" in tag:
             self._answered(tag["question"], tag["id"])
         else:
-            self._receipt(tag["record"], tag["ticket"], tag["receipt"])
+            self._receipt(tag["record"], tag["future"], tag["receipt"])
 
     def _ask(self, kind: str, record: TaskRecord) -> None:
         def do(now: Now) -> None:
             tag: dict[str, Any] = {"id": record.id}
-            tag["question"] = self.asker.query(kind, record.id or "", PATIENCE_SECONDS, tag, now)
+            tag["question"] = self.task_session.query(kind, record.id or "", PATIENCE_SECONDS, tag, now)
 
-        self._ride(do)
+        self._run_on_tasks(do)
 
-    def _ride(self, do: Callable[[Now], None]) -> None:
+    def _run_on_tasks(self, do: Callable[[Now], None]) -> None:
         if self._node.link is not None:
             session = self._session
             self._node.link.act(lambda now, out: session.run_sub_protocol(do, now, out))
 
-    def _watch(self, ticket: TaskFuture, now: Now) -> None:
-        watch = FutureWait({"watch": True})
-        watch.tag["watch"] = watch
-        self.asker.add_wait(watch, [ticket], now)
+    def _wait_for(self, future: TaskFuture, now: Now) -> None:
+        wait = FutureWait({"wait": True})
+        wait.tag["wait"] = wait
+        self.task_session.add_wait(wait, [future], now)
 
-    def _receipt(self, record: TaskRecord, ticket: TaskFuture, _: SubmissionReceipt) -> None:
-        watch = self._around.watch
-        if ticket.status == REFUSED and ticket.fault is not None:
-            watch.refused(record, ticket.fault.code, ticket.fault.message)
-        elif ticket.status == UNKNOWN:
-            watch.unknown(record)
-        elif ticket.status != MISSING:
-            watch.accepted(record, (ticket.original or ticket).id)
+    def _receipt(self, record: TaskRecord, future: TaskFuture, _: SubmissionReceipt) -> None:
+        observer = self._surroundings.observer
+        if future.status == REFUSED and future.fault is not None:
+            observer.refused(record, future.fault.code, future.fault.message)
+        elif future.status == UNKNOWN:
+            observer.unknown(record)
+        elif future.status != MISSING:
+            observer.accepted(record, (future.original or future).id)
 
-    def _came(self, ticket: TaskFuture) -> None:
-        watch = self._around.watch
-        if ticket.status in (FINISHED, FAILED, CANCELLED):
-            body = ticket.value
-            if ticket.fault is not None:
-                body = b"%d" % ticket.fault.code
-            watch.told(self.client, ticket.id, ticket.status, body)
-        elif ticket.status == MISSING:
-            watch.missing(self.client, ticket.id)
+    def _ended(self, future: TaskFuture) -> None:
+        observer = self._surroundings.observer
+        if future.status in (FINISHED, FAILED, CANCELLED):
+            body = future.value
+            if future.fault is not None:
+                body = b"%d" % future.fault.code
+            observer.notified(self.client, future.id, future.status, body)
+        elif future.status == MISSING:
+            observer.missing(self.client, future.id)
 
     def _answered(self, question: TaskQuery, id_: str) -> None:
-        watch = self._around.watch
+        observer = self._surroundings.observer
         if question.fault is not None:
             if question.fault.code == BAD_TASK:
-                watch.missing(self.client, id_)
+                observer.missing(self.client, id_)
         elif question.kind == STATUS:
-            watch.status_told(self.client, msgspec.json.decode(question.answer))
+            observer.status_notified(self.client, msgspec.json.decode(question.answer))
         else:
-            watch.cancel_told(self.client, id_)
+            observer.cancel_confirmed(self.client, id_)
 
 
 class RawClient:
     """A task client with its own JSON-RPC implementation, across all its processes."""
 
-    __slots__ = (
-        *("_around", "_rng", "_connect", "_delimiter", "_endpoint", "_looks", "_onlooker", "_serial", "link"),
-        *("name", "route", "session"),
-    )
-
     def __init__(
         self,
-        around: ClientSurroundings,
+        surroundings: ClientSurroundings,
         connect: Connect,
-        onlooker: Any,
+        observer: Any,
         route: Route,
         rng: random.Random,
         endpoint: str,
     ) -> None:
-        self._around = around
+        self._surroundings = surroundings
         self._connect = connect
-        self._onlooker = onlooker
+        self._observer = observer
         self._rng = rng
         self._endpoint = endpoint
         self._delimiter = rng.random() < 0.3
         self._serial = 0
-        self._looks = 0
+        self._polls = 0
         self.name = route.name
         self.route = route
         self.link: SimLink | None = None
@@ -231,10 +222,10 @@ class RawClient:
 
     def start(self) -> None:
         self.session = session = RawSession(self._endpoint, ("client_connect", [self.name]), self._rng, self._delimiter)
-        heard = partial(self._heard, session)
-        self.link = SimLink(self._around.agenda, self.route, session, self._connect, heard, self._onlooker, 0.0)
+        receive = partial(self._receive, session)
+        self.link = SimLink(self._surroundings.agenda, self.route, session, self._connect, receive, self._observer, 0.0)
         self.link.act(session.start)
-        self.link.later(1.0 + self._rng.random(), self._look)
+        self.link.later(1.0 + self._rng.random(), self._poll)
 
     def vanish(self, silent: bool) -> None:
         if self.link is not None and self.up:
@@ -242,7 +233,7 @@ class RawClient:
 
     def submit(self) -> None:
         """Submits a task with its own id or, with a key, with an id that the broker generates."""
-        record = self._around.make(self.name)
+        record = self._surroundings.make(self.name)
         if record.key is None or self._rng.random() < 0.5:
             self._serial += 1
             record.id = f"{self.name}-{self._serial}"
@@ -252,7 +243,7 @@ class RawClient:
             # The same submission again: the broker must refuse it or return the same task.
             self._call("client_new_task", params, ("again", record))
 
-    def look(self, record: TaskRecord) -> None:
+    def query_status(self, record: TaskRecord) -> None:
         self._call("client_task_status", [self.name, record.id], ("status", record.id))
 
     def cancel(self, record: TaskRecord) -> None:
@@ -264,49 +255,49 @@ class RawClient:
         if self.link is not None:
             self.link.act(lambda now, out: session.call(method, params, tag, now, out))
 
-    def _look(self, now: Now, out: SessionEffects) -> None:
+    def _poll(self, now: Now, out: SessionEffects) -> None:
         """Waits for open tasks, a few at a time."""
-        self._looks += 1
-        own = self._around.records.by_client.get(self.name, ())
-        open_ = [each.id for each in own if each.accepted is not None and each.told is None and not each.void]
+        self._polls += 1
+        own = self._surroundings.records.by_client.get(self.name, ())
+        open_ = [each.id for each in own if each.accepted is not None and each.notified is None and not each.void]
         waits = any(call.tag[0] == "wait" for call in self.session.calls.values())
         if open_ and not waits:
-            ids = open_[:WAIT_IDS] if self._looks % 2 else open_[-WAIT_IDS:]
+            ids = open_[:WAIT_IDS] if self._polls % 2 else open_[-WAIT_IDS:]
             self.session.call("client_task_wait", [self.name, ids, 5.0], ("wait", ids), now, out, 12.0)
         if self.link is not None:
-            self.link.later(self._rng.uniform(1.0, 5.0), self._look)
+            self.link.later(self._rng.uniform(1.0, 5.0), self._poll)
 
-    def _heard(self, session: RawSession, news: list[Any]) -> None:
-        for item in news:
+    def _receive(self, session: RawSession, notifications: list[Any]) -> None:
+        for item in notifications:
             if session is not self.session:
                 continue
             if isinstance(item, Pushed):
                 if self._delimiter:
-                    self._around.watch.pushed_at(self.name)
+                    self._surroundings.observer.pushed_at(self.name)
                 self._row(item.params)
             elif isinstance(item, Answer):
                 self._answered(item)
 
     def _answered(self, item: Answer) -> None:
-        watch = self._around.watch
+        observer = self._surroundings.observer
         match item.tag[0], item.code:
             case "submit", 0:
-                watch.accepted(item.tag[1], item.result)
+                observer.accepted(item.tag[1], item.result)
             case "submit", code if code == BAD_TASK and item.tries > 1 and not item.tag[1].after:
-                watch.accepted(item.tag[1], item.tag[1].id)
+                observer.accepted(item.tag[1], item.tag[1].id)
             case "submit", code if item.tries > 1 and code == BAD_TASK:
-                watch.unknown(item.tag[1])
+                observer.unknown(item.tag[1])
             case "submit", code:
-                watch.refused(item.tag[1], code, "")
+                observer.refused(item.tag[1], code, "")
             case "wait", 0:
                 for row in item.result:
                     self._row(row)
             case "status", 0:
-                watch.status_told(self.name, item.result)
+                observer.status_notified(self.name, item.result)
             case "cancel", 0:
-                watch.cancel_told(self.name, item.tag[1])
+                observer.cancel_confirmed(self.name, item.tag[1])
             case (("status" | "cancel"), code) if code == BAD_TASK:
-                watch.missing(self.name, item.tag[1])
+                observer.missing(self.name, item.tag[1])
             case _:
                 pass
 
@@ -317,4 +308,4 @@ class RawClient:
             body = msgspec.json.encode(row["result"])
         else:
             return
-        self._around.watch.told(self.name, row["task_id"], ENDS[row["status"]], body)
+        self._surroundings.observer.notified(self.name, row["task_id"], ENDS[row["status"]], body)

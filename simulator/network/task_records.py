@@ -29,9 +29,9 @@ METHODS: Final = ("t0", "t1")
 
 class TaskRecord:
     __slots__ = (
-        *("accepted", "after", "asked", "cancel_asked", "cancel_told", "client", "ends", "executions", "id", "key"),
-        *("kind", "method", "named", "nonce", "options", "refused", "seconds", "told", "told_status", "unknown"),
-        *("void", "watched"),
+        *("accepted", "after", "asked", "cancel_asked", "cancel_confirmed", "client", "ends", "executions", "id"),
+        *("key", "kind", "method", "named", "nonce", "notified", "notified_status", "options", "refused", "seconds"),
+        *("unknown", "void", "watched"),
     )
 
     def __init__(self, nonce: int, client: str, method: str, asked: float) -> None:
@@ -56,14 +56,14 @@ class TaskRecord:
         self.unknown = False
         """True if its client received no definite outcome."""
         self.cancel_asked = False
-        self.cancel_told = False
+        self.cancel_confirmed = False
         self.named = False
         """A node requested it by id, so it may run out of order."""
         self.watched = False
         """Its client is alive and waits for its end."""
-        self.told: tuple[int, bytes] | None = None
+        self.notified: tuple[int, bytes] | None = None
         """The end that was reported to its client."""
-        self.told_status: tuple[int, int] = (0, 0)
+        self.notified_status: tuple[int, int] = (0, 0)
         """Attempt and code of the last status that was reported to its client."""
         self.void = False
         """A disk was lost, so no guarantee applies."""
@@ -98,8 +98,6 @@ class TaskRecord:
 
 
 class TaskRecords:
-    __slots__ = ("_rng", "by_client", "by_nonce", "strain")
-
     def __init__(self, rng: random.Random, strain: bool) -> None:
         self._rng = rng
         self.strain = strain
@@ -108,61 +106,61 @@ class TaskRecords:
 
     def make(self, client: str, methods: Sequence[str], asked: float, short: bool) -> TaskRecord:
         """Makes a submission with random options and behaviour; `short`: it must end soon."""
-        dice = self._rng
-        record = TaskRecord(len(self.by_nonce) + 1, client, dice.choice(methods), asked)
+        rng = self._rng
+        record = TaskRecord(len(self.by_nonce) + 1, client, rng.choice(methods), asked)
         record.options = {"result_ttl": RESULT_SECONDS}
-        record.seconds = dice.expovariate(1 / 0.02)
+        record.seconds = rng.expovariate(1 / 0.02)
         own = self.by_client.setdefault(client, [])
         self._behave(record, short)
         self._depend(record, own, short)
         if record.method in METHODS:
             record.options.setdefault("timeout", PULLED_SECONDS)
-        if dice.random() < 0.3:
-            record.options["priority"] = dice.choice((0, 4, 5, 9))
-        if dice.random() < 0.15:
-            record.options["delay"] = dice.uniform(0.0, 2.0 if short else 12.0)
-        if dice.random() < 0.6:
+        if rng.random() < 0.3:
+            record.options["priority"] = rng.choice((0, 4, 5, 9))
+        if rng.random() < 0.15:
+            record.options["delay"] = rng.uniform(0.0, 2.0 if short else 12.0)
+        if rng.random() < 0.6:
             record.options["notify"] = True
         self.by_nonce[record.nonce] = record
         own.append(record)
         return record
 
     def _behave(self, record: TaskRecord, short: bool) -> None:
-        dice, options = self._rng, record.options
+        rng, options = self._rng, record.options
         if not self.strain:
             return
-        kind = dice.random()
+        kind = rng.random()
         if kind < 0.08:
-            record.ends = (RETRY,) * dice.randint(1, 2)
-            options["backoff"] = dice.choice((0.0, 0.3, 1.0))
+            record.ends = (RETRY,) * rng.randint(1, 2)
+            options["backoff"] = rng.choice((0.0, 0.3, 1.0))
         elif kind < 0.12:
             record.ends = (FAIL,)
         elif short:
             pass
         elif kind < 0.15:
             record.ends = (RETRY,) * 20
-            options["max_attempts"] = dice.randint(1, 4)
-            options["backoff"] = dice.choice((0.0, 0.0, 0.5))
+            options["max_attempts"] = rng.randint(1, 4)
+            options["backoff"] = rng.choice((0.0, 0.0, 0.5))
         elif kind < 0.165:
             record.kind = DIE
             record.ends = (DIE,) * 20
-            options["max_attempts"] = dice.randint(1, 3)
+            options["max_attempts"] = rng.randint(1, 3)
         elif kind < 0.18:
             record.seconds = HANG_SECONDS
-            options["timeout"], options["max_attempts"] = dice.uniform(0.5, 3.0), dice.randint(1, 2)
+            options["timeout"], options["max_attempts"] = rng.uniform(0.5, 3.0), rng.randint(1, 2)
         elif kind < 0.26:
-            record.seconds = dice.uniform(0.3, 5.0)
+            record.seconds = rng.uniform(0.3, 5.0)
 
     def _depend(self, record: TaskRecord, own: Sequence[TaskRecord], short: bool) -> None:
-        dice = self._rng
-        if own and dice.random() < 0.12:
-            chosen = {each.nonce: each for each in (dice.choice(own[-20:]) for _ in range(dice.randint(1, 3)))}
+        rng = self._rng
+        if own and rng.random() < 0.12:
+            chosen = {each.nonce: each for each in (rng.choice(own[-20:]) for _ in range(rng.randint(1, 3)))}
             fit = [each for each in chosen.values() if each.accepted is not None and not each.void and each.id]
-            record.after = tuple(each for each in fit if not short or each.told is not None or not each.ends)
+            record.after = tuple(each for each in fit if not short or each.notified is not None or not each.ends)
             if record.after:
                 record.options["after"] = [each.id for each in record.after]
-        if dice.random() < 0.10:
+        if rng.random() < 0.10:
             earlier = [each for each in own[-20:] if each.key is not None and each.method == record.method]
-            again = bool(earlier) and dice.random() < 0.5
-            record.key = dice.choice(earlier).key if again else f"key-{record.nonce}"
+            again = bool(earlier) and rng.random() < 0.5
+            record.key = rng.choice(earlier).key if again else f"key-{record.nonce}"
             record.options["key"] = record.key

@@ -34,7 +34,7 @@ QUICK_SECONDS: Final = 0.05
 OBEDIENT: Final = 0.7
 """The share of tasks that stop when they are cancelled."""
 POLL_SECONDS: Final = (1.5, 4.0)
-LOOSE_HANDS: Final = 2
+SPARE_THREADS: Final = 2
 """Tasks that a node pulls beyond those that it runs at once: their leases are its own all the same."""
 
 AGAIN_SOON_SECONDS: Final = 0.1
@@ -44,29 +44,27 @@ ONCE: Final = 1e9
 _params: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-class Watch(Protocol):
+class WorkerObserver(Protocol):
     """The observer interface: see `simulator.invariants.tasks`."""
 
     def given(self, worker: str, id_: str, attempt: int, nonce: int) -> None: ...
-    def in_hand(self, worker: str, count: int, room: int) -> None: ...
+    def in_flight(self, worker: str, count: int, room: int) -> None: ...
 
 
 class TaskSurroundings:
     """What every task worker needs from its world."""
 
-    __slots__ = ("agenda", "deadly", "died", "records", "watch")
-
     def __init__(
         self,
         agenda: Agenda,
         records: TaskRecords,
-        watch: Watch,
+        observer: WorkerObserver,
         deadly: Callable[[], bool],
         died: Callable[[Any], None],
     ) -> None:
         self.agenda = agenda
         self.records = records
-        self.watch = watch
+        self.observer = observer
         self.deadly = deadly
         """If it returns False, no task kills its worker any more."""
         self.died = died
@@ -80,26 +78,19 @@ class TaskSurroundings:
         return (FINISH if how == DIE and not self.deadly() else how), seconds
 
 
-class Stint:
+class TaskBatch:
     """Tasks that one thread runs one after another."""
-
-    __slots__ = ("at", "jobs")
 
     def __init__(self, jobs: Sequence[AssignedTask]) -> None:
         self.jobs = deque(jobs)
         self.at: AssignedTask | None = None
 
 
-class Hands:
+class TaskExecutor:
     """The running tasks of one process of a native backend."""
 
-    __slots__ = (
-        *("_around", "_bunch", "_rng", "_most", "_name", "_node", "_stints", "_waiting", "link", "session"),
-        "tasks",
-    )
-
-    def __init__(self, around: TaskSurroundings, node: Any, rng: random.Random, bunch: int) -> None:
-        self._around = around
+    def __init__(self, surroundings: TaskSurroundings, node: Any, rng: random.Random, bunch: int) -> None:
+        self._surroundings = surroundings
         self._node = node
         self._name: str = node.name
         self._rng = rng
@@ -107,7 +98,7 @@ class Hands:
         self._most: int = node.offered[1]
         """The largest number of slots that this process has offered."""
         self._waiting: deque[AssignedTask] = deque()
-        self._stints: list[Stint] = []
+        self._batches: list[TaskBatch] = []
         self.tasks = AssignedTasks()
         self.session: BackendSession
         self.link: SimLink
@@ -116,12 +107,12 @@ class Hands:
     def count(self) -> int:
         """Returns the number of assigned tasks that have not ended."""
         return sum(job.state == WAITING for job in self._waiting) + sum(
-            job.state in (RUNNING, WAITING) for stint in self._stints for job in (stint.at, *stint.jobs) if job
+            job.state in (RUNNING, WAITING) for batch in self._batches for job in (batch.at, *batch.jobs) if job
         )
 
-    def heard(self, news: Sequence[Any]) -> None:
+    def receive(self, notifications: Sequence[Any]) -> None:
         """Handles the session's task events."""
-        for item in news:
+        for item in notifications:
             match item:
                 case TasksAssigned():
                     self.give(item.tasks)
@@ -132,29 +123,29 @@ class Hands:
                 case _:
                     pass
         self._most = max(self._most, self._node.offered[1])
-        self._around.watch.in_hand(self._name, self.count, self._most + self._node.prefetch)
+        self._surroundings.observer.in_flight(self._name, self.count, self._most + self._node.prefetch)
 
     def give(self, jobs: Sequence[AssignedTask]) -> None:
         for job in jobs:
-            record = self._around.record_of(job.params)
-            self._around.watch.given(self._name, job.id, job.attempt, record.nonce)
+            record = self._surroundings.record_of(job.params)
+            self._surroundings.observer.given(self._name, job.id, job.attempt, record.nonce)
             self._waiting.append(job)
         self.pump()
 
     def stop(self, jobs: Sequence[AssignedTask]) -> None:
         """Cancels tasks; some stop, and some continue in vain."""
-        for stint in list(self._stints):
-            if stint.at not in jobs or stint.at is None:
+        for batch in list(self._batches):
+            if batch.at not in jobs or batch.at is None:
                 continue
-            endless = self._around.record_of(stint.at.params).seconds >= HANG_SECONDS
+            endless = self._surroundings.record_of(batch.at.params).seconds >= HANG_SECONDS
             if endless or self._rng.random() < OBEDIENT:
-                self._next(stint)
+                self._next(batch)
         self.pump()
 
     def pump(self) -> None:
         """Starts as many tasks as possible."""
         slots = max(1, self._node.offered[1])
-        while self._waiting and len(self._stints) + len(self._node.handed) < slots:
+        while self._waiting and len(self._batches) + len(self._node.handed) < slots:
             if not self.session.is_up or self.tasks.is_full:
                 return
             picked = [self._waiting.popleft()]
@@ -162,70 +153,65 @@ class Hands:
                 while self._waiting and len(picked) < self._bunch and self._is_quick(self._waiting[0]):
                     picked.append(self._waiting.popleft())
             if any(job.state == WAITING for job in picked):
-                self._stints.append(stint := Stint(()))
-                self.link.act(partial(self._begin, stint, picked))
+                self._batches.append(batch := TaskBatch(()))
+                self.link.act(partial(self._begin, batch, picked))
 
     def _is_quick(self, job: AssignedTask) -> bool:
-        return job.attempt == 1 and self._around.record_of(job.params).seconds < QUICK_SECONDS
+        return job.attempt == 1 and self._surroundings.record_of(job.params).seconds < QUICK_SECONDS
 
-    def _begin(self, stint: Stint, picked: list[AssignedTask], now: Now, out: SessionEffects) -> None:
-        stint.jobs.extend(self.tasks.start(picked))
+    def _begin(self, batch: TaskBatch, picked: list[AssignedTask], now: Now, out: SessionEffects) -> None:
+        batch.jobs.extend(self.tasks.start(picked))
         self.session.send_tasks(now, out)
-        self._next(stint)
+        self._next(batch)
 
-    def _next(self, stint: Stint) -> None:
+    def _next(self, batch: TaskBatch) -> None:
         """Starts the next task of a batch, or ends the batch."""
-        while stint.jobs:
-            stint.at = job = stint.jobs.popleft()
+        while batch.jobs:
+            batch.at = job = batch.jobs.popleft()
             if job.state != RUNNING:
                 continue
-            record = self._around.record_of(job.params)
-            how, seconds = self._around.begin(record, job.attempt, self._name)
+            record = self._surroundings.record_of(job.params)
+            how, seconds = self._surroundings.begin(record, job.attempt, self._name)
             if how == DIE:
                 seconds = self._rng.uniform(0.005, 0.5)
             elif seconds > 1.0:
                 self.link.later(seconds / 2, partial(self._progress, job))
-            self.link.later(seconds, partial(self._end, stint, job, record, how))
+            self.link.later(seconds, partial(self._end, batch, job, record, how))
             return
-        if stint in self._stints:
-            self._stints.remove(stint)
+        if batch in self._batches:
+            self._batches.remove(batch)
 
     def _progress(self, job: AssignedTask, now: Now, out: SessionEffects) -> None:
         self.tasks.progress(job, 0.5, "half")
         self.session.send_tasks(now, out)
 
     def _end(
-        self, stint: Stint, job: AssignedTask, record: TaskRecord, how: str, now: Now, out: SessionEffects
+        self, batch: TaskBatch, job: AssignedTask, record: TaskRecord, how: str, now: Now, out: SessionEffects
     ) -> None:
-        if stint.at is not job:
+        if batch.at is not job:
             return
-        stint.at = None
+        batch.at = None
         if how == DIE:
-            self._around.agenda.after(0.0, self._around.died, self._node)
+            self._surroundings.agenda.after(0.0, self._surroundings.died, self._node)
             return
         if how == FINISH:
             self.tasks.finish(job, record.result(job.attempt, self._name))
         else:
             self.tasks.fail(job, record.error + (b',"retry":true}' if how == RETRY else b"}"))
-        self._next(stint)
-        if stint not in self._stints:
+        self._next(batch)
+        if batch not in self._batches:
             self.session.send_tasks(now, out)
-            self._around.agenda.after(0.0, self.pump)
+            self._surroundings.agenda.after(0.0, self.pump)
 
 
 class PullNode:
     """A node that pulls its tasks by JSON-RPC, across all its processes."""
 
-    __slots__ = (
-        *("_announcements", "_around", "_rng", "_connect", "_endpoint", "_in_hand", "_interval", "_onlooker"),
-        *("hands", "link", "methods", "name", "route", "session", "wall_offset"),
-    )
-
     def __init__(
         self,
-        around: TaskSurroundings,
+        surroundings: TaskSurroundings,
         connect: Connect,
-        onlooker: Any,
+        observer: Any,
         announcements: Announcements,
         route: Route,
         rng: random.Random,
@@ -233,18 +219,18 @@ class PullNode:
         methods: Sequence[str],
         interval: float,
     ) -> None:
-        self._around = around
+        self._surroundings = surroundings
         self._connect = connect
-        self._onlooker = onlooker
+        self._observer = observer
         self._announcements = announcements
         self._rng = rng
         self._endpoint = endpoint
         self._interval = interval
-        self._in_hand: dict[tuple[str, int], TaskRecord] = {}
+        self._in_flight: dict[tuple[str, int], TaskRecord] = {}
         self.name = route.name
         self.route = route
         self.methods = tuple(methods)
-        self.hands = rng.randint(1, 3)
+        self.threads = rng.randint(1, 3)
         self.link: SimLink | None = None
 
     @property
@@ -252,12 +238,12 @@ class PullNode:
         return self.link is not None and not self.link.ended
 
     def start(self) -> None:
-        self._in_hand = {}
+        self._in_flight = {}
         hello = ("node_connect", [self.name, list(self.methods)])
         self.session = session = RawSession(self._endpoint, hello, self._rng, delimiter=False)
         session.beat, session.beat_seconds = ("node_heartbeat", [self.name]), self._interval * 0.8
-        heard = partial(self._heard, session)
-        self.link = SimLink(self._around.agenda, self.route, session, self._connect, heard, self._onlooker, 0.0)
+        receive = partial(self._receive, session)
+        self.link = SimLink(self._surroundings.agenda, self.route, session, self._connect, receive, self._observer, 0.0)
         self.link.act(session.start)
         for method in self.methods:
             self._announcements.join(self, b"task." + method.encode())
@@ -270,15 +256,15 @@ class PullNode:
 
     def announced(self, frames: list[bytes]) -> None:
         """Handles the announcement of a task."""
-        said = msgspec.json.decode(frames[1])
-        id_ = said["params"].get("task_id")
+        message = msgspec.json.decode(frames[1])
+        id_ = message["params"].get("task_id")
         if id_ is None or self.link is None or self._room <= 0 or self._rng.random() < 0.3:
             return
         self._call("node_task_request", [self.name, id_], ("take", id_), ONCE)
 
     @property
     def _room(self) -> int:
-        return self.hands + LOOSE_HANDS - len(self._in_hand)
+        return self.threads + SPARE_THREADS - len(self._in_flight)
 
     def _poll(self, now: Now, out: SessionEffects) -> None:
         self._ask(now, out)
@@ -294,8 +280,8 @@ class PullNode:
         if self.link is not None:
             self.link.act(lambda now, out: session.call(method, params, tag, now, out, patience))
 
-    def _heard(self, session: RawSession, news: list[Any]) -> None:
-        for item in news:
+    def _receive(self, session: RawSession, notifications: list[Any]) -> None:
+        for item in notifications:
             if session is not self.session or not isinstance(item, Answer):
                 continue
             match item.tag:
@@ -312,21 +298,21 @@ class PullNode:
 
     def _begin(self, task: dict[str, Any]) -> None:
         id_, attempt = task["id"], task["attempt"]
-        record = self._around.records.by_nonce[task["params"]["nonce"]]
-        if (id_, attempt) in self._in_hand or self.link is None:
+        record = self._surroundings.records.by_nonce[task["params"]["nonce"]]
+        if (id_, attempt) in self._in_flight or self.link is None:
             return  # the answer to a repeated request
-        self._around.watch.given(self.name, id_, attempt, record.nonce)
-        self._in_hand[id_, attempt] = record
-        how, seconds = self._around.begin(record, attempt, self.name)
+        self._surroundings.observer.given(self.name, id_, attempt, record.nonce)
+        self._in_flight[id_, attempt] = record
+        how, seconds = self._surroundings.begin(record, attempt, self.name)
         if seconds > 1.0:
             self._call("task_status", [self.name, id_, "working", {"half": True}], ("status", id_))
         self.link.later(seconds, partial(self._end, id_, attempt, record, how))
 
     def _end(self, id_: str, attempt: int, record: TaskRecord, how: str, now: Now, out: SessionEffects) -> None:
-        if self._in_hand.pop((id_, attempt), None) is None:
+        if self._in_flight.pop((id_, attempt), None) is None:
             return
         if how == DIE:
-            self._around.agenda.after(0.0, self._around.died, self)
+            self._surroundings.agenda.after(0.0, self._surroundings.died, self)
             return
         if how == FINISH:
             result = msgspec.json.decode(record.result(attempt, self.name))

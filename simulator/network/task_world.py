@@ -10,7 +10,7 @@ from simulator.network.clients import BackendNode, FrontendNode
 from simulator.network.subscriptions import Announcements
 from simulator.network.task_clients import ClientSurroundings, RawClient, TaskCaller
 from simulator.network.task_records import METHODS, TaskRecord, TaskRecords
-from simulator.network.task_workers import Hands, PullNode, TaskSurroundings
+from simulator.network.task_workers import PullNode, TaskExecutor, TaskSurroundings
 from simulator.plan import Plan, TaskPlan
 
 if TYPE_CHECKING:
@@ -32,17 +32,15 @@ WINDOWS: Final = (
 
 
 class TaskWorld:
-    __slots__ = ("_plan", "_world", "announcements", "clients", "nodes", "raw", "records", "rng")
-
     def __init__(self, world: World, plan: Plan, tasks: TaskPlan) -> None:
         self._world = world
         self._plan = tasks
-        self.rng = world.dice("tasks")
-        self.records = TaskRecords(world.dice("task records"), plan.strain)
+        self.rng = world.rng_of("tasks")
+        self.records = TaskRecords(world.rng_of("task records"), plan.strain)
         check = TaskChecks(world.agenda, self.records, plan)
         world.check.of_tasks = check
         self.announcements = Announcements(
-            world.agenda, world.broker, world.dice("announcements"), tasks.announcements_lost
+            world.agenda, world.broker, world.rng_of("announcements"), tasks.announcements_lost
         )
         narrow(tasks.window)
         workers = TaskSurroundings(world.agenda, self.records, check, self._is_deadly, self._died)
@@ -56,7 +54,7 @@ class TaskWorld:
                 world.check,
                 self.announcements,
                 world.route(f"node-{number}"),
-                world.dice(f"node {number}"),
+                world.rng_of(f"node {number}"),
                 places.backend,
                 METHODS,
                 plan.interval,
@@ -68,14 +66,14 @@ class TaskWorld:
             world.agenda, self.records, check, (*plan.services, *METHODS), lambda: world.healed and not plan.calm
         )
         for number, frontend in enumerate(world.frontends):
-            frontend.tasks = TaskCaller(clients, frontend, world.dice(f"task caller {number}"))
+            frontend.tasks = TaskCaller(clients, frontend, world.rng_of(f"task caller {number}"))
         self.raw = [
             RawClient(
                 clients,
                 world.connect,
                 world.check,
                 world.route(f"raw-{number}"),
-                world.dice(f"raw client {number}"),
+                world.rng_of(f"raw client {number}"),
                 places.frontend,
             )
             for number in range(tasks.raw_clients)
@@ -116,7 +114,7 @@ class TaskWorld:
         kind = self.rng.random()
         record = self._some(client.name)
         if record is not None and kind < 0.25:
-            caller.look(record)
+            caller.query_status(record)
         elif record is not None and kind < 0.30:
             caller.cancel(record)
 
@@ -134,12 +132,12 @@ class TaskWorld:
             self._world.agenda.after(back_after, self._revive, client)
 
     def _equip(self, backend: BackendNode, workers: TaskSurroundings, prefetch: int, bunch: int) -> None:
-        dice = self._world.dice(f"hands of {backend.name}")
+        rng = self._world.rng_of(f"hands of {backend.name}")
         services, slots = backend.offer
-        if dice.random() < 0.6 or backend.name == "backend-0":
+        if rng.random() < 0.6 or backend.name == "backend-0":
             backend.offer = backend.offered = (tuple(sorted({*services, LIMITED})), slots)
         backend.prefetch = prefetch
-        backend.new_hands = lambda: Hands(workers, backend, dice, bunch)
+        backend.new_executor = lambda: TaskExecutor(workers, backend, rng, bunch)
 
     def _some(self, client: str) -> TaskRecord | None:
         own = self.records.by_client.get(client, ())
@@ -151,8 +149,8 @@ class TaskWorld:
         world = self._world
         policy = world.broker.broker.state.policies.get(LIMITED) if world.broker.up else None
         if policy is None or policy.concurrency is None:
-            said = {f"services.{LIMITED}": {"name": LIMITED, "concurrency": self._plan.concurrency}}
-            world.admin.manage("patch_config", command="patch_config", set=said)
+            changes = {f"services.{LIMITED}": {"name": LIMITED, "concurrency": self._plan.concurrency}}
+            world.admin.manage("patch_config", command="patch_config", set=changes)
         world.agenda.after(20.0, self._limit)
 
     def _submit(self) -> None:

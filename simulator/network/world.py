@@ -29,21 +29,17 @@ NOBODY: Final = "nobody.offers.this"
 
 
 class World:
-    __slots__ = (
-        *("_serial", "admin", "agenda", "backends", "broker", "calls", "check", "rng", "diary", "doors"),
-        *("fault_counts", "frontends", "healed", "plan", "routes", "tasks"),
-    )
-
     def __init__(self, plan: Plan, keep_all: bool = False) -> None:
         self.plan = plan
         self.agenda = Agenda()
         self.diary = Diary(self.agenda, keep_all)
-        self.rng = self.dice("world")
-        self.calls = Calls(self.dice("calls"), plan.strain)
+        self.rng = self.rng_of("world")
+        self.calls = Calls(self.rng_of("calls"), plan.strain)
         self.check = Checkers(self.agenda, self.diary, self.calls, plan)
-        self._serial = self.dice("routing ids").getrandbits(24)
+        self._serial = self.rng_of("routing ids").getrandbits(24)
         self.healed = plan.calm
         self.fault_counts: dict[str, int] = {}
+        self.last_fault = 0.0
         config = BrokerConfig(
             identity="broker",
             state="active",
@@ -51,16 +47,16 @@ class World:
             default_heartbeat_interval=plan.interval,
             heartbeat_liveness=plan.liveness,
         )
-        self.broker = BrokerNode(self.agenda, self.diary, config, self.dice("broker"), self.check, plan.capacity)
+        self.broker = BrokerNode(self.agenda, self.diary, config, self.rng_of("broker"), self.check, plan.capacity)
         places = config.endpoints()
-        self.doors = {places.frontend: (self.broker, FRONTEND), places.backend: (self.broker, BACKEND)}
-        around = Surroundings(self.agenda, self.calls, self.connect, self.check)
+        self.sockets = {places.frontend: (self.broker, FRONTEND), places.backend: (self.broker, BACKEND)}
+        surroundings = Surroundings(self.agenda, self.calls, self.connect, self.check)
         self.routes: dict[str, Route] = {}
         self.backends = [
             BackendNode(
-                around,
+                surroundings,
                 self.route(f"backend-{number}"),
-                self.dice(f"backend {number}"),
+                self.rng_of(f"backend {number}"),
                 [places.backend],
                 plan.offers[number],
                 plan.slots[number],
@@ -70,35 +66,35 @@ class World:
         ]
         self.frontends = [
             FrontendNode(
-                around,
+                surroundings,
                 self.route(f"frontend-{number}"),
-                self.dice(f"frontend {number}"),
+                self.rng_of(f"frontend {number}"),
                 [places.frontend],
                 f"frontend-{number}" if plan.named_frontends else None,
             )
             for number in range(plan.frontends)
         ]
-        self.admin = FrontendNode(around, self.route("admin"), self.dice("admin"), [places.frontend], "admin")
+        self.admin = FrontendNode(surroundings, self.route("admin"), self.rng_of("admin"), [places.frontend], "admin")
         self.check.of_broker.backends = {node.name: node for node in self.backends}
         self.check.frontends = self.frontends
         narrow(0)
         self.tasks = TaskWorld(self, plan, plan.tasks) if plan.tasks is not None else None
 
-    def dice(self, name: str) -> random.Random:
+    def rng_of(self, name: str) -> random.Random:
         """Returns a separate generator for each part, so that one part's draws do not change another's."""
         return random.Random(f"scale0 {self.plan.seed} {name}")
 
     def connect(self, link: SimLink, endpoint: str) -> Wire | None:
-        broker, door = self.doors[endpoint]
+        broker, socket = self.sockets[endpoint]
         if not broker.up and link.route.free:
             self.agenda.after(2 * link.route.delay(), link.refused)
             return None
-        return self.wire(link.route, link, broker, door)
+        return self.wire(link.route, link, broker, socket)
 
-    def wire(self, route: Route, client: ClientEnd, broker: BrokerNode, door: str) -> Wire:
+    def wire(self, route: Route, client: ClientEnd, broker: BrokerNode, socket: str) -> Wire:
         """Makes a connection; if the broker's machine is down, messages are lost silently."""
         self._serial += 1
-        wire = Wire(self.agenda, self.diary, route, client, broker, door, self._serial)
+        wire = Wire(self.agenda, self.diary, route, client, broker, socket, self._serial)
         if broker.up:
             broker.accept(wire)
         return wire
@@ -132,12 +128,8 @@ class World:
         self.healed = True
         self.diary.note("everything is healed")
         for route in self.routes.values():
-            route.low, route.high = 0.0002, 0.002
-            for way in ("up", "down"):
-                if route.clogged[way]:
-                    route.unclog(way)
-        self.broker.disk.doom = ""
-        self.broker.disk.low, self.broker.disk.high = 0.0005, 0.004
+            route.heal()
+        self.broker.disk.heal()
         self.set_broker_clock(0.0)
         if not self.broker.up:
             self.broker.start()
@@ -187,17 +179,17 @@ class World:
     def change(self) -> None:
         """Changes the configuration as an administrator."""
         number = self.rng.randrange(5)
-        said: dict[str, Any]
+        changes: dict[str, Any]
         match self.rng.randrange(4):
             case 0:
-                said = {"services.s0": {"name": "s0", "request_queue_limit": 50 + number}}
+                changes = {"services.s0": {"name": "s0", "request_queue_limit": 50 + number}}
             case 1:
-                said = {"default_heartbeat_interval": self.plan.interval * (1 + number / 10)}
+                changes = {"default_heartbeat_interval": self.plan.interval * (1 + number / 10)}
             case 2:
-                said = {f"services.extra{number}": {"name": f"extra{number}", "timeout": 1.0 + number}}
+                changes = {f"services.extra{number}": {"name": f"extra{number}", "timeout": 1.0 + number}}
             case _:
-                said = {f"silences.q{number}": {"name": f"q{number}", "reason": f"{self.agenda.now:.6f}"}}
-        self.admin.manage("patch_config", command="patch_config", set=said)
+                changes = {f"silences.q{number}": {"name": f"q{number}", "reason": f"{self.agenda.now:.6f}"}}
+        self.admin.manage("patch_config", command="patch_config", set=changes)
 
     @property
     def _late(self) -> bool:
@@ -205,7 +197,7 @@ class World:
         return self.healed and not self.plan.calm
 
     def route(self, name: str) -> Route:
-        self.routes[name] = route = Route(name, self.dice(f"route {name}"))
+        self.routes[name] = route = Route(name, self.rng_of(f"route {name}"))
         return route
 
     def _call(self) -> None:

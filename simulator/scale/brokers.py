@@ -25,10 +25,8 @@ CAPACITY: Final = 10_000
 """Messages that one connection buffers."""
 
 
-class Onlooker:
+class SilentObserver:
     """Counts messages from clients to brokers and ignores everything else."""
-
-    __slots__ = ("_agenda", "_meter")
 
     def __init__(self, agenda: Agenda, meter: Meter) -> None:
         self._agenda = agenda
@@ -38,8 +36,8 @@ class Onlooker:
         del now
         second = int(self._agenda.now)
         for wire, frames in mail:
-            if wire.door in CLIENT_SOCKETS:
-                self._meter.client_said(node.name, frames, second)
+            if wire.socket in CLIENT_SOCKETS:
+                self._meter.client_sent(node.name, frames, second)
 
     def began(self, node: BrokerNode, opened: OpenedStore, with_disk: bool) -> None: ...
 
@@ -47,7 +45,7 @@ class Onlooker:
 
     def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None: ...
 
-    def said(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
+    def sent(self, node: BrokerNode, wire: Wire | None, peer: Connection, messages: Sequence[Message]) -> None:
         """Does nothing: peer connections count their own messages."""
 
     def after_turn(self, node: BrokerNode) -> None: ...
@@ -62,38 +60,42 @@ class Onlooker:
 class ScaleNode(BrokerNode):
     """A broker that dials others, and whose processor time is measured."""
 
-    __slots__ = ("_lines", "_meter", "reach")
-
     def __init__(
-        self, agenda: Agenda, diary: Diary, config: BrokerConfig, rng: random.Random, watch: Onlooker, meter: Meter
+        self,
+        agenda: Agenda,
+        diary: Diary,
+        config: BrokerConfig,
+        rng: random.Random,
+        observer: SilentObserver,
+        meter: Meter,
     ) -> None:
-        super().__init__(agenda, diary, config, rng, watch, CAPACITY)
-        self._lines: dict[str, PeerLine] = {}
+        super().__init__(agenda, diary, config, rng, observer, CAPACITY)
+        self._connections: dict[str, PeerConnection] = {}
         self._meter = meter
         self.reach: Callable[[str], ScaleNode | None] = lambda _: None
         """Returns the broker that listens for peers at an endpoint; None: there is none."""
-        self.on_dial, self.on_hang = self._connect, self._hang_up
-        self.publish = lambda _door, frames: meter.publish(self.name, frames)
+        self.on_dial, self.on_disconnect = self._connect, self._disconnect
+        self.publish = lambda _socket, frames: meter.publish(self.name, frames)
 
     @property
     def rank(self) -> tuple[int, str]:
         return self.broker.documents.version, self.broker.documents.hash
 
     @property
-    def peers_heard(self) -> int:
+    def live_peers(self) -> int:
         return sum(1 for _ in self.broker.peers.alive())
 
     def start(self, with_disk: bool = True) -> None:
         """Starts a process; connections of the previous one are gone."""
-        self._lines = {}
+        self._connections = {}
         super().start(with_disk)
 
     def crash(self, silent: bool) -> None:
         """Ends the process and the connections that it dialed."""
-        lines, self._lines = self._lines, {}
-        for line in lines.values():
-            line.end(silent)
-            self.wires.pop(line.routing_id, None)
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.end(silent)
+            self.wires.pop(connection.routing_id, None)
         super().crash(silent)
 
     def _turn(self, life: int) -> None:
@@ -103,20 +105,20 @@ class ScaleNode(BrokerNode):
         spent[self.name] = spent.get(self.name, 0.0) + time.process_time() - began
 
     def _connect(self, endpoint: str) -> None:
-        line = self._lines[endpoint] = PeerLine(self._agenda, self._diary, self, endpoint, self._rng, self._meter)
-        line.connect()
+        connection = self._connections[endpoint] = PeerConnection(
+            self._agenda, self._diary, self, endpoint, self._rng, self._meter
+        )
+        connection.connect()
 
-    def _hang_up(self, endpoint: str) -> None:
-        line = self._lines.pop(endpoint, None)
-        if line is not None:
-            self.wires.pop(line.routing_id, None)
-            line.end(silent=False)
+    def _disconnect(self, endpoint: str) -> None:
+        connection = self._connections.pop(endpoint, None)
+        if connection is not None:
+            self.wires.pop(connection.routing_id, None)
+            connection.end(silent=False)
 
 
 class PeerWire(Wire):
     """A connection between two brokers; counts the messages of the dialed one."""
-
-    __slots__ = ("meter",)
 
     meter: Meter
 
@@ -131,14 +133,8 @@ class Unread:
     unread: Final = 0
 
 
-class PeerLine:
+class PeerConnection:
     """A dialed connection: the client's end of a wire, and for its own broker a wire itself."""
-
-    __slots__ = (
-        *("_agenda", "_diary", "_meter", "_node", "_wire", "door", "down", "ended", "endpoint", "name"),
-        "route",
-        "routing_id",
-    )
 
     _serial = 0
 
@@ -151,7 +147,7 @@ class PeerLine:
         self._meter = meter
         self._wire: Wire | None = None
         self.name = node.name
-        self.door = DIALED
+        self.socket = DIALED
         self.endpoint = endpoint
         self.routing_id = endpoint.encode()
         self.route = Route(node.name, rng)
@@ -165,8 +161,8 @@ class PeerLine:
         if there is None or not there.up:
             self._agenda.after(RECONNECT_SECONDS, self.connect)
             return
-        PeerLine._serial += 1
-        wire = PeerWire(self._agenda, self._diary, self.route, self, there, PEER, (1 << 31) + PeerLine._serial)
+        PeerConnection._serial += 1
+        wire = PeerWire(self._agenda, self._diary, self.route, self, there, PEER, (1 << 31) + PeerConnection._serial)
         wire.meter = self._meter
         there.accept(wire)
         self._wire = wire

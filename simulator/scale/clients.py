@@ -28,8 +28,6 @@ CALL_TIMEOUT_SECONDS: Final = 30.0
 class Ledger:
     """The outcomes of all calls."""
 
-    __slots__ = ("answered", "failed", "made", "open")
-
     def __init__(self) -> None:
         self.made = 0
         self.answered = 0
@@ -37,10 +35,8 @@ class Ledger:
         self.failed: Counter[int] = Counter()
 
 
-class Watch:
+class SilentLinkObserver:
     """An observer that does nothing."""
-
-    __slots__ = ()
 
     def changed(self, link: SimLink) -> None: ...
 
@@ -48,8 +44,6 @@ class Watch:
 
 
 class ScaleClient:
-    __slots__ = ("at", "group", "home", "link", "name", "served_at", "session")
-
     def __init__(self, name: str, group: str, home: str, session: Any) -> None:
         self.name = name
         self.group = group
@@ -71,13 +65,11 @@ class ScaleClient:
 
 
 class Crowd:
-    __slots__ = ("_agenda", "_connect", "_rng", "_watch", "all", "calling", "ledger", "on_up")
-
     def __init__(self, agenda: Agenda, rng: random.Random, connect: Connect) -> None:
         self._agenda = agenda
         self._rng = rng
         self._connect = connect
-        self._watch = Watch()
+        self._observer = SilentLinkObserver()
         self.all: list[ScaleClient] = []
         self.ledger = Ledger()
         self.calling = True
@@ -86,25 +78,27 @@ class Crowd:
 
     def worker(self, name: str, group: str, home: str, endpoint: str, service: str) -> ScaleClient:
         session = BackendSession([endpoint], name, [service], 2, self._rng)
-        return self._client(name, group, home, session, self._heard_worker)
+        return self._client(name, group, home, session, self._on_worker)
 
     def caller(self, name: str, group: str, home: str, endpoint: str, service: str) -> ScaleClient:
         session = FrontendSession([endpoint], name, self._rng)
-        client = self._client(name, group, home, session, self._heard_caller)
+        client = self._client(name, group, home, session, self._on_caller)
         self._agenda.after(CALL_SECONDS * (1 + self._rng.random()), self._call, client, service)
         return client
 
-    def _client(self, name: str, group: str, home: str, session: Any, heard: Any) -> ScaleClient:
+    def _client(self, name: str, group: str, home: str, session: Any, on_notification: Any) -> ScaleClient:
         client = ScaleClient(name, group, home, session)
         route = Route(name, self._rng)
-        client.link = SimLink(self._agenda, route, session, self._connect, partial(heard, client), self._watch, 0.0)
+        client.link = SimLink(
+            self._agenda, route, session, self._connect, partial(on_notification, client), self._observer, 0.0
+        )
         self.all.append(client)
         return client
 
     def start(self, client: ScaleClient) -> None:
         client.link.act(client.session.start)
 
-    def _heard(self, client: ScaleClient, item: Any) -> None:
+    def _receive(self, client: ScaleClient, item: Any) -> None:
         match item:
             case Connected():
                 assert client.link.wire is not None
@@ -114,16 +108,16 @@ class Crowd:
             case ConnectionLost() | SessionEnded():
                 client.at = ""
 
-    def _heard_worker(self, client: ScaleClient, news: list[Any]) -> None:
-        for item in news:
+    def _on_worker(self, client: ScaleClient, notifications: list[Any]) -> None:
+        for item in notifications:
             if isinstance(item, RequestReceived):
                 client.link.later(WORK_SECONDS, partial(reply, client.session, item))
             else:
-                self._heard(client, item)
+                self._receive(client, item)
 
-    def _heard_caller(self, client: ScaleClient, news: list[Any]) -> None:
+    def _on_caller(self, client: ScaleClient, notifications: list[Any]) -> None:
         ledger = self.ledger
-        for item in news:
+        for item in notifications:
             match item:
                 case CallAnswered():
                     ledger.answered += 1
@@ -132,7 +126,7 @@ class Crowd:
                     ledger.failed[item.code] += 1
                     ledger.open -= 1
                 case _:
-                    self._heard(client, item)
+                    self._receive(client, item)
 
     def _call(self, client: ScaleClient, service: str) -> None:
         if not self.calling:

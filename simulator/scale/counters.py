@@ -38,12 +38,10 @@ class Count:
 
 
 class Meter:
-    __slots__ = ("asked", "cpu", "heard", "published", "told")
-
     def __init__(self) -> None:
-        self.told: dict[str, dict[str, Count]] = {}
+        self.sent: dict[str, dict[str, Count]] = {}
         """By broker and command: sent to other brokers."""
-        self.heard: dict[str, dict[str, Count]] = {}
+        self.received: dict[str, dict[str, Count]] = {}
         """By broker and command: received from other brokers."""
         self.published: dict[str, Count] = {}
         """By broker: published on `config_pub_port`, each message once for all subscribers."""
@@ -53,18 +51,18 @@ class Meter:
         """By broker: seconds of processor time in its turns."""
 
     def reset(self) -> None:
-        for table in (self.told, self.heard, self.published, self.asked, self.cpu):
+        for table in (self.sent, self.received, self.published, self.asked, self.cpu):
             table.clear()
 
     def carried(self, sender: str, receiver: str, frames: Sequence[bytes]) -> None:
         for command, size in spoken(frames):
-            self.told.setdefault(sender, {}).setdefault(command, Count()).add(size)
-            self.heard.setdefault(receiver, {}).setdefault(command, Count()).add(size)
+            self.sent.setdefault(sender, {}).setdefault(command, Count()).add(size)
+            self.received.setdefault(receiver, {}).setdefault(command, Count()).add(size)
 
     def publish(self, broker: str, frames: Sequence[bytes]) -> None:
         self.published.setdefault(broker, Count()).add(sum(map(len, frames)))
 
-    def client_said(self, broker: str, frames: Sequence[bytes], second: int) -> None:
+    def client_sent(self, broker: str, frames: Sequence[bytes], second: int) -> None:
         for command, _ in spoken(frames):
             if command in COUNTED:
                 table = self.asked.setdefault(broker, {})
@@ -73,22 +71,22 @@ class Meter:
     def peers(self, brokers: Sequence[str], seconds: float) -> dict[str, Any]:
         """Returns the messages that a broker exchanges with others per second: on average, and of the busiest one."""
         out: dict[str, Any] = {}
-        commands = sorted({command for table in self.told.values() for command in table})
+        commands = sorted({command for table in self.sent.values() for command in table})
         for command in commands:
-            counts = [self.told.get(name, {}).get(command, Count()) for name in brokers]
+            counts = [self.sent.get(name, {}).get(command, Count()) for name in brokers]
             out[command] = {
                 "messages": round(sum(one.messages for one in counts) / len(brokers) / seconds, 3),
                 "bytes": round(sum(one.bytes for one in counts) / len(brokers) / seconds, 1),
             }
-        sent = [total(self.told.get(name, {})) for name in brokers]
-        came = [total(self.heard.get(name, {})) for name in brokers]
+        sent = [total(self.sent.get(name, {})) for name in brokers]
+        received = [total(self.received.get(name, {})) for name in brokers]
         out["all"] = {
             "messages": round(sum(one.messages for one in sent) / len(brokers) / seconds, 2),
             "bytes": round(sum(one.bytes for one in sent) / len(brokers) / seconds, 1),
             "most_told_messages": round(max(one.messages for one in sent) / seconds, 2),
             "most_told_bytes": round(max(one.bytes for one in sent) / seconds, 1),
-            "most_heard_messages": round(max(one.messages for one in came) / seconds, 2),
-            "most_heard_bytes": round(max(one.bytes for one in came) / seconds, 1),
+            "most_heard_messages": round(max(one.messages for one in received) / seconds, 2),
+            "most_heard_bytes": round(max(one.bytes for one in received) / seconds, 1),
         }
         return out
 

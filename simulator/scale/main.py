@@ -35,7 +35,7 @@ def simulate(
     return out
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m simulator.scale.main", description=__doc__.splitlines()[0])
     parser.add_argument("--brokers", type=int, default=200)
     parser.add_argument("--groups", type=int, default=20)
@@ -43,8 +43,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=120.0, help="of calm, in which traffic is measured")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--join", action="store_true", help="brokers know the first one's address, and learn the rest")
-    parser.add_argument("--silent", action="store_true", help="the group is lost with its machines: nobody is told")
-    given = parser.parse_args(words)
+    parser.add_argument("--silent", action="store_true", help="the machines fail, too: no connection is reset")
+    given = parser.parse_args(arguments)
     if not 1 <= given.groups <= given.brokers <= given.clients:
         parser.error("there are at least as many brokers as groups, and as many clients as brokers")
     size = Size(brokers=given.brokers, groups=given.groups, clients=given.clients, seed=given.seed, join=given.join)

@@ -16,7 +16,7 @@ from scale0.transport.core.sockets import BACKEND, FRONTEND
 from simulator.network.broker import LOCAL_TOKEN
 from simulator.network.client_connection import SimLink
 from simulator.network.connections import Parcel, Route, Wire
-from simulator.scale.brokers import Onlooker, ScaleNode
+from simulator.scale.brokers import ScaleNode, SilentObserver
 from simulator.scale.clients import CALL_TIMEOUT_SECONDS, Crowd, ScaleClient
 from simulator.scale.counters import Meter
 from simulator.virtual_time import Agenda, Diary
@@ -25,7 +25,7 @@ CALLERS: Final = 10
 """One of this many clients is a frontend."""
 ARRIVE_SECONDS: Final = 10.0
 """The time over which clients start."""
-LOOK_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 """The resolution of time measurements."""
 SETTLED_SECONDS: Final = 5.0
 """From the last start until the network counts as idle."""
@@ -46,17 +46,17 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     """All brokers but the first know only the first one's address."""
 
 
-class Asker:
+class AdminConnection:
     """Sends one administrative command to a broker and receives the reply."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.heard: list[list[bytes]] = []
+        self.received: list[list[bytes]] = []
 
     def arrive(self, wire: Wire, parcel: Parcel) -> None:
         if parcel is not None:
             wire.down.unread -= 1
-            self.heard.append(parcel)
+            self.received.append(parcel)
 
     def broke(self, wire: Wire) -> None: ...
 
@@ -70,10 +70,10 @@ class ScaleWorld:
         self.rng = random.Random(f"scale0 at scale {size.seed}")
         self._serial = 0
         self.nodes = self._brokers()
-        self._doors = {
-            place: (node, door)
+        self._sockets = {
+            place: (node, socket)
             for node in self.nodes.values()
-            for door, place in (
+            for socket, place in (
                 (FRONTEND, node.config.endpoints().frontend),
                 (BACKEND, node.config.endpoints().backend),
             )
@@ -86,7 +86,7 @@ class ScaleWorld:
     # Construction.
 
     def _brokers(self) -> dict[str, ScaleNode]:
-        size, onlooker = self.size, Onlooker(self.agenda, self.meter)
+        size, observer = self.size, SilentObserver(self.agenda, self.meter)
         files = [self._file(number) for number in range(size.brokers)]
         if not size.join:
             listed = tuple(
@@ -104,7 +104,7 @@ class ScaleWorld:
             files = [msgspec.structs.replace(file, group_config=listed) for file in files]
         nodes = {
             file.identity: ScaleNode(
-                self.agenda, self.diary, file, random.Random(f"{size.seed} {file.identity}"), onlooker, self.meter
+                self.agenda, self.diary, file, random.Random(f"{size.seed} {file.identity}"), observer, self.meter
             )
             for file in files
         }
@@ -140,12 +140,12 @@ class ScaleWorld:
                 self.crowd.caller(name, group, node.name, places.frontend, service)
 
     def _open(self, link: SimLink, endpoint: str) -> Wire | None:
-        node, door = self._doors[endpoint]
+        node, socket = self._sockets[endpoint]
         if not node.up and node.name not in self.unreachable:
             self.agenda.after(2 * link.route.delay(), link.refused)
             return None
         self._serial += 1
-        wire = Wire(self.agenda, self.diary, link.route, link, node, door, self._serial)
+        wire = Wire(self.agenda, self.diary, link.route, link, node, socket, self._serial)
         if node.up:
             node.accept(wire)
         else:
@@ -181,10 +181,10 @@ class ScaleWorld:
             self.agenda.run(min(end, self.agenda.now + 5.0))
             progress(f"calm, {end - self.agenda.now:.0f} s to go")
         names = list(self.nodes)
-        heard = [node.peers_heard for node in self.nodes.values()]
+        received = [node.live_peers for node in self.nodes.values()]
         return {
             "seconds": seconds,
-            "peers": {"mean": round(sum(heard) / len(heard), 1), "most": max(heard)},
+            "peers": {"mean": round(sum(received) / len(received), 1), "most": max(received)},
             "per_broker_and_second": self.meter.peers(names, seconds),
             "published_per_broker_and_second": round(
                 sum(one.messages for one in self.meter.published.values()) / len(names) / seconds, 2
@@ -199,19 +199,19 @@ class ScaleWorld:
         began = self.agenda.now
         interval = node.broker.state.interval + 0.01
         self._manage(node, {"command": "patch_config", "set": {"default_heartbeat_interval": interval}})
-        to_first = self._until(lambda: node.broker.state.interval == interval, CHANGE_WAIT_SECONDS, LOOK_SECONDS)
+        to_first = self._until(lambda: node.broker.state.interval == interval, CHANGE_WAIT_SECONDS, POLL_SECONDS)
         wanted = node.broker.documents.version
         living = [one for one in self.nodes.values() if one.up]
-        self._until(lambda: all(one.rank[0] >= wanted for one in living), CHANGE_WAIT_SECONDS, LOOK_SECONDS)
+        self._until(lambda: all(one.rank[0] >= wanted for one in living), CHANGE_WAIT_SECONDS, POLL_SECONDS)
         to_brokers = self.agenda.now - began
         progress(f"the last broker has the change after {to_brokers:.2f} s")
         self._until(
-            lambda: all(one.config_version >= wanted for one in self.crowd.all), CHANGE_WAIT_SECONDS, LOOK_SECONDS
+            lambda: all(one.config_version >= wanted for one in self.crowd.all), CHANGE_WAIT_SECONDS, POLL_SECONDS
         )
         to_clients = self.agenda.now - began
         self.agenda.run(self.agenda.now + SETTLED_SECONDS)
         counts = {
-            command: sum(table[command].messages for table in self.meter.told.values() if command in table)
+            command: sum(table[command].messages for table in self.meter.sent.values() if command in table)
             for command in ("CHECKCONFIG", "CONFIG", "CONFIGACK")
         }
         return {
@@ -295,14 +295,14 @@ class ScaleWorld:
     def _all_served(self) -> bool:
         return all(map(is_up, self.crowd.all))
 
-    def _manage(self, node: ScaleNode, said: dict[str, Any]) -> Asker:
-        asker = Asker("admin")
+    def _manage(self, node: ScaleNode, options: dict[str, Any]) -> AdminConnection:
+        admin = AdminConnection("admin")
         self._serial += 1
         route = Route("admin", self.rng)
-        wire = Wire(self.agenda, self.diary, route, asker, node, FRONTEND, self._serial)
+        wire = Wire(self.agenda, self.diary, route, admin, node, FRONTEND, self._serial)
         node.accept(wire)
-        wire.to_broker(encode(("MANAGEMENTREQ", {"auth_token": LOCAL_TOKEN, "id": "m", **said})))
-        return asker
+        wire.to_broker(encode(("MANAGEMENTREQ", {"auth_token": LOCAL_TOKEN, "id": "m", **options})))
+        return admin
 
 
 def is_up(client: ScaleClient) -> bool:

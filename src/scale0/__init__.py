@@ -12,17 +12,16 @@ __version__: Final = "0.1.0"
 
 if TYPE_CHECKING:
     from scale0.client.async_client import AsyncClient
-    from scale0.client.async_task import AsyncTask
     from scale0.client.client import Client, Pending
     from scale0.client.results import TaskStatus
-    from scale0.client.task import Task
+    from scale0.client.task import AsyncTask, Task
     from scale0.client.task_context import GiveUp, Retry, attempt, cancelled, progress
     from scale0.client.worker import Worker
     from scale0.errors import CallError, TaskCancelled, TaskError, TaskFailed
 
 _MODULES: Final = {
     "AsyncClient": "scale0.client.async_client",
-    "AsyncTask": "scale0.client.async_task",
+    "AsyncTask": "scale0.client.task",
     "CallError": "scale0.errors",
     "Client": "scale0.client.client",
     "GiveUp": "scale0.client.task_context",

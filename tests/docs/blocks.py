@@ -1,7 +1,6 @@
-"""Blocks of code of a page, and what the page says about running them, as pure functions of text.
+"""The blocks of code of a page, and what its comments say about typing them.
 
-Lives here: what a block is, and the words of `<!-- run: … -->`. Never here: a file, or a shell. Invariant: a comment
-speaks of the block that follows it, and of no other; words that nobody knows are an error.
+A comment applies to the block that follows it, and to no other. Unknown words are an error.
 
     <!-- run: this page -->                  the page is typed, in order, on a machine of its own
     <!-- run: this page on east-1 east-2 --> the same on several machines: 10.0.0.1, 10.0.0.2
@@ -22,8 +21,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _COMMENT: Final = re.compile(r"^ {0,3}<!-- run: (.+?) -->$")
 _THIS_PAGE: Final = re.compile(r"this page(?: in (\S+))?(?: on (.+?))?( with postgresql)?")
 _HEADING: Final = re.compile(r"^#+ ")
@@ -32,8 +33,8 @@ _INDENT: Final = "    "
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the comments before a block say of it."""
+class Directives:
+    """What the comments before a block say about it."""
 
     shells: tuple[str, ...] = ("1",)
     host: str = ""
@@ -48,13 +49,23 @@ class Said:
 
 @dataclass(frozen=True)
 class Block:
-    """One block of code: where it begins, its lines without their indent, what is said of it, the headings above it."""
+    """One block of code: where it begins, its lines without their indent, its directives, the headings above it."""
 
     line: int
     lines: tuple[str, ...]
     language: str
-    said: Said
+    directives: Directives
     under: tuple[str, ...]
+
+    @property
+    def is_transcript(self) -> bool:
+        """True if it shows commands after a prompt."""
+        return not self.directives.file and any(line.startswith("$ ") for line in self.lines)
+
+    @property
+    def is_left_out(self) -> bool:
+        """True if the page says that it is not typed."""
+        return bool(self.directives.reason or self.directives.parsed)
 
 
 @dataclass(frozen=True)
@@ -72,24 +83,29 @@ class Page:
         return replace(self, blocks=tuple(below))
 
 
+def read_pages() -> dict[str, Page]:
+    """The README and every page of docs, by name."""
+    found = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
+    return {str(page.relative_to(REPOSITORY)): read_page(page.read_text(encoding="utf-8")) for page in found}
+
+
 def read_page(text: str) -> Page:
-    """A page as blocks."""
     page = Page((), "", ())
-    said = Said()
+    directives = Directives()
     under: tuple[str, ...] = ()
     for line, kind, lines in _parts(text.splitlines()):
         if kind == "heading":
             under = (*(above for above in under if above.index(" ") < lines[0].index(" ")), lines[0])
         elif kind != "comment":
-            page = replace(page, blocks=(*page.blocks, Block(line, tuple(lines), kind, said, under)))
-            said = Said()
+            page = replace(page, blocks=(*page.blocks, Block(line, tuple(lines), kind, directives, under)))
+            directives = Directives()
         elif found := _THIS_PAGE.fullmatch(lines[0]):
             hosts = tuple((found[2] or "laptop").split())
             page = replace(page, hosts=hosts, folder=found[1] or "", has_postgresql=bool(found[3]))
         else:
-            said = _told(said, lines[0])
-    if said != Said():
-        raise ValueError(f"{said} is said of a block that does not come")
+            directives = _with(directives, lines[0])
+    if directives != Directives():
+        raise ValueError(f"{directives} apply to a block that does not come")
     return page
 
 
@@ -122,26 +138,26 @@ def _opens(lines: list[str], at: int) -> bool:
     return lines[at].startswith(_INDENT) and (at == 0 or not lines[at - 1].strip())
 
 
-def _told(said: Said, words: str) -> Said:
+def _with(directives: Directives, words: str) -> Directives:
     for part in words.split(", ") if not words.startswith("not here") else [words]:
         word, _, rest = part.partition(" ")
         match word:
             case "shell" | "shells":
-                said = replace(said, shells=tuple(rest.split()))
+                directives = replace(directives, shells=tuple(rest.split()))
             case "on":
-                said = replace(said, host=rest)
+                directives = replace(directives, host=rest)
             case "in":
-                said = replace(said, in_source=True)
+                directives = replace(directives, in_source=True)
             case "stays":
-                said = replace(said, stays=True)
+                directives = replace(directives, stays=True)
             case "again":
-                said = replace(said, again=float(rest.removeprefix("for ").removesuffix(" s")))
+                directives = replace(directives, again=float(rest.removeprefix("for ").removesuffix(" s")))
             case "file" | "append":
-                said = replace(said, file=rest, appends=word == "append")
+                directives = replace(directives, file=rest, appends=word == "append")
             case "not":
-                said = replace(said, reason=rest.removeprefix("here:").strip())
+                directives = replace(directives, reason=rest.removeprefix("here:").strip())
             case "only":
-                said = replace(said, parsed=True)
+                directives = replace(directives, parsed=True)
             case _:
                 raise ValueError(f"nobody knows what `run: {words}` means")
-    return said
+    return directives

@@ -1,11 +1,12 @@
-"""Commands that pages name, held against the command line and the Makefile, as pure functions of text.
+"""The commands that pages and helps show: finding them, and checking them against the command line and the Makefile.
 
-Lives here: finding them in blocks and in prose, and saying what is wrong with one. Never here: running one. Invariant:
-every line of a block that begins with `scale0` or `make` is looked at, whatever the page says of running it.
+Every line of a block that begins with `scale0` or `make` is checked, whether the page is typed or not. Everything below
+`Examples:` in a help is an example; a line that ends with a backslash continues in the next.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,9 @@ from typing import Any, Final
 
 import click
 
+from scale0.cli.main import cli
 from tests.docs import pages
-from tests.docs.blocks import Block
+from tests.docs.blocks import REPOSITORY, Block
 
 _PROMPT: Final = re.compile(r"^\s*(?:\$ )?(?:ExecStart=)?(?:sudo )?(?:[A-Z0-9_]+=\S* )*(?=(?:scale0|make)\b)")
 _INLINE: Final = re.compile(r"`((?:scale0|make) [^`\n]+)`")
@@ -24,9 +26,21 @@ MENTIONED: Final = "VALUE"
 _WORDS_ONLY: Final = frozenset({"text", "json", "python", "lua", "javascript", "js", "sql", "xml"})
 
 
+_TITLE: Final = re.compile(r"(?:Examples?|Start here):$")
+_EXPLANATION: Final = re.compile(r"\s{2,}\S.*$")
+
+
+def walk(command: click.Command = cli, path: str = "scale0") -> Iterator[tuple[str, click.Command]]:
+    """Every command by its words, the root first, a group before its commands."""
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from walk(inner, f"{path} {name}")
+
+
 def in_block(block: Block) -> Iterator[tuple[int, str]]:
     """The commands of a block, with the number of their line; one that goes on after a backslash is put together."""
-    if block.language in _WORDS_ONLY or block.said.file:
+    if block.language in _WORDS_ONLY or block.directives.file:
         return
     lines = iter(enumerate(block.lines, start=block.line))
     for number, line in lines:
@@ -50,6 +64,12 @@ def in_prose(text: str) -> Iterator[str]:
     """Commands in backticks; an option that ends one stands there for its value, too."""
     for one in _INLINE.findall(pages.prose(text)):
         yield f"{one} {MENTIONED}" if re.search(r" --[a-z-]+$", one) else one
+
+
+def to_type(text: str, names: set[str]) -> Iterator[str]:
+    """Commands of ours in backticks, each once; one that is no more than a name is mentioned, and not typed."""
+    found = (one for one in _INLINE.findall(pages.prose(text)) if one.startswith("scale0 "))
+    yield from dict.fromkeys(one for one in found if one not in names)
 
 
 def complaint(command: str, root: click.Group, targets: Sequence[str]) -> str | None:
@@ -99,3 +119,29 @@ def _wrong_choice(command: click.Command, given: dict[str, Any]) -> str | None:
         if value not in parameter.type.choices:
             return f"{command.name}: {parameter.name} is none of {', '.join(map(str, parameter.type.choices))}: {value}"
     return None
+
+
+def examples(text: str) -> Iterator[str]:
+    """The examples of a help; what stands in a column beside one explains it."""
+    title: int | None = None
+    begun = ""
+    for line in text.splitlines():
+        depth = len(line) - len(line.lstrip())
+        if _TITLE.match(line.strip()):
+            title = depth
+        elif title is None or not line.strip() or depth <= title:
+            title = None
+        elif line.endswith("\\"):
+            begun += line.strip().removesuffix("\\")
+        else:
+            yield begun + _EXPLANATION.sub("", line.strip())
+            begun = ""
+
+
+HELPS: Final = {path: inspect.cleandoc(command.help or "") for path, command in walk()}
+TEXT_PAGES: Final = ("docs/troubleshooting.md", "docs/parity.md")
+"""Pages whose commands stand in the text."""
+LINES: Final = {path: list(examples(text)) for path, text in HELPS.items()} | {
+    page: list(to_type((REPOSITORY / page).read_text(encoding="utf-8"), set(HELPS))) for page in TEXT_PAGES
+}
+"""Everything that is typed for DOCS-4, by the command whose help it is, or the page."""

@@ -1,10 +1,8 @@
-"""A `scale0` that begins at once: a process that has imported everything is forked for each command.
+"""A `scale0` that starts at once: a process that has imported everything is forked for each command.
 
-Lives here: that process, the small program that asks it, and the way between them. Never here: which commands are
-typed, or on which machine. Invariant: a command is a process of its own, with the arguments, folder, variables, streams
-and namespaces of whoever typed it; it ends as if Python had been started for it, and hears its signals.
-
-A hundred commands take a hundred times as long to import as to run. What a command leaves in memory goes with it.
+Each command is a process of its own, with the arguments, folder, variables, streams and namespaces of its caller; it
+ends as if Python had been started for it, and gets its signals. A hundred commands take a hundred times as long to
+import as to run.
 """
 
 from __future__ import annotations
@@ -39,23 +37,28 @@ BESIDE: Final = ("scale0.http.server", "scale0.pipeline.reading", "duckdb", "ric
 
 ASKS: Final = """#!{python} -IS
 import _signal, _socket, os, sys
+signals = _signal.SIGINT, _signal.SIGTERM
+_signal.pthread_sigmask(_signal.SIG_BLOCK, signals)
 words = [os.getcwd(), str(len(sys.argv)), *sys.argv, *map("=".join, os.environ.items())]
 asked = os.fsencode("\\0".join(words))
-line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-line.connect({place!r})
+connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+connection.connect({place!r})
 streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range({streams}))
-line.sendmsg([len(asked).to_bytes(4, sys.byteorder)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+connection.sendmsg([len(asked).to_bytes(4, sys.byteorder)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 while asked:
-    asked = asked[line.send(asked):]
-said = line.recv(4)
-for number in (_signal.SIGINT, _signal.SIGTERM):
-    _signal.signal(number, lambda number, _: os.kill(int.from_bytes(said, sys.byteorder), number))
+    asked = asked[connection.send(asked):]
+pid = connection.recv(4)
+for number in signals:
+    _signal.signal(number, lambda number, _: os.kill(int.from_bytes(pid, sys.byteorder), number))
+_signal.pthread_sigmask(_signal.SIG_UNBLOCK, signals)
 for number in range({streams}):
     os.close(number)
-ended = line.recv(4)
+ended = connection.recv(4)
 os._exit(int.from_bytes(ended, sys.byteorder) & 255 if ended else 255)
 """
-"""What stands where `scale0` is looked for; without imports that take long. It holds no stream: a pipe ends in time."""
+"""What stands where `scale0` is looked for; without imports that take long. It holds no stream: a pipe ends in time.
+
+A signal that comes before the command has a process is passed on once it has one."""
 
 
 @contextlib.contextmanager
@@ -86,25 +89,25 @@ def main() -> None:
         with contextlib.suppress(ImportError):  # not everybody has pandas; nothing here needs it
             importlib.import_module(name)
     gc.freeze()  # what was imported stays: to look through it again would be to copy it
-    lines = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    lines.bind(sys.argv[1])
-    lines.listen(64)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(sys.argv[1])
+    listener.listen(64)
     sys.stdout.write("ready\n")
     selector = selectors.DefaultSelector()
-    selector.register(lines, selectors.EVENT_READ)
+    selector.register(listener, selectors.EVENT_READ)
     while True:
         for key, _ in selector.select():
             if key.data is not None:
                 selector.unregister(key.fileobj)
                 _tell_end(key.fd, *key.data)
                 continue
-            line, _ = lines.accept()
+            connection, _ = listener.accept()
             pid = os.fork()
             if pid == 0:
                 selector.close()
-                lines.close()
-                _become(line)
-            selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, line))
+                listener.close()
+                _become(connection)
+            selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
 
 
 def _import_all(name: str) -> None:
@@ -114,20 +117,20 @@ def _import_all(name: str) -> None:
             importlib.import_module(found.name)
 
 
-def _tell_end(descriptor: int, pid: int, line: socket.socket) -> None:
+def _tell_end(descriptor: int, pid: int, connection: socket.socket) -> None:
     os.close(descriptor)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     with contextlib.suppress(OSError):  # whoever asked was killed
-        line.sendall(HEAD.pack(code if code >= 0 else 128 - code))
-    line.close()
+        connection.sendall(HEAD.pack(code if code >= 0 else 128 - code))
+    connection.close()
 
 
-def _become(line: socket.socket) -> NoReturn:
+def _become(connection: socket.socket) -> NoReturn:
     """The process that was asked for."""
-    size, streams, _, _ = socket.recv_fds(line, HEAD.size, STREAMS)
-    folder, count, *words = os.fsdecode(_rest(line, HEAD.unpack(size)[0])).split("\0")
-    asker = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    size, streams, _, _ = socket.recv_fds(connection, HEAD.size, STREAMS)
+    folder, count, *words = os.fsdecode(_rest(connection, HEAD.unpack(size)[0])).split("\0")
+    asker = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     _move_to(asker)
     os.chdir(folder)
     os.environ.clear()
@@ -137,8 +140,8 @@ def _become(line: socket.socket) -> NoReturn:
         os.dup2(stream, number)
         os.close(stream)
     sys.argv[:] = words[: int(count)]
-    line.sendall(HEAD.pack(os.getpid()))
-    line.close()
+    connection.sendall(HEAD.pack(os.getpid()))
+    connection.close()
     _run()
 
 
@@ -161,10 +164,10 @@ def _run() -> NoReturn:
     os._exit(status or 0)
 
 
-def _rest(line: socket.socket, size: int) -> bytes:
+def _rest(connection: socket.socket, size: int) -> bytes:
     got = b""
     while len(got) < size:
-        got += line.recv(size - len(got))
+        got += connection.recv(size - len(got))
     return got
 
 

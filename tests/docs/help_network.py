@@ -1,12 +1,8 @@
 """The network in which the examples of the command line's help are typed.
 
-Lives here: machines, what runs on them before the first example, and how one is typed. Never here: what an example
-needs beyond that, or how it should end (`help_tables`). Invariant: what a user would have is there: a `scale0 up` with
-a worker on web-1, and an encrypted network with a Helen on 10.0.0.1 that others can join.
-
-    web-1   10.0.0.2   `scale0 up`, a worker, the files of `help_home`: examples are typed here
-    east-1  10.0.0.1   broker.example.com, helen.example.com: a broker that wants keys, and a Helen
-    web-2   10.0.0.3   a newcomer: no port is taken
+web-1   10.0.0.2   `scale0 up`, a worker, the files of `help_home`: examples are typed here
+east-1  10.0.0.1   broker.example.com, helen.example.com: a broker that wants keys, and a Helen
+web-2   10.0.0.3   a newcomer: no port is taken
 """
 
 from __future__ import annotations
@@ -49,8 +45,6 @@ PLACES: Final = ("/var/lib", "/var/log", "/media", "/srv", "/mnt")
 
 
 class Ended(NamedTuple):
-    """What became of an example."""
-
     printed: str
     status: int
 
@@ -131,8 +125,8 @@ class Network:
         shell = self.shell(host)
         shell.type(line)
         try:
-            said = shell.read_until(lambda lines: any(says in each or DONE in each for each in lines), EXAMPLE_SECONDS)
-            if not said[-1].startswith(DONE):
+            shown = shell.read_until(lambda lines: any(says in each or DONE in each for each in lines), EXAMPLE_SECONDS)
+            if not shown[-1].startswith(DONE):
                 shell.interrupt()
             printed, status = shell.wait(EXAMPLE_SECONDS)
         except Overdue as overdue:
@@ -149,7 +143,6 @@ class Network:
 
 
 def _furnish(home: Path) -> None:
-    """A home with the files that examples name."""
     shutil.copytree(HOME, home, dirs_exist_ok=True)
     for file, text in FILES.items():
         (home / file).write_text(text, encoding="ascii")
@@ -171,14 +164,12 @@ def _furnish(home: Path) -> None:
 
 
 def wait_for(shell: Shell, text: str) -> None:
-    """Until a shell has shown this."""
     lines = shell.read_until(lambda lines: any(text in line or DONE in line for line in lines), START_SECONDS)
     assert any(text in line for line in lines), "\n".join(lines)
 
 
 @contextlib.contextmanager
 def network(folder: Path) -> Iterator[Network]:
-    """All of it, running."""
     with machines(Page(HOSTS, "", ()), folder) as at, forked(folder) as tools:
         made = Network(at, folder, tools)
         made.prepare()

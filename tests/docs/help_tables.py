@@ -1,7 +1,6 @@
 """What the examples of the command line's help need, and how they end, where that is not 0.
 
-Lives here: tables alone. Never here: how an example is typed (`help_network`). Invariant: a row that no example needs
-is an error, so that the tables shrink with the help.
+A row that no example needs is an error, so that the tables shrink with the help.
 """
 
 from __future__ import annotations
@@ -66,7 +65,19 @@ TABLES: Final = Needs(on=NEW, before="cd tables", after="cd")
 QUIET: Final = Needs(on=NEW, before="cd quiet", after="cd")
 """Nothing is new there, so that Spark has nothing to do: what it does is tested in `tests/pipeline`."""
 
+ALIKE: Final = [
+    ("report", ["availability", "tasks", "requests", "checks", "incidents", "capacity", "noise", "all"], TABLES),
+    ("pipeline", ["", "run", "status", "show"], TABLES),
+    ("task", ["", "status", "wait", "show"], Needs(before=FINISHED, means=IDS)),
+    ("events", ["tail"], Needs(before=FINISHED, means=IDS)),
+    ("explain", [""], Needs(before=FINISHED, means=IDS)),
+    ("agent", ["", "renew", "revoke"], Needs(before=ENROL)),
+    ("config", ["", "show", "diff", "rollback"], Needs(means=NOW)),
+    ("handler", ["test", "remove"], Needs(before=PAGER)),
+]
+"""Commands of a noun that need the same; the empty verb is the noun itself."""
 NEEDS: Final[Mapping[str, Needs]] = {
+    **{f"scale0 {noun} {verb}".rstrip(): needs for noun, verbs, needs in ALIKE for verb in verbs},
     "scale0 broker": Needs(on=NEW, before=FRESH + " && cp ../east-1.zpl .", means=PEER, after="cd"),
     "scale0 worker": Needs(
         before="scale0 keys join backend broker.example.com --name shop --token $(token_for backend)", means=BACKEND
@@ -76,22 +87,15 @@ NEEDS: Final[Mapping[str, Needs]] = {
         on=NEW, before="mkdir anew lib && mount --bind lib /var/lib && cd anew", after="cd; umount /var/lib"
     ),
     "scale0 helen token": Needs(on=NEW, before="scale0 helen init"),
-    "scale0 agent": Needs(before=ENROL),
     "scale0 agent enrol": Needs(
         before=f"rm -rf agent; scale0 helen token --name web-1 {HELEN} > token",
         means=AGENT,
     ),
-    "scale0 agent renew": Needs(before=ENROL),
-    "scale0 agent revoke": Needs(before=ENROL),
     "scale0 agent forget": Needs(before=f"{JOINED}; {AWAY}; export SCALE0_JOIN=10.0.0.1", after="unset SCALE0_JOIN"),
     "scale0 call": Needs(means=FRONTEND),
-    "scale0 task": Needs(before=FINISHED, means=IDS),
-    "scale0 task status": Needs(before=FINISHED, means=IDS),
     "scale0 task result": Needs(before=FINISHED + "; scale0 task wait $ID", means=IDS),
-    "scale0 task wait": Needs(before=FINISHED, means=IDS),
     "scale0 task cancel": Needs(before=LATER, means=IDS),
     "scale0 task retry": Needs(before=FAILED),
-    "scale0 task show": Needs(before=FINISHED, means=IDS),
     "scale0 error-clients": NONSENSE,
     "scale0 error-clients forgive": NONSENSE,
     "scale0 check": Needs(after="scale0 check remove disks"),
@@ -102,34 +106,14 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "scale0 check change": Needs(before=PAGER, after="scale0 handler remove pager"),
     "scale0 check remove": Needs(before="scale0 check add disks --check disk"),
     "scale0 check test": Needs(before=f"{ENROL}; {PLUGIN}"),
-    "scale0 events tail": Needs(before=FINISHED, means=IDS),
-    "scale0 explain": Needs(before=FINISHED, means=IDS),
     "scale0 report": replace(TABLES, means={"2026-11-01": "2026-05-11", "2026-11-08": "2026-05-18"}),
-    "scale0 report availability": TABLES,
-    "scale0 report tasks": TABLES,
-    "scale0 report requests": TABLES,
-    "scale0 report checks": TABLES,
-    "scale0 report incidents": TABLES,
-    "scale0 report capacity": TABLES,
-    "scale0 report noise": TABLES,
-    "scale0 report all": TABLES,
     "scale0 handler": Needs(means=HOOK, after="scale0 check change load --handler ''"),
     "scale0 handler add": Needs(means=HOOK),
-    "scale0 handler test": Needs(before=PAGER),
-    "scale0 handler remove": Needs(before=PAGER),
     "scale0 silence end": Needs(before="scale0 silence add --agent '*' --for 1h --name move"),
     "scale0 downtime end": Needs(before="scale0 downtime add --agent '*' --for 1h --name move"),
-    "scale0 pipeline": TABLES,
-    "scale0 pipeline run": TABLES,
     "scale0 pipeline backfill": QUIET,
     "scale0 pipeline stream": QUIET,
-    "scale0 pipeline status": TABLES,
-    "scale0 pipeline show": TABLES,
-    "scale0 config": Needs(means=NOW),
-    "scale0 config show": Needs(means=NOW),
-    "scale0 config diff": Needs(means=NOW),
     "scale0 config set": Needs(before="scale0 config show --form zpl > network.zpl", means=NOW),
-    "scale0 config rollback": Needs(means=NOW),
     "scale0 enable": Needs(before=JOINED, means=OPERATOR),
     "scale0 disable": Needs(before=JOINED, means=OPERATOR, after=ENABLED),
     "scale0 drain": Needs(before=JOINED, means=OPERATOR, after=ENABLED),

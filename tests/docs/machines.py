@@ -1,8 +1,8 @@
 """Where pages are typed: shells on machines of their own, or on this one as it is.
 
-Lives here: everything that touches the system. Never here: what a page says, or more than the standard library: it runs
-on machines that have nothing else. Invariant: whatever was started is ended. On machines of their own (network
-namespaces with host names; this needs root and iproute2) default ports are free, and nothing leads out.
+Machines of their own are network namespaces with host names; they need root and iproute2. Default ports are free there,
+and nothing leads out. This module imports only the standard library, since it runs on machines that have nothing else.
+Whatever was started is ended.
 """
 
 from __future__ import annotations
@@ -13,41 +13,33 @@ import os
 import selectors
 import shutil
 import signal
-import string
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from tests.docs.blocks import Page
+from tests.docs.blocks import REPOSITORY, Page
+from tests.fakes.namespaces import Namespaces
 
 if TYPE_CHECKING:
     from tests.docs.servers import Postgresql
 
-REPOSITORY: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = ("JAVA_HOME", "LANG", "SPARK_HOME")
 NOT_COPIED: Final = shutil.ignore_patterns("node_modules", "__pycache__", ".*")
 DONE: Final = "-*- done:"
 COMMAND_SECONDS: Final = 500.0
 """Spark, on a machine that has other things to do."""
 END_SECONDS: Final = 10.0
-_letters: Final = itertools.cycle(string.ascii_lowercase)
 
 
 class Overdue(Exception):
     """A command printed this and went on."""
 
 
-def _run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr or done.stdout}"
-
-
 def whole_lines(printed: bytes) -> list[str]:
-    """Lines that have ended."""
     return printed.decode(errors="replace").split("\n")[:-1]
 
 
@@ -86,7 +78,7 @@ class Shell:
         return self.wait()
 
     def start(self, command: str) -> Path:
-        """Type a command that ends with `&`: a job of this shell. What it prints goes to a file, to be told apart."""
+        """Type a command that ends with `&`: a job of this shell. What it prints goes to a file of its own."""
         log = self._script.with_suffix(f".{next(self._logs)}")
         self.run(f"{{ {command}\n}} >{log} 2>&1")
         return log
@@ -143,22 +135,6 @@ class Shell:
         self._process.stdin.flush()
 
 
-class Place(Protocol):
-    """What machines are made of."""
-
-    def up(self) -> None:
-        """Have them."""
-
-    def entering(self, host: str) -> list[str]:
-        """What comes before a command, to be on that host."""
-
-    def pids(self, host: str) -> list[str]:
-        """Whatever was started there."""
-
-    def down(self) -> None:
-        """Have them no more."""
-
-
 class Here:
     """This machine as it is, for an ordinary user: it should have the name that the page shows, and its ports free."""
 
@@ -188,63 +164,42 @@ class Network:
     """Hosts on one switch, each a network namespace."""
 
     def __init__(self, hosts: Sequence[str], folder: Path, has_postgresql: bool) -> None:
-        # The kernel takes the links of a namespace that is gone away a little later: the next page has other names.
-        self._tag = f"d{os.getpid() % 100_000}{next(_letters)}"
+        self._spaces = Namespaces(hosts)
         self._hosts = hosts
         self._names = folder / "hosts"
         self._has_postgresql = has_postgresql
         self._postgresql: Postgresql | None = None
 
     def up(self) -> None:
-        names = [f"10.0.0.{number} {host}" for number, host in enumerate(self._hosts, start=1)]
+        names = [f"{self._spaces.address(host)} {host}" for host in self._hosts]
         known = names if len(names) > 1 else [f"127.0.0.1 {self._hosts[0]}"]
         self._names.write_text("\n".join(["127.0.0.1 localhost", *known]) + "\n", encoding="ascii")
-        for host in self._hosts:
-            _run("ip", "netns", "add", self._space(host))
-            _run("ip", "-n", self._space(host), "link", "set", "lo", "up")
-        if len(self._hosts) > 1:
-            self._connect()
+        self._spaces.up()
         if self._has_postgresql:
             from tests.docs.servers import Postgresql
 
-            self._postgresql = Postgresql(self._space(self._hosts[0]))
+            self._postgresql = Postgresql(self._spaces.inside(self._hosts[0]))
 
     def entering(self, host: str) -> list[str]:
         found = f'export PATH="{self._postgresql.programs}:$PATH" && ' if self._postgresql else ""
         # In namespaces of its own.
         named = f'hostname {host} && mount --bind {self._names} /etc/hosts && {found}exec "$@"'
-        return ["ip", "netns", "exec", self._space(host), "unshare", "--uts", "sh", "-c", named, "sh"]
+        return [*self._spaces.inside(host), "unshare", "--uts", "sh", "-c", named, "sh"]
 
     def pids(self, host: str) -> list[str]:
-        listed = ["ip", "netns", "pids", self._space(host)]
+        listed = ["ip", "netns", "pids", self._spaces.namespace(host)]
         return subprocess.run(listed, capture_output=True, text=True, check=False).stdout.split()
 
     def down(self) -> None:
         if self._postgresql:
             self._postgresql.close()
-        for host in self._hosts:
-            subprocess.run(["ip", "netns", "del", self._space(host)], capture_output=True, check=False)
-        subprocess.run(["ip", "link", "del", f"{self._tag}br"], capture_output=True, check=False)
-
-    def _connect(self) -> None:
-        switch = f"{self._tag}br"
-        _run("ip", "link", "add", switch, "type", "bridge")
-        _run("ip", "link", "set", switch, "up")
-        for number, host in enumerate(self._hosts, start=1):
-            space, plug = self._space(host), f"{self._tag}p{number}"
-            _run("ip", "link", "add", plug, "type", "veth", "peer", "name", "eth0", "netns", space)
-            _run("ip", "link", "set", plug, "master", switch, "up")
-            _run("ip", "-n", space, "addr", "add", f"10.0.0.{number}/24", "dev", "eth0")
-            _run("ip", "-n", space, "link", "set", "eth0", "up")
-
-    def _space(self, host: str) -> str:
-        return f"{self._tag}-{host}"
+        self._spaces.down()
 
 
 class Machines:
     """The hosts of a page, with a home and shells on each."""
 
-    def __init__(self, page: Page, folder: Path, place: Place) -> None:
+    def __init__(self, page: Page, folder: Path, place: Here | Network) -> None:
         self._page = page
         self._folder = folder
         self._place = place
@@ -285,7 +240,6 @@ class Machines:
 
 @contextmanager
 def machines(page: Page, folder: Path, *, here: bool = False) -> Iterator[Machines]:
-    """Machines for one page."""
     made = Machines(page, folder, Here(folder) if here else Network(page.hosts, folder, page.has_postgresql))
     try:
         made.up()

@@ -1,7 +1,6 @@
-"""Pages as data: links, headings, tables and promises, as pure functions of text.
+"""Pages as data: links, headings, tables, promises, paths and constants of the source, as pure functions of text.
 
-Lives here: reading Markdown as far as these tests need it. Never here: a file. Invariant: what stands in a block of
-code is no link and no heading.
+What stands in a block of code is no link and no heading.
 """
 
 from __future__ import annotations
@@ -19,16 +18,19 @@ _WORD: Final = re.compile(r"`([^`\n]+)`")
 _ID: Final = re.compile(r"[A-Z]+-[1-9][0-9]*")
 _NAMED: Final = re.compile(r"Promise: ([A-Z]+-[0-9]+(?:, [A-Z]+-[0-9]+)*)")
 
+_IN_BACKTICKS: Final = re.compile(r"`([\w./-]+/[\w.-]+)`")
+_NUMBERED_STEP: Final = re.compile(r"^(\d+)\. ", re.MULTILINE)
+_QUOTED_CONSTANT: Final = re.compile(
+    r"([0-9][0-9,.]*)(?: ?[^\s<|]+)?\s*<!-- ([\w.]+):(\w+)(?: ?([*/]) ?([0-9.]+))? -->"
+)
+
 
 class Promise(NamedTuple):
-    """One row of the page of promises."""
-
     text: str
     folders: tuple[str, ...]
 
 
 def prose(text: str) -> str:
-    """A page without its blocks of code."""
     return _INDENTED.sub("", _FENCED.sub("", text))
 
 
@@ -53,12 +55,10 @@ def table_rows(text: str) -> Iterator[list[str]]:
 
 
 def words(cell: str) -> list[str]:
-    """What stands in backticks."""
     return _WORD.findall(cell)
 
 
 def promises(text: str) -> dict[str, Promise]:
-    """The promises of the page, by id."""
     out: dict[str, Promise] = {}
     for cells in table_rows(text):
         if len(cells) == 3 and _ID.fullmatch(cells[0]):
@@ -69,7 +69,6 @@ def promises(text: str) -> dict[str, Promise]:
 
 
 def named_promises(source: str) -> set[str]:
-    """The ids that a test file names."""
     return {one for found in _NAMED.findall(source) for one in found.split(", ")}
 
 
@@ -88,3 +87,37 @@ def complaints(listed: Mapping[str, Promise], named: Mapping[str, set[str]]) -> 
             # A folder that names no promise at all is still being written.
             if named.get(folder) and one not in named[folder]:
                 yield f"{one} is named by no test in {folder}"
+
+
+class QuotedConstant(NamedTuple):
+    """A number of a page, with the module, the name and the factor that give it."""
+
+    shown: float
+    module: str
+    name: str
+    factor: float
+
+
+def paths(text: str) -> list[str]:
+    """Everything in backticks that contains a slash and is a path by its form."""
+    return _IN_BACKTICKS.findall(text)
+
+
+def section(text: str, heading: str) -> str:
+    """The text below a heading, up to the next heading of any level."""
+    _, _, after = text.partition(f"\n{heading}\n")
+    return re.split(r"^#", after, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def steps(text: str) -> list[str]:
+    """The items of the numbered list of a section, each with its continuation lines."""
+    starts = [found.start() for found in _NUMBERED_STEP.finditer(text)]
+    ends = [*starts[1:], len(text)]
+    return [text[start:end].split("\n\n", maxsplit=1)[0] for start, end in zip(starts, ends, strict=True)]
+
+
+def quoted_constants(text: str) -> Iterator[QuotedConstant]:
+    """The numbers that are followed by `<!-- module:NAME -->`, optionally with `*1000` or `/60`."""
+    for shown, module, name, operator, operand in _QUOTED_CONSTANT.findall(text):
+        factor = float(operand or 1)
+        yield QuotedConstant(float(shown.replace(",", "")), module, name, 1 / factor if operator == "/" else factor)

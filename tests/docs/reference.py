@@ -1,7 +1,6 @@
 """The generated pages of the reference: commands from click, Python names from signatures and docstrings.
 
-Lives here: how such a page is made. Never here: a word about a command or a name that its own code does not say.
-Invariant: the pages depend on the code alone, and not on the machine: the same code makes the same text.
+The pages depend on the code alone, and not on the machine: the same code makes the same text.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import click
 
 import scale0
 from scale0 import errors
-from scale0.cli.main import cli
 from scale0.client.task_options import TaskOptions
 from scale0.testing import StubNetwork
+from tests.docs.commands import walk
 
 
 def _is_error(thing: Any) -> bool:
@@ -36,7 +35,6 @@ BESIDE: Final = {
 
 
 def pages_of_reference() -> dict[str, str]:
-    """Each page by its name."""
     return {"commands.md": commands_page(), "python.md": python_page()}
 
 
@@ -50,23 +48,13 @@ def commands_page() -> str:
         "What `scale0 COMMAND --help` says, on one page.",
         "",
     ]
-    found = list(_commands(cli, "scale0"))
+    found = [(words, command) for words, command in sorted(walk()) if words != "scale0" and not command.hidden]
     out += ["| command | what it does |", "| --- | --- |"]
     for words, command in found:
         out.append(f"| [`{words}`](#{_anchor(words)}) | {_cell(command.get_short_help_str(200))} |")
     for words, command in found:
         out += ["", f"## {words}", "", *_command(words, command)]
     return "\n".join(out) + "\n"
-
-
-def _commands(group: click.Group, words: str) -> Iterator[tuple[str, click.Command]]:
-    for name in sorted(group.commands):
-        command = group.commands[name]
-        if command.hidden:
-            continue
-        yield f"{words} {name}", command
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{words} {name}")
 
 
 def _command(words: str, command: click.Command) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Servers that a page finds on its first machine, though they are no part of Scale0.
 
-Lives here: a PostgreSQL, with a database `scale0` of a user of that name. Never here: what a page says of it.
-Invariant: it listens on loopback of that machine alone, and goes with it; its folder does, too.
+A PostgreSQL, with a database `scale0` of a user of that name. It listens on loopback of that machine alone; it and its
+folder go with the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PORT: Final = 5432
 class Postgresql:
     """A server in a network namespace, where whoever asks is trusted."""
 
-    def __init__(self, space: str) -> None:
+    def __init__(self, inside: list[str]) -> None:
         # Not pytest's folder: another user than root runs it, and must get there.
         self._folder = Path(tempfile.mkdtemp(prefix="scale0-postgres-"))
         data = self._folder / "data"
@@ -36,10 +36,10 @@ class Postgresql:
         self.programs = str(made.bin_path)
         user = str(made.system_user)
         shutil.chown(self._folder, user)
-        inside = ["ip", "netns", "exec", space, "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
         server = [f"{self.programs}/postgres", "-D", str(data), "-h", "127.0.0.1", "-k", str(self._folder)]
         with (self._folder / "log").open("wb") as log:
-            self._process = subprocess.Popen([*inside, *server], stdout=log, stderr=log)
+            self._process = subprocess.Popen([*inside, *as_user, *server], stdout=log, stderr=log)
         with self._connected() as connection:
             connection.execute("CREATE ROLE scale0 LOGIN")
             connection.execute("CREATE DATABASE scale0 OWNER scale0")
@@ -56,7 +56,6 @@ class Postgresql:
                 time.sleep(0.05)  # it says nothing when it is there
 
     def close(self) -> None:
-        """End it, and remove its folder."""
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -9,13 +9,12 @@ import ast
 import re
 from pathlib import Path
 
-import click
 import pytest
 
 from scale0.cli.main import cli
 from tests.docs import blocks, commands
+from tests.docs.blocks import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("examples/*/README.md")]
 )
@@ -85,7 +84,3 @@ def test_a_word_that_nobody_knows_is_no_way_to_run_a_block():
         blocks.read_page("<!-- run: sometimes -->\n\n    $ true\n")
     with pytest.raises(ValueError, match="does not come"):
         blocks.read_page("<!-- run: stays -->\n")
-
-
-def test_the_command_line_is_a_group():
-    assert isinstance(cli, click.Group)

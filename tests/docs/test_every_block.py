@@ -5,13 +5,11 @@ Promise: DOCS-2
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from tests.docs import blocks, commands
 from tests.docs.blocks import Block, Page
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 GENERATED_OR_HISTORY: Final = ("docs/reference/", "docs/decisions/")
 CANNOT_BE_TYPED: Final = [
     ("README.md", "make demo"),
@@ -35,18 +33,12 @@ CANNOT_BE_TYPED: Final = [
 
 
 def pages() -> dict[str, Page]:
-    found = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
-    named = {str(page.relative_to(REPOSITORY)): page for page in found}
-    return {
-        name: blocks.read_page(page.read_text(encoding="utf-8"))
-        for name, page in named.items()
-        if not name.startswith(GENERATED_OR_HISTORY)
-    }
+    return {name: page for name, page in blocks.read_pages().items() if not name.startswith(GENERATED_OR_HISTORY)}
 
 
 def commanding(page: Page) -> list[Block]:
     """The blocks that somebody would type."""
-    return [one for one in page.blocks if is_typable(one) or (any(commands.in_block(one)) and not is_unit(one))]
+    return [one for one in page.blocks if one.is_transcript or (any(commands.in_block(one)) and not is_unit(one))]
 
 
 def is_unit(block: Block) -> bool:
@@ -54,12 +46,8 @@ def is_unit(block: Block) -> bool:
     return block.lines[0].startswith("[")
 
 
-def is_typable(block: Block) -> bool:
-    return not block.said.file and any(line.startswith("$ ") for line in block.lines)
-
-
 def is_typed(page: Page, block: Block) -> bool:
-    return bool(page.hosts) and is_typable(block) and not (block.said.reason or block.said.parsed)
+    return bool(page.hosts) and block.is_transcript and not block.is_left_out
 
 
 def first_line(block: Block) -> str:
@@ -76,7 +64,7 @@ def test_a_block_with_a_command_is_typed_or_says_why_not():
         f"{name}:{block.line}: {first_line(block)}"
         for name, page in pages().items()
         for block in untyped(page)
-        if not block.said.reason
+        if not block.directives.reason
     ]
     assert silent == []
 

@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from scale0.cli.main import cli
-from tests.docs.examples import examples, helps, in_text
-from tests.docs.help_lines import HELPS, LINES
+from tests.docs.commands import HELPS, LINES, examples, to_type
 from tests.docs.help_tables import CANNOT, NEEDS, STATUS, STAYS
 
 EVERY = [line for lines in LINES.values() for line in lines]
@@ -59,11 +58,11 @@ def test_examples_are_found_in_every_form():
 
 
 def test_the_root_comes_first_and_groups_before_what_is_in_them():
-    paths = [path for path, _ in helps(cli)]
+    paths = list(HELPS)
     assert paths[0] == "scale0"
     assert paths.index("scale0 task") < paths.index("scale0 task submit")
 
 
 def test_a_bare_name_in_the_text_is_no_command_to_type():
     text = "Use `scale0 task` or `scale0 task show ID`, and `scale0 task show ID`.\n\n    $ scale0 top --once\n"
-    assert list(in_text(text, {"scale0 task"})) == ["scale0 task show ID"]
+    assert list(to_type(text, {"scale0 task"})) == ["scale0 task show ID"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from tests.docs.help_lines import HELPS, LINES, PAGES
+from tests.docs.commands import HELPS, LINES, TEXT_PAGES
 from tests.docs.help_network import Ended, Network, network
 from tests.docs.help_tables import CANNOT, NEEDS, STATUS, STAYS, Needs
 
@@ -26,7 +26,6 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 def complaint(line: str, ended: Ended) -> str | None:
-    """What is wrong with how an example ended, or None."""
     stays = [each.status for pattern, each in STAYS.items() if re.match(pattern, line)]
     right, _ = STATUS.get(line, ((*stays, 0)[:1], ""))
     if ended.status not in right:
@@ -76,7 +75,7 @@ def test_examples_of_a_help_end_as_they_should(typed, path):
     type_all(typed, path)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", TEXT_PAGES)
 def test_commands_in_the_text_of_a_page_end_as_they_should(typed, page):
     type_all(typed, page)
 

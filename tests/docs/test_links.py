@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.docs import pages
+from tests.docs.blocks import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 
 

@@ -5,18 +5,12 @@ Promise: DOCS-2
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.docs import blocks
 from tests.docs.transcripts import Bound, Typed, typed
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = {
-    str(page.relative_to(REPOSITORY)): blocks.read_page(page.read_text(encoding="utf-8"))
-    for page in sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
-}
+PAGES = blocks.read_pages()
 TYPED = {
     "README.md",
     "docs/checks.md",
@@ -46,24 +40,24 @@ def test_the_pages_that_people_follow_are_typed():
 
 
 def test_what_is_left_out_says_why():
-    said = [block.said for name in TYPED for block in PAGES[name].blocks]
-    assert [each for each in said if each.parsed] == []
-    assert [each for each in said if each.reason and len(each.reason) < 20] == []
+    directives = [block.directives for name in TYPED for block in PAGES[name].blocks]
+    assert [each for each in directives if each.parsed] == []
+    assert [each for each in directives if each.reason and len(each.reason) < 20] == []
 
 
 def test_a_page_says_what_its_machines_have_and_where_it_is_typed():
     page = blocks.read_page(
         "<!-- run: this page on a b with postgresql -->\n\n<!-- run: in the source -->\n\n    $ ls\n"
     )
-    assert (page.hosts, page.has_postgresql, page.blocks[0].said.in_source) == (("a", "b"), True, True)
+    assert (page.hosts, page.has_postgresql, page.blocks[0].directives.in_source) == (("a", "b"), True, True)
     page = blocks.read_page("<!-- run: this page with postgresql -->\n\n    $ ls\n")
-    assert (page.hosts, page.has_postgresql, page.blocks[0].said.in_source) == (("laptop",), True, False)
+    assert (page.hosts, page.has_postgresql, page.blocks[0].directives.in_source) == (("laptop",), True, False)
 
 
 @pytest.mark.parametrize("name", sorted(set(PAGES) - TYPED))
 def test_a_page_that_is_not_typed_does_not_say_how_to(name):
-    told = [block.said for block in PAGES[name].blocks]
-    assert [each for each in told if each != blocks.Said() and not each.reason and not each.parsed] == []
+    directives = [block.directives for block in PAGES[name].blocks]
+    assert [each for each in directives if each != blocks.Directives() and not each.reason and not each.parsed] == []
 
 
 @pytest.mark.parametrize(
@@ -119,7 +113,7 @@ def test_lines_that_are_missing_or_too_many_are_seen():
     assert Bound().difference(["…", "one", "three"], ["one", "two", "one", "three"]) is None
 
 
-def test_commands_and_what_they_print_are_told_apart():
+def test_commands_and_their_output_are_separated():
     lines = ["$ scale0 call \\", "      hello", "Hello!", "", "$ true"]
     assert list(typed(lines, 7)) == [
         Typed(7, "scale0 call \\\n      hello", ("Hello!",)),

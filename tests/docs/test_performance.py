@@ -1,4 +1,4 @@
-"""The figures of docs/performance.md are those of the last run, and whatever a run lacks is said."""
+"""The figures of docs/performance.md are those of the last run, and what a run lacks is reported."""
 
 # Promise: HOUSE-6
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_durability_stands_beside_every_row():
         assert row["promise"] in report.section(run())
 
 
-def test_a_peer_that_is_missing_is_said_and_has_no_bar():
+def test_a_peer_that_is_missing_is_reported_and_has_no_bar():
     gaps = {one: "nats-server is not installed" for one in CONTENDERS if one.name == "NATS"}
     found = run()
     found["rows"] = [
@@ -98,15 +98,15 @@ def test_without_a_figure_of_ours_there_is_no_ratio_and_without_any_no_bar():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         ({"quick": True}, "of a quick run"),
         ({"machine": {**LATEST["machine"], "load": 3.0, "cores": 2}}, "The machine was busy before it began (load 3.0"),
         ({"failures": ["Celery (tasks): no answer"]}, "Failed: Celery (tasks): no answer"),
     ],
 )
-def test_a_run_that_is_no_good_says_so(changes, said):
-    assert said in report.section(run(**changes))
+def test_a_run_that_is_no_good_says_so(changes, text):
+    assert text in report.section(run(**changes))
 
 
 def test_a_page_without_the_marks_is_left_alone(tmp_path):
@@ -138,7 +138,7 @@ def test_figures_of_another_form_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(0, "0"), (61.54, "61.5"), (123.4, "123"), (51_749, "51,700"), (9_999, "10,000"), (0.5, "0.5")]
+    ("value", "text"), [(0, "0"), (61.54, "61.5"), (123.4, "123"), (51_749, "51,700"), (9_999, "10,000"), (0.5, "0.5")]
 )
-def test_figures_have_the_digits_that_mean_something(value, said):
-    assert report.number(value) == said
+def test_figures_have_the_digits_that_mean_something(value, text):
+    assert report.number(value) == text

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from simulator.promises import PROMISES
 from tests.docs import pages
+from tests.docs.blocks import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docs" / "promises.md").read_text(encoding="utf-8")
 WHOLE = ("docs", "pipeline", "processes", "unit", "wire")
 """Folders whose tests name their promises already."""
@@ -33,9 +31,9 @@ def test_a_folder_that_names_its_promises_goes_on_to(folder):
     assert named()[f"tests/{folder}"]
 
 
-def test_the_promises_of_the_simulated_world_are_told_as_they_are():
-    told = {pages.words(cells[0])[0]: cells[1] for cells in pages.table_rows(TEXT) if pages.words(cells[0])}
-    assert told == PROMISES
+def test_the_promises_of_the_simulated_world_are_documented_as_they_are():
+    documented = {pages.words(cells[0])[0]: cells[1] for cells in pages.table_rows(TEXT) if pages.words(cells[0])}
+    assert documented == PROMISES
 
 
 ONE = pages.Promise("it holds", ("tests/a",))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,11 +18,10 @@ from scale0.kernel.limits import Limits
 from scale0.testing import StubNetwork
 from scale0.transport.core.command_table import RULES, TO_CLIENTS
 from tests.docs import pages
+from tests.docs.blocks import REPOSITORY
 from tests.docs.reference import pages_of_reference
-from tests.unit.broker.world import World
+from tests.fakes.broker import FakeBroker
 from tests.unit.events.samples import SAMPLES
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def read(name: str) -> str:
@@ -52,31 +50,31 @@ def test_every_command_is_in_the_table_of_commands(command):
 
 @pytest.mark.parametrize("command", SCHEMAS)
 def test_every_option_is_documented(command):
-    told = set(pages.words(pages.prose(PROTOCOL)))
-    assert [name for name in SCHEMAS[command].__struct_fields__ if name not in told] == []
+    documented = set(pages.words(pages.prose(PROTOCOL)))
+    assert [name for name in SCHEMAS[command].__struct_fields__ if name not in documented] == []
 
 
 # Promise: HOUSE-4
 def test_every_management_command_is_documented_with_its_role():
-    table = World().broker.management.table
-    told = {name: cells[1] for name, cells in rows(PROTOCOL, 4).items() if cells[1] in RANKS}
-    assert told == {name: role for name, (role, _) in table.items()}
+    table = FakeBroker().machine.management.table
+    documented = {name: cells[1] for name, cells in rows(PROTOCOL, 4).items() if cells[1] in RANKS}
+    assert documented == {name: role for name, (role, _) in table.items()}
 
 
 # Promise: HOUSE-4
 def test_every_limit_is_documented_with_its_default():
-    told = {}
+    documented = {}
     for name, cells in rows(PROTOCOL, 3).items():
         if name in Limits.__struct_fields__:
-            told[name] = float(cells[1].removesuffix(" s").replace(",", ""))
-    assert told == {name: float(value) for name, value in msgspec.structs.asdict(Limits()).items()}
+            documented[name] = float(cells[1].removesuffix(" s").replace(",", ""))
+    assert documented == {name: float(value) for name, value in msgspec.structs.asdict(Limits()).items()}
 
 
 # Promise: HOUSE-4
 def test_every_code_is_documented_with_its_meaning():
     found = [cells for cells in pages.table_rows(PROTOCOL) if re.fullmatch(r"[1-5][0-9][0-9]", cells[0])]
-    told = {int(cells[0]): cells[1] for cells in found if len(cells) == 3}
-    assert told == codes.MEANINGS
+    documented = {int(cells[0]): cells[1] for cells in found if len(cells) == 3}
+    assert documented == codes.MEANINGS
 
 
 @pytest.mark.parametrize("code", [code for code in codes.MEANINGS if code != codes.OK])
@@ -87,9 +85,9 @@ def test_every_code_has_something_to_do_about_it(code):
 # Promise: HOUSE-4
 def test_every_kind_of_event_is_documented_with_its_columns():
     filled = {event.kind: set(columns) for event, columns in SAMPLES}
-    told = {name: set(pages.words(cells[2])) for name, cells in rows(PIPELINE, 4).items() if name in KINDS}
-    assert told == filled
-    assert told.keys() == KINDS.keys()
+    documented = {name: set(pages.words(cells[2])) for name, cells in rows(PIPELINE, 4).items() if name in KINDS}
+    assert documented == filled
+    assert documented.keys() == KINDS.keys()
 
 
 def test_the_keys_of_data_are_documented():
@@ -100,9 +98,9 @@ def test_the_keys_of_data_are_documented():
 
 
 def test_every_column_is_documented_in_order():
-    told = [cells for cells in pages.table_rows(PIPELINE) if len(cells) == 4 and cells[2] in ("yes", "no")]
+    documented = [cells for cells in pages.table_rows(PIPELINE) if len(cells) == 4 and cells[2] in ("yes", "no")]
     wanted = [[f"`{c.name}`", c.type, "yes" if c.nullable else "no", c.meaning] for c in COLUMNS]
-    assert told == wanted
+    assert documented == wanted
 
 
 COUNTED = re.compile(r'\.count\("(\w+)"|_counts\["(\w+)"\]')
@@ -110,11 +108,11 @@ COUNTED = re.compile(r'\.count\("(\w+)"|_counts\["(\w+)"\]')
 
 @pytest.mark.parametrize(("number", "is_of_helen"), [(1, False), (2, True)], ids=["broker", "helen"])
 def test_every_counter_is_documented(number, is_of_helen):
-    house = REPOSITORY / "src" / "scale0"
+    package = REPOSITORY / "src" / "scale0"
     sources = (
         file
-        for file in house.rglob("*.py")
-        if file.is_relative_to(house / "monitoring" / "helen" / "core") == is_of_helen
+        for file in package.rglob("*.py")
+        if file.is_relative_to(package / "monitoring" / "helen" / "core") == is_of_helen
     )
     counted = {a or b for file in sources for a, b in COUNTED.findall(file.read_text(encoding="utf-8"))}
     table = read("docs/operations.md").split("| counter |")[number].split("\n\n", 1)[0]
@@ -152,7 +150,7 @@ def test_every_decision_is_in_the_list_of_decisions():
 def test_the_errors_that_troubleshooting_is_ordered_by_are_in_the_words_of_the_code():
     """So that a search for what stands on the screen finds its section."""
     sources = (file.read_text(encoding="utf-8") for file in sorted((REPOSITORY / "src" / "scale0").rglob("*.py")))
-    said = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))
+    source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))
     headings = re.findall(r"^## (.+)$", read("docs/troubleshooting.md"), re.MULTILINE)
     words = [part.strip() for line in headings for text in re.findall(r'"([^"]+)"', line) for part in text.split("…")]
-    assert [part for part in words if part not in said] == []
+    assert [part for part in words if part not in source] == []

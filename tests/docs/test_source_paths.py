@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.docs import pages, source_paths
+from tests.docs import pages
+from tests.docs.blocks import REPOSITORY
 from tests.unit.repository import rules
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE = REPOSITORY / "src" / "scale0"
 TOP_FOLDERS = ("src", "tests", "simulator", "docs", "console", "benchmarks", "deploy", "scripts")
 QUOTING_PAGES = sorted(
@@ -27,7 +26,7 @@ def text_of(page: str) -> str:
 
 # Promise: HOUSE-4
 def test_every_path_of_the_glossary_exists():
-    named = [path for cells in pages.table_rows(text_of("docs/glossary.md")) for path in source_paths.paths(cells[-1])]
+    named = [path for cells in pages.table_rows(text_of("docs/glossary.md")) for path in pages.paths(cells[-1])]
     assert len(named) > 100
     assert [path for path in named if not (SOURCE / path).exists() and not (REPOSITORY / path).exists()] == []
 
@@ -36,7 +35,7 @@ def test_every_path_of_the_glossary_exists():
 def test_every_term_of_the_glossary_has_a_meaning_and_a_module():
     rows = [cells for cells in pages.table_rows(text_of("docs/glossary.md")) if len(cells) in {3, 4}]
     terms = [cells for cells in rows if cells[0] not in {"term", "the notes say"} and not cells[0].startswith("---")]
-    assert [cells[0] for cells in terms if not cells[1] or not source_paths.paths(cells[-1])] == []
+    assert [cells[0] for cells in terms if not cells[1] or not pages.paths(cells[-1])] == []
     per_table = [cells[0] for cells in terms if len(cells) == 4]
     assert sorted(set(per_table)) == sorted(per_table)
 
@@ -45,7 +44,7 @@ def test_every_term_of_the_glossary_has_a_meaning_and_a_module():
 def test_every_quoted_constant_has_the_value_of_the_source():
     wrong = []
     for page in QUOTING_PAGES:
-        for quoted in source_paths.quoted_constants(page.read_text(encoding="utf-8")):
+        for quoted in pages.quoted_constants(page.read_text(encoding="utf-8")):
             value = getattr(importlib.import_module(quoted.module), quoted.name) * quoted.factor
             if quoted.shown != pytest.approx(value):
                 wrong.append(f"{page.name}: {quoted.shown:g} is {quoted.module}:{quoted.name}, now {value:g}")
@@ -56,12 +55,12 @@ def test_every_comment_that_names_a_constant_is_read():
     for page in QUOTING_PAGES:
         text = page.read_text(encoding="utf-8")
         named = re.findall(r"<!-- [\w.]+:[A-Z_]+\b", text)
-        assert len(named) == len(list(source_paths.quoted_constants(text))), page.name
+        assert len(named) == len(list(pages.quoted_constants(text))), page.name
 
 
 def test_numbers_are_read_with_unit_and_factor():
     text = "2 ms <!-- a.b:TURN*1000 --> and 1,000 messages <!-- a.b:MOST --> in 4 min <!-- a:B / 60 -->"
-    assert list(source_paths.quoted_constants(text)) == [
+    assert list(pages.quoted_constants(text)) == [
         (2.0, "a.b", "TURN", 1000.0),
         (1000.0, "a.b", "MOST", 1.0),
         (4.0, "a", "B", pytest.approx(1 / 60)),
@@ -70,8 +69,8 @@ def test_numbers_are_read_with_unit_and_factor():
 
 def test_steps_are_read_with_their_continuation_lines():
     text = "# One\n\n## Two\n\ntext\n\n1. a `x/y.py`\n   more\n2. b\n\n    code\n\n## Three\n\n1. c\n"
-    assert source_paths.steps(source_paths.section(text, "## Two")) == ["1. a `x/y.py`\n   more\n", "2. b"]
-    assert source_paths.paths(text) == ["x/y.py"]
+    assert pages.steps(pages.section(text, "## Two")) == ["1. a `x/y.py`\n   more\n", "2. b"]
+    assert pages.paths(text) == ["x/y.py"]
 
 
 ARCHITECTURE = "docs/architecture.md"
@@ -81,7 +80,7 @@ MOST_STEPS = 25
 
 # Promise: HOUSE-4
 def test_every_path_of_the_architecture_page_exists():
-    named = [path for path in source_paths.paths(text_of(ARCHITECTURE)) if path.split("/")[0] in TOP_FOLDERS]
+    named = [path for path in pages.paths(text_of(ARCHITECTURE)) if path.split("/")[0] in TOP_FOLDERS]
     assert len(named) > 100
     assert [path for path in named if not (REPOSITORY / path).exists()] == []
 
@@ -89,7 +88,7 @@ def test_every_path_of_the_architecture_page_exists():
 # Promise: HOUSE-4
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_walk_is_short_and_names_a_file_in_each_step(walk):
-    steps = source_paths.steps(source_paths.section(text_of(ARCHITECTURE), walk))
+    steps = pages.steps(pages.section(text_of(ARCHITECTURE), walk))
     assert 10 <= len(steps) <= MOST_STEPS
     assert [int(step.partition(".")[0]) for step in steps] == list(range(1, len(steps) + 1))
     assert [step for step in steps if not re.match(r"\d+\. `src/scale0/[\w/]+\.py`: ", step)] == []
@@ -97,6 +96,6 @@ def test_a_walk_is_short_and_names_a_file_in_each_step(walk):
 
 # Promise: HOUSE-4
 def test_the_architecture_page_shows_the_layers_of_the_rules():
-    shown = source_paths.section(text_of(ARCHITECTURE), "## Subjects and layers")
+    shown = pages.section(text_of(ARCHITECTURE), "## Subjects and layers")
     layers = [line.strip() for line in shown.splitlines() if line.startswith("    ")]
     assert layers == [", ".join(layer) for layer in reversed(rules.LAYERS)]

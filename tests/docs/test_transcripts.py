@@ -5,8 +5,6 @@ Promise: DOCS-1
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.docs import blocks, typing_pages
@@ -14,11 +12,7 @@ from tests.docs.machines import machines
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.extended]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = {
-    str(page.relative_to(REPOSITORY)): blocks.read_page(page.read_text(encoding="utf-8"))
-    for page in sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
-}
+PAGES = blocks.read_pages()
 TYPED = [name for name, page in PAGES.items() if page.hosts]
 
 

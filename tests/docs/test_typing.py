@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import blocks, machines, transcripts, typing_pages
+from tests.fakes import namespaces
 
 pytestmark = pytest.mark.processes
 
@@ -92,7 +93,7 @@ def test_a_page_is_typed_as_it_says(tmp_path):
         ("<!-- run: stays -->\n\n    $ sleep 60\n    two\n", "the page shows 'two', and the shell printed no more"),
     ],
 )
-def test_what_differs_is_said(block, why, tmp_path, monkeypatch):
+def test_a_difference_is_reported(block, why, tmp_path, monkeypatch):
     monkeypatch.setattr(typing_pages, "STAY_SECONDS", 0.2)
     page = blocks.read_page("<!-- run: this page -->\n\n" + block)
     with machines.machines(page, tmp_path, here=True) as at:
@@ -107,12 +108,12 @@ def test_a_section_is_what_stands_below_its_heading():
     assert page.section("Four").blocks == ()
 
 
-@pytest.mark.parametrize("module", [blocks, machines, transcripts, typing_pages])
+@pytest.mark.parametrize("module", [blocks, machines, namespaces, transcripts, typing_pages])
 def test_a_bare_machine_can_type(module):
     """What scripts/bare-root runs needs no package but Python's own."""
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     used = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     used |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     # The servers are imported where a page wants one, and a page that does is not for a bare machine.
-    ours = {f"tests.docs.{name}" for name in ("blocks", "machines", "transcripts", "servers")}
+    ours = {*(f"tests.docs.{name}" for name in ("blocks", "machines", "transcripts", "servers")), namespaces.__name__}
     assert {name for name in used - ours if str(name).partition(".")[0] not in sys.stdlib_module_names} == set()

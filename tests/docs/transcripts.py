@@ -1,12 +1,10 @@
-"""Transcripts: what a page says was typed and printed, and whether a shell prints the same, as pure functions of text.
+"""Transcripts: the commands of a page with what they print, and whether a shell prints the same.
 
-Lives here: commands with what they print, and what may differ. Never here: a shell. Invariant: what is not named here
-must be the same, letter by letter; an id or a process number that a page shows twice must be the same one both times.
-
-What may differ: runs of spaces; times and dates; a number with a unit; a fraction; ids, tokens, keys and numbers of
-four digits and more, which are *bound*: the page's stands for the shell's from then on, in commands, too; a token may
-be cut off with `…`. Elsewhere `…` is any text, and on a line of its own any lines. Ports (after a colon), addresses and
-versions must be the same; a port from 33000 is one that the system chose, and is bound.
+Everything must be the same letter by letter, but for: runs of spaces; times and dates; a number with a unit; a
+fraction; ids, tokens, keys and numbers of four digits and more, which are *bound*: the page's stands for the shell's
+from then on, in commands as well; a token may be cut off with `…`. Elsewhere `…` is any text, and on a line of its own
+any lines. Ports (after a colon), addresses and versions must be the same; a port from 33000 is one that the system
+chose, and is bound.
 """
 
 from __future__ import annotations
@@ -47,25 +45,13 @@ _KINDS: Final = (
 _SPLIT: Final = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern, _ in _KINDS))
 _TAKES: Final = {kind: taken for kind, _, taken in _KINDS}
 
-LOOKS: Final = frozenset(
+READING: Final = frozenset(
     {
-        *(
-            "services",
-            "status",
-            "checks",
-            "agents",
-            "incidents",
-            "clients",
-            "peers",
-            "groups",
-            "topology",
-            "queues",
-            "top",
-        ),
-        *("events", "explain", "report", "audit", "error-clients"),
+        *("services", "status", "checks", "agents", "incidents", "clients", "peers", "groups", "topology"),
+        *("queues", "top", "events", "explain", "report", "audit", "error-clients"),
     }
 )
-LOOKS_AT: Final = frozenset({"list", "show", "status", "history", "result"})
+READING_VERBS: Final = frozenset({"list", "show", "status", "history", "result"})
 
 
 @dataclass(frozen=True)
@@ -85,7 +71,7 @@ class Typed:
             return False
         if not words or words[0] != "scale0":
             return bool(words) and words[0] in ("cat", "curl", "ls", "grep", "tail")
-        return words[1] in LOOKS or (len(words) > 2 and words[2] in LOOKS_AT)
+        return words[1] in READING or (len(words) > 2 and words[2] in READING_VERBS)
 
 
 def typed(lines: Sequence[str], first: int) -> Iterator[Typed]:

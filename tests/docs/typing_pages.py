@@ -1,9 +1,8 @@
-"""A page is typed: its blocks in order, on machines of its own, and what is printed held against the page.
+"""A page is typed: its blocks in order, on machines of its own, and what is printed is compared with the page.
 
-Lives here: how a block is typed. Never here: what may differ, how a shell is run, or more than the standard library.
-Invariant: a command that only looks is typed again until it shows what the page shows, for so long; every other command
-is typed once. What prints nothing on the page must succeed, and may print what it likes. What ends with `&` is a job of
-its shell: the page goes on once it has printed what stands below it, and `kill %1` ends it.
+A command that only reads is typed again until it shows what the page shows, for a limited time; every other command is
+typed once. A command without output on the page must succeed, and may print anything. A command that ends with `&` is a
+job of its shell: the page continues once it has printed what stands below it, and `kill %1` ends it.
 
     python -m tests.docs.typing_pages docs/tutorial.md     prints the page's transcripts as they are today
         --section TITLE     only what stands below that heading
@@ -21,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.docs.blocks import Block, Page, read_page
-from tests.docs.machines import REPOSITORY, Machines, Overdue, Shell, machines, whole_lines
+from tests.docs.blocks import REPOSITORY, Block, Page, read_page
+from tests.docs.machines import Machines, Overdue, Shell, machines, whole_lines
 from tests.docs.transcripts import ANYTHING, INTERRUPT, Bound, Typed, typed
 
 LOOK_SECONDS: Final = float(os.environ.get("LOOK_SECONDS", "45"))
@@ -32,8 +31,6 @@ PAUSE: Final = 0.3
 
 
 class Saw(NamedTuple):
-    """What became of one command."""
-
     line: int
     command: str
     printed: Sequence[str]
@@ -41,16 +38,15 @@ class Saw(NamedTuple):
 
 
 def play(page: Page, at: Machines) -> Iterator[Saw]:
-    """Type a page."""
     bound = Bound()
     for block in page.blocks:
-        if block.said.file:
+        if block.directives.file:
             _write(block, at, bound)
         elif block.lines[0] == INTERRUPT:
-            yield _interrupt(block, at.shell(block.said.host, block.said.shells[0]), bound)
-        elif any(line.startswith("$ ") for line in block.lines) and not (block.said.reason or block.said.parsed):
-            for name in block.said.shells:
-                yield from _play_block(block, at.shell(block.said.host, name), bound)
+            yield _interrupt(block, at.shell(block.directives.host, block.directives.shells[0]), bound)
+        elif block.is_transcript and not block.is_left_out:
+            for name in block.directives.shells:
+                yield from _play_block(block, at.shell(block.directives.host, name), bound)
 
 
 def check(page: Page, at: Machines) -> None:
@@ -67,26 +63,26 @@ def _interrupt(block: Block, shell: Shell, bound: Bound) -> Saw:
 
 
 def _write(block: Block, at: Machines, bound: Bound) -> None:
-    path = at.home(block.said.host) / block.said.file
+    path = at.home(block.directives.host) / block.directives.file
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a" if block.said.appends else "w", encoding="utf-8") as out:
+    with path.open("a" if block.directives.appends else "w", encoding="utf-8") as out:
         out.write(bound.fill("\n".join(block.lines)) + "\n")
 
 
 def _play_block(block: Block, shell: Shell, bound: Bound) -> Iterator[Saw]:
     commands = list(typed(block.lines, block.line))
-    if block.said.in_source:
+    if block.directives.in_source:
         shell.run(f"cd {REPOSITORY}")
     for one in commands:
         # Two shells that type one block have two sets of ids.
-        ids = Bound() if len(block.said.shells) > 1 else bound
+        ids = Bound() if len(block.directives.shells) > 1 else bound
         try:
-            if (block.said.stays and one is commands[-1]) or INTERRUPT in one.shown:
+            if (block.directives.stays and one is commands[-1]) or INTERRUPT in one.shown:
                 yield _stay(one, shell, ids)
             elif one.command.endswith(" &"):
                 yield _start(one, shell, ids)
             else:
-                yield _type(one, shell, ids, block.said.again or LOOK_SECONDS * one.looks)
+                yield _type(one, shell, ids, block.directives.again or LOOK_SECONDS * one.looks)
         except Overdue as printed:
             yield Saw(one.line, one.command, str(printed).splitlines(), "it does not end")
             return

@@ -1,4 +1,4 @@
-"""A line to a database that can be cut at a chosen word."""
+"""A connection to a database that can be cut at a chosen word."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cutter:
                 if from_client and self.word and self.word in data:
                     self.word = b""
                     self.cuts += 1
-                    # The client hears nothing any more; the server does what it was told.
+                    # The client receives nothing any more; the server does what it was asked.
                     source.shutdown(socket.SHUT_RDWR)
                     target.sendall(data)
                     # It learns that nobody is there once it has done so: half a sentence must not keep its locks.
@@ -55,12 +55,10 @@ class Cutter:
                 end.shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
-        """Cut all that is open."""
         for each in list(self._open):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it."""
         self._listener.close()
         self.cut()

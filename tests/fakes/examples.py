@@ -1,8 +1,6 @@
 """How many examples or seeds a property is tried with, in proportion to what a test without a number gets.
 
-Lives here: the one way to say such a number, so that the floor tries fewer of them and a search more. Never here: how
-many simulated worlds `make sim` runs.
-Invariant: with the profile `fixed`, which `make test` uses, the number is the one that was said.
+With the profile `fixed`, which `make test` uses, the number is the given one; `make check` tries fewer, a search more.
 """
 
 from __future__ import annotations
@@ -12,12 +10,11 @@ from typing import Any, Final
 from hypothesis import settings
 
 USUAL: Final = 100
-"""What hypothesis tries where no number is said."""
+"""What hypothesis tries where no number is given."""
 LEAST: Final = 3
 
 
 def examples(count: int, **more: Any) -> settings:
-    """Settings with so many examples."""
     return settings(max_examples=_share_of(count), **more)
 
 

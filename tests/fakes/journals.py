@@ -1,7 +1,4 @@
-"""What a broker or a Helen has recorded, read from its store while it runs.
-
-Lives here: the journal of a SQLite store, its events as plain objects. Never here: an expectation.
-"""
+"""The journal of a broker or a Helen, read from its SQLite store while it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from tests.fakes.broker_process import BrokerProcess
 
 
 def journal_events(data: Path) -> list[dict[str, Any]]:
-    """What the journal still has."""
     with contextlib.closing(sqlite3.connect(f"file:{data / 'scale0.db'}?mode=ro", uri=True)) as database:
         bodies = database.execute("SELECT body FROM journal ORDER BY first_seq").fetchall()
     return [event for (body,) in bodies for event in read(body)]
@@ -24,6 +20,6 @@ def journal_events(data: Path) -> list[dict[str, Any]]:
 
 def recorded(broker: BrokerProcess, command: str) -> list[dict[str, Any]]:
     """What the broker's journal has of a management command, the columns of its `data` among the others."""
-    events = journal_events(Path(broker.config["data_dir"]))
-    told = ({**one, **json.loads(one["data"])} for one in events if one["kind"] == "management.commanded")
-    return [one for one in told if one["command"] == command]
+    events = journal_events(broker.data_dir)
+    commands = ({**one, **json.loads(one["data"])} for one in events if one["kind"] == "management.commanded")
+    return [one for one in commands if one["command"] == command]

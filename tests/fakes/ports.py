@@ -1,7 +1,6 @@
-"""Ports for servers that are killed and started again at the same place.
+"""Ports for servers that are killed and started again at the same address.
 
-Lives here: which ones are free. Never here: who listens. Invariant: none is of the range from which the system gives
-ports to connections and to servers that do not care: while a server of ours is down, nobody gets its port by chance.
+None is of the range from which the system gives ports to connections: while a server is down, its port stays free.
 """
 
 from __future__ import annotations

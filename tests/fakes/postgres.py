@@ -20,8 +20,6 @@ _numbers = itertools.count(1)
 
 
 class Server:
-    """One server, in a folder of its own."""
-
     def __init__(self, durable: bool = True) -> None:
         # Not pytest's folder: another user than root runs it, and must get there.
         self.folder = Path(tempfile.mkdtemp(prefix="scale0-postgres-"))
@@ -51,7 +49,6 @@ class Server:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
 
     def kill(self) -> None:
-        """kill -9 of the whole server."""
         process = self._server._postmaster_info.process
         for each in [process, *process.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -63,7 +60,6 @@ class Server:
         self._server.ensure_postgres_running()
 
     def close(self) -> None:
-        """Stop it, and remove its folder."""
         self._server.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -83,7 +79,6 @@ def forget(url: str) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_server():
-    """The server of this run."""
     server = Server(durable=False)
     yield server
     server.close()

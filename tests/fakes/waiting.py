@@ -1,7 +1,6 @@
-"""Waiting for what comes: the one way, and the one patience.
+"""Waiting for a condition, with one patience for all tests.
 
-Lives here: looking again and again. Never here: how long something may take; a test that promises a time passes it.
-Invariant: a test that passes does not become slower by patience, and one that fails says what it waited for.
+A test that passes does not become slower by patience, and one that fails says what it waited for.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Steps of the checks family as tests take them: plain rows in, sorted plain rows out; and random histories."""
+"""Steps of the checks aggregation as tests take them: plain rows in, sorted plain rows out; and random histories."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregation import Parameters
@@ -15,11 +17,6 @@ from scale0.pipeline.time_ranges import TimeRange, hour_of, to_us
 from tests.pipeline import oracle_checks as oracle
 from tests.pipeline.events import START_HOUR, START_US, event, frame
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
 Event = dict[str, Any]
 Rows = list[tuple[Any, ...]]
 TIMELINE, STATES, CARRY = "timeline.checks", "check_states", "carry.checks"
@@ -27,7 +24,6 @@ TIMES = frozenset({"from", "to", "time"})
 
 
 def us(second: float) -> int:
-    """Seconds of a test."""
     return START_US + round(second * 1_000_000)
 
 
@@ -39,7 +35,6 @@ def result(second: float, state: str = "ok", *, agent: str = "a1", check: str = 
 
 
 def in_order(rows: Iterable[tuple[Any, ...]]) -> Rows:
-    """Sorted, whatever the types."""
     return sorted(rows, key=repr)
 
 
@@ -50,14 +45,14 @@ def plain(rows: DataFrame) -> Rows:
 
 
 class Steps:
-    """The family under a Spark session; it keeps the carry between steps."""
+    """The aggregation under a Spark session; it keeps the carry between steps."""
 
     def __init__(self, spark: SparkSession, **parameters: Any) -> None:
         self.spark, self.parameters = spark, Parameters(**parameters)
         self.state: Rows | None = None
 
     def step(self, events: Sequence[Event], first: int, end: int, horizon_us: int) -> dict[str, Rows]:
-        """All rows of the hours [first, end) after START, by slab."""
+        """All rows of the hours [first, end) after START, by data set."""
         time_range = TimeRange(START_HOUR + first, START_HOUR + end, horizon_us)
         hours = range(time_range.first, time_range.end)
         inside = [one for one in events if hour_of(to_us(one["at"])) in hours and to_us(one["at"]) <= horizon_us]
@@ -70,7 +65,6 @@ class Steps:
         return out
 
     def steps(self, events: Sequence[Event], cuts: Sequence[int], horizon_us: int) -> dict[str, Rows]:
-        """The rows of all steps from cut to cut."""
         out: dict[str, Rows] = {TIMELINE: [], STATES: [], CARRY: []}
         for first, end in pairwise(cuts):
             for name, rows in self.step(events, first, end, horizon_us).items():
@@ -79,16 +73,16 @@ class Steps:
 
 
 def expected(events: Sequence[Event], end: int, horizon_us: int, formula: str = "icinga") -> dict[str, Rows]:
-    """What the oracle says of the hours [0, end) after START, in the family's columns."""
+    """What the oracle says of the hours [0, end) after START, in the aggregation's columns."""
     until_us = min(horizon_us, (START_HOUR + end) * oracle.HOUR)
     known = [one for one in events if hour_of(to_us(one["at"])) < START_HOUR + end]
-    said = oracle.history(known, min(horizon_us, until_us), formula)
+    made = oracle.history(known, min(horizon_us, until_us), formula)
     timeline = [
         ("check", f"{agent}/{check}", since, until, *holds, agent, since // oracle.HOUR)
-        for agent, check, since, until, *holds in said.timeline
+        for agent, check, since, until, *holds in made.timeline
     ]
-    carries = [(*row, hour) for hour, rows in said.carries.items() for row in rows]
-    states = [(*row, row[3] // oracle.HOUR) for row in said.states]
+    carries = [(*row, hour) for hour, rows in made.carries.items() for row in rows]
+    states = [(*row, row[3] // oracle.HOUR) for row in made.states]
     return {TIMELINE: in_order(timeline), STATES: in_order(states), CARRY: in_order(carries)}
 
 

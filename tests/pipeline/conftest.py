@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from scale0.pipeline.warehouse.warehouse import Warehouse
+
 HERE = Path(__file__).parent
 SPARK_SECONDS = 600
 """The first test of a session waits for it, and on a busy machine plans take long; what hangs still ends."""
@@ -45,3 +47,32 @@ def compiling(spark: SparkSession) -> Iterator[SparkSession]:
 
     with compiled(spark):
         yield spark
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    """Nothing was committed to it."""
+    from scale0.pipeline.warehouse.warehouse import Warehouse
+
+    return Warehouse(tmp_path / "warehouse")
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """Where segments are delivered."""
+    return tmp_path / "segments"
+
+
+@pytest.fixture
+def tidy(spark: SparkSession) -> Iterator[SparkSession]:
+    """A step keeps frames in memory, which the engine would clear."""
+    yield spark
+    spark.catalog.clearCache()
+
+
+@pytest.fixture(scope="session")
+def reports_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of `reports_made`; nobody writes to it."""
+    from tests.pipeline import reports_made
+
+    return reports_made.made(tmp_path_factory.mktemp("reports"))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scale0.pipeline import reading
-from scale0.pipeline.engine import runs
+import pytest
+from pyspark.sql import SparkSession
+
+from scale0.pipeline import reading, registry
+from scale0.pipeline.engine import advance, runs
+from scale0.pipeline.engine.advance import Progress
 from scale0.pipeline.spark_session import COMPILED, INTERPRETED
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import SparkSession
-
-    from scale0.pipeline.engine.advance import Progress
+from scale0.pipeline.time_ranges import DAY_US
+from tests.pipeline import naive_history
 
 OPERATIONAL = frozenset({"restatements", "events"})
 """Tables that tell how it came about; the others are a function of the events."""
@@ -37,6 +37,15 @@ def compiled(spark: SparkSession) -> Iterator[None]:
     finally:
         for name, value in INTERPRETED.items():
             spark.conf.set(name, value)
+
+
+@contextlib.contextmanager
+def only_tables(names: Collection[str]) -> Iterator[None]:
+    """Within it a run computes these aggregations and marts alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(advance, "AGGREGATIONS", tuple(one for one in registry.AGGREGATIONS if one.name in names))
+        patch.setattr(advance, "MARTS", tuple(one for one in registry.MARTS if one.name in names))
+        yield
 
 
 @dataclass
@@ -77,17 +86,30 @@ class Bench:
         more = () if reach is None else (reach,)
         return runs.run(self.job(**options), self._start, lambda: self.now_us, ignore, *more)
 
-    def stream(self, told: Progress, stop: threading.Event) -> Iterator[runs.RunOutcome]:
-        return runs.stream(self.job(), self._start, lambda: self.now_us, told, stop, 0.0)
+    def stream(self, progress: Progress, stop: threading.Event) -> Iterator[runs.RunOutcome]:
+        return runs.stream(self.job(), self._start, lambda: self.now_us, progress, stop, 0.0)
 
     def backfill(self, first_us: int, end_us: int | None = None, **options: Any) -> runs.RunOutcome | None:
         return runs.backfill(self.job(**options), self._start, lambda: self.now_us, ignore, first_us, end_us)
 
     def tables(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Every table as sorted rows."""
         return {
             name: rows_of(self.warehouse, name) for name in reading.tables(self.warehouse) if name not in OPERATIONAL
         }
+
+
+class NaiveSegments:
+    """A naive history, cut into segments, and places where runs compute its tables a day later."""
+
+    def __init__(self, spark: SparkSession, folder: Path, seconds: int, roll_seconds: int) -> None:
+        self.spark, self.folder = spark, folder
+        events = naive_history.history(1, seconds).events
+        self.files = naive_history.write(events, folder / "made", roll_seconds)
+        self.first_us = min(event["at"] for event in events)
+        self.last_us = max(event["time"] for event in events)
+
+    def bench(self, name: str) -> Bench:
+        return Bench(self.spark, self.folder / name, self.last_us + DAY_US)
 
 
 def rows_of(warehouse: Path, table: str) -> list[tuple[Any, ...]]:
@@ -97,7 +119,6 @@ def rows_of(warehouse: Path, table: str) -> list[tuple[Any, ...]]:
 
 
 def frozen(cell: Any) -> Any:
-    """A cell that can be compared and sorted."""
     if isinstance(cell, list):
         return tuple(map(frozen, cell))
     if isinstance(cell, dict):

@@ -1,18 +1,17 @@
-"""Events from few words, as frames: what tests of families feed them."""
+"""Events from few words, as frames: what tests of aggregations feed them."""
 
 from __future__ import annotations
 
 import datetime
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from scale0.pipeline.schemas import EVENTS
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from scale0.pipeline.schemas import EVENTS, PART, fields
 from scale0.pipeline.time_ranges import to_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
 START = datetime.datetime(2026, 11, 2, tzinfo=datetime.UTC)
 """A Monday, at midnight: seconds in tests count from here."""
@@ -43,7 +42,29 @@ def numbered(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
+def with_part(schema: StructType) -> StructType:
+    """The columns of a data set, and `part`."""
+    return fields(*((field.name, field.dataType) for field in schema), (PART, "int"))
+
+
 def frame(spark: SparkSession, events: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> DataFrame:
-    """The events as a family gets them."""
     rows = spark.createDataFrame([tuple(row[name] for name in EVENTS.fieldNames()) for row in numbered(events)], EVENTS)
     return rows.select(*columns) if columns else rows
+
+
+def written(pieces: Iterable[tuple[int, int, str]]) -> str:
+    """Pieces of a timeline (from, to, what) as text, in seconds from START; pieces that go on are one.
+
+    "0 up 1000 down 1300" is up until 1000, then down until 1300; after a gap the seconds stand beside each other.
+    """
+    words: list[str] = []
+    for begin, end, what in pieces:
+        first, last = (f"{(us - START_US) / 1e6:.12g}" for us in (begin, end))
+        if words[-1:] != [first]:
+            words.append(first)
+        elif words[-2] == what:
+            words.pop()
+            words.append(last)
+            continue
+        words += [what, last]
+    return " ".join(words)

@@ -19,7 +19,7 @@ from scale0.pipeline.warehouse.records import Manifest
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.engine_runs import ignore
-from tests.pipeline.warehouse_made import NOW_US, put, rows
+from tests.pipeline.warehouse_made import NOW_US, begin, put, rows
 
 DAMAGED = "written=2026-05-10/seg-broker-2-7-1-9.parquet"
 FOREIGN = "written=2026-05-10/notes.txt"
@@ -31,14 +31,12 @@ def never(_events: int | None) -> Any:
 
 def take(warehouse: Warehouse, url: str) -> tuple[IngestedSegments, Manifest]:
     """Take in what is new as a run does; its tables stay empty."""
-    with warehouse.begin() as attempt:
-        transaction = Transaction(warehouse.latest(), warehouse, attempt)
+    with begin(warehouse) as transaction:
         taken = ingest_segments(transaction, url, NOW_US)
         return taken, commit(transaction)
 
 
 def commit(transaction: Transaction) -> Manifest:
-    """As a run does."""
     return transaction.commit(
         transaction.newest_us,
         now_us=NOW_US,
@@ -64,7 +62,7 @@ class Place:
         return runs.run(self.job(), never, lambda: NOW_US, ignore)
 
     def stream(self, **options: Any) -> list[runs.RunOutcome]:
-        """One round of a stream: it is told to stop as soon as its run asks for the time."""
+        """One round of a stream: it is stopped as soon as its run asks for the time."""
         stop = threading.Event()
 
         def clock() -> int:

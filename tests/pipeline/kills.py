@@ -1,8 +1,7 @@
 """`python -m tests.pipeline.kills`: drivers of the pipeline die at random failpoints, and nothing is lost or doubled.
 
-Lives here: the rounds, each from a seed of its own, and what is compared. Never here: a second engine, or a failpoint
-that the product has not got. Invariants: a driver is a real process and dies by SIGKILL; after each death comes a plain
-run; a seed decides by itself how much arrives and where its driver dies, so a chain can be run again from its first.
+A driver is a real process and dies by SIGKILL at a failpoint of the product; after each death comes a plain run. A seed
+decides by itself how much arrives and where its driver dies, so a chain can be run again from its first.
 
 All drivers are forked from one process and use its Spark, one after the other: a JVM for each would cost more than
 all the rest. A job that is under way when its driver dies writes on into the folder of that attempt, as it does where a
@@ -21,23 +20,19 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
-from scale0.pipeline import reading, registry
-from scale0.pipeline.engine import advance
+from scale0.pipeline import reading
 from scale0.pipeline.spark_session import start
+from scale0.pipeline.time_ranges import DAY_US
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
-from tests.pipeline import naive_history
-from tests.pipeline.engine_runs import Bench, differences
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import SparkSession
+from tests.fakes.killed import kill_at
+from tests.pipeline.engine_runs import Bench, NaiveSegments, differences, only_tables
 
 SECONDS = 2 * 3600
 ROLL_SECONDS = 60
@@ -48,7 +43,6 @@ TRIES = 6
 TWICE = ("attempt.begun", "segment.fetched", "files.registered", "chapter.written", "collection.file_removed")
 """Failpoints that a run may come by more than once."""
 FEW = frozenset({"task_stats", "task_days", "audit"})
-DAY_US = 86_400_000_000
 FAILED = 3
 """How a driver ends that raised an error."""
 SMALL = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g", "spark.sql.adaptive.enabled": "false"}
@@ -113,7 +107,7 @@ class Chain:
     def kill(self, draw: Draw) -> bool:
         """A driver in a process of its own, killed at the failpoint; False: it never came by, and did its work."""
         before = events_of(self.bench.warehouse)
-        status = forked(lambda: doomed(self.bench, draw))
+        status = forked(lambda: self.bench.run(reach=kill_at(draw.point, draw.occurrence)))
         judge(status, before, events_of(self.bench.warehouse), self.delivered)
         return status != 0
 
@@ -145,20 +139,7 @@ def events_of(warehouse: Path) -> int:
     return int(table.num_rows)
 
 
-def doomed(bench: Bench, draw: Draw) -> None:
-    """One run, to the failpoint."""
-    left = draw.occurrence
-
-    def reach(name: str) -> None:
-        nonlocal left
-        left -= name == draw.point
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    bench.run(reach=reach)
-
-
-def forked(act: Callable[[], None]) -> int:
+def forked(act: Callable[[], object]) -> int:
     """Do it in a process of its own; its exit status, or the number of the signal that killed it, negative."""
     sys.stdout.flush()
     pid = os.fork()
@@ -176,49 +157,27 @@ def forked(act: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(code)
 
 
-@contextlib.contextmanager
-def few_tables() -> Iterator[None]:
-    """Only those whose computing costs little."""
-    changed: Any = advance
-    whole = changed.AGGREGATIONS, changed.MARTS
-    changed.AGGREGATIONS = tuple(one for one in registry.AGGREGATIONS if one.name in FEW)
-    changed.MARTS = tuple(one for one in registry.MARTS if one.name in FEW)
-    try:
-        yield
-    finally:
-        changed.AGGREGATIONS, changed.MARTS = whole
-
-
 class Soak:
     """A history, its tables, and chains of killed drivers that must come to the same."""
 
     def __init__(self, spark: SparkSession, folder: Path, whole: bool) -> None:
-        self._spark = spark
-        self._folder = folder
+        self._segments = NaiveSegments(spark, folder, SECONDS, ROLL_SECONDS)
         self._whole = whole
-        history = naive_history.history(1, SECONDS)
-        self._files = naive_history.write(history.events, folder / "made", ROLL_SECONDS)
-        self._first_us = min(event["at"] for event in history.events)
-        self._last_us = max(event["time"] for event in history.events)
-        bench = self._bench("undisturbed")
-        bench.deliver(*self._files)
-        with few_tables() if not whole else contextlib.nullcontext():
+        bench = self._segments.bench("undisturbed")
+        bench.deliver(*self._segments.files)
+        with only_tables(FEW) if not whole else contextlib.nullcontext():
             bench.run()
         self._tables = bench.tables()
 
-    def _bench(self, name: str) -> Bench:
-        return Bench(self._spark, self._folder / name, self._last_us + DAY_US)
-
     def chain(self, first: int, count: int) -> None:
-        """So many seeds at one warehouse."""
-        chain = Chain(self._bench(f"killed-{first}"), list(self._files))
-        with few_tables():
+        chain = Chain(self._segments.bench(f"killed-{first}"), list(self._segments.files))
+        with only_tables(FEW):
             for seed in range(first, first + count):
                 self._round(chain, seed)
             chain.deliver_all()
             chain.mend()
         if self._whole:
-            chain.bench.backfill(self._first_us)
+            chain.bench.backfill(self._segments.first_us)
         found = differences(chain.bench.tables(), self._tables)
         if found:
             raise Wrong("the tables are others than those of an undisturbed run: " + "; ".join(found))

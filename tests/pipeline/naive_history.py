@@ -1,11 +1,10 @@
 """A second, naive generator of histories: plain loops, second by second, with a few truths in them.
 
-Lives here: event dicts (the keys of `scale0.history.events.journal.read`), and their segments by a schema literal of
-its own. Never here: anything of `src/scale0`: what two programs written apart agree on is less likely to be wrong in
-both.
+Nothing of `src/scale0` is used here, not even the schema: what two programs written apart agree on is less likely to be
+wrong in both. Events are dicts with the keys of `scale0.history.events.journal.read`.
 
 A history is a small network: two brokers and a Helen; three services, each with one backend; two agents with two checks
-each; tasks now and then. Truths are chosen by name, or by chance.
+each; tasks now and then. Truths are chosen by chance.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ class Planted:
 
 @dataclass
 class History:
-    """What happened, as it was recorded."""
-
     events: list[dict[str, Any]]
     planted: list[Planted]
     seconds: int
@@ -76,9 +73,9 @@ def chosen(seed: int, seconds: int) -> list[Planted]:
     ]
 
 
-def history(seed: int = 1, seconds: int = 6 * 3600, planted: list[Planted] | None = None) -> History:
+def history(seed: int, seconds: int) -> History:
     """The events of a small network, second by second, in the order in which they were recorded."""
-    truths = chosen(seed, seconds) if planted is None else planted
+    truths = chosen(seed, seconds)
     recorders = {name: _Recorder(name) for name in (*BROKERS, HELEN)}
     world = _World(random.Random(seed + 1), truths, recorders)
     for second in range(seconds):
@@ -98,8 +95,6 @@ def history(seed: int = 1, seconds: int = 6 * 3600, planted: list[Planted] | Non
 
 
 class _Recorder:
-    """The journal of one source."""
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.boot = 0
@@ -281,55 +276,35 @@ def _us(second: float) -> int:
     return START * 1_000_000 + round(second * 1_000_000)
 
 
+def _fields(required: dict[str, Any], optional: dict[str, Any]) -> list[pa.Field]:
+    always = [pa.field(name, kind, False) for name, kind in required.items()]
+    return always + [pa.field(name, kind) for name, kind in optional.items()]
+
+
+def _list(fields: list[pa.Field]) -> pa.DataType:
+    return pa.list_(pa.field("element", pa.struct(fields), False))
+
+
+TEXT, LONG, INT, REAL, TIME = pa.string(), pa.int64(), pa.int32(), pa.float64(), pa.timestamp("us", "UTC")
+METRIC = _fields({"name": TEXT, "value": REAL}, {"unit": TEXT, **dict.fromkeys(("warn", "crit", "min", "max"), REAL)})
 SCHEMA = pa.schema(
-    [
-        pa.field("source", pa.string(), False),
-        pa.field("boot", pa.int64(), False),
-        pa.field("seq", pa.int64(), False),
-        pa.field("time", pa.timestamp("us", "UTC"), False),
-        pa.field("at", pa.timestamp("us", "UTC"), False),
-        pa.field("kind", pa.string(), False),
-        pa.field("identity", pa.string()),
-        pa.field("service", pa.string()),
-        pa.field("ref", pa.string()),
-        pa.field("attempt", pa.int32()),
-        pa.field("code", pa.int32()),
-        pa.field("state", pa.string()),
-        pa.field("seconds", pa.float64()),
-        pa.field("waited", pa.float64()),
-        pa.field(
-            "histogram",
-            pa.list_(
-                pa.field(
-                    "element",
-                    pa.struct([pa.field("bucket", pa.int32(), False), pa.field("count", pa.int64(), False)]),
-                    False,
-                )
-            ),
-        ),
-        pa.field("bytes", pa.int64()),
-        pa.field(
-            "metrics",
-            pa.list_(
-                pa.field(
-                    "element",
-                    pa.struct(
-                        [
-                            pa.field("name", pa.string(), False),
-                            pa.field("value", pa.float64(), False),
-                            pa.field("unit", pa.string()),
-                            pa.field("warn", pa.float64()),
-                            pa.field("crit", pa.float64()),
-                            pa.field("min", pa.float64()),
-                            pa.field("max", pa.float64()),
-                        ]
-                    ),
-                    False,
-                )
-            ),
-        ),
-        pa.field("data", pa.string()),
-    ],
+    _fields(
+        {"source": TEXT, "boot": LONG, "seq": LONG, "time": TIME, "at": TIME, "kind": TEXT},
+        {
+            "identity": TEXT,
+            "service": TEXT,
+            "ref": TEXT,
+            "attempt": INT,
+            "code": INT,
+            "state": TEXT,
+            "seconds": REAL,
+            "waited": REAL,
+            "histogram": _list(_fields({"bucket": INT, "count": LONG}, {})),
+            "bytes": LONG,
+            "metrics": _list(METRIC),
+            "data": TEXT,
+        },
+    ),
     metadata={"scale0": "events", "scale0.schema_version": "1"},
 )
 NAMES = SCHEMA.names
@@ -345,10 +320,11 @@ def write(events: list[dict[str, Any]], folder: Path, roll_seconds: int = 3600) 
             groups.append([])
         groups[-1].append(event)
         before = here
-    return [_write(group, folder) for group in groups]
+    return [write_segment(group, folder) for group in groups]
 
 
-def _write(group: list[dict[str, Any]], folder: Path) -> Path:
+def write_segment(group: list[dict[str, Any]], folder: Path) -> Path:
+    """Events of one source and boot, without a gap, as one file."""
     first, last = group[0], group[-1]
     day = datetime.datetime.fromtimestamp(last["time"] / 1e6, datetime.UTC).date().isoformat()
     encoded = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else f"%{ord(c):02X}" for c in first["source"])

@@ -1,6 +1,6 @@
-"""The checks family in plain Python: one result after the other, one piece after the other, all microseconds.
+"""The checks aggregation in plain Python: one result after the other, one piece after the other, all microseconds.
 
-It shares no code with the family but the words of the schema: it is what the family is measured by.
+It shares no code with the aggregation but the words of the schema: it is what the aggregation is measured by.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ LONGEST = 366 * 86_400.0
 
 @dataclass
 class Row:
-    """A result or a removal."""
-
     at: int
     id: str
     state: str | None
@@ -31,8 +29,6 @@ class Row:
 
 @dataclass
 class Live:
-    """A check that is there."""
-
     id: str
     at: int
     vouched: int
@@ -51,8 +47,6 @@ class Live:
 
 @dataclass
 class Out:
-    """What a history makes."""
-
     timeline: list[tuple[Any, ...]] = field(default_factory=list)
     states: list[tuple[Any, ...]] = field(default_factory=list)
     carries: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
@@ -131,7 +125,6 @@ def rows_of(events: list[dict[str, Any]]) -> dict[tuple[str, str], list[Row]]:
 
 
 def advance(live: Live | None, row: Row, formula: str) -> Live:
-    """The check after a result."""
     assert row.state is not None
     old = live or Live("", 0, 0, "")
     new = Live(row.id, row.at, row.vouched, row.state, old.attempt, old.problem, old.flapping, list(old.weighed))
@@ -261,7 +254,6 @@ def lay_over(piece: tuple[Any, ...], downtimes: list[Any]) -> list[tuple[Any, ..
 
 
 def history(events: list[dict[str, Any]], horizon: int, formula: str = "icinga") -> Out:
-    """Everything, from the first event to the horizon."""
     events = [event for event in events if to_us(event["at"]) <= horizon]
     out = Out()
     for key, rows in rows_of(events).items():

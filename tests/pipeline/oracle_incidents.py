@@ -1,18 +1,20 @@
 """Incidents, availability and noise in plain Python: by intervals of microseconds, and once more second by second.
 
-Lives here: what the tables should say, written as the contract says it and not as Spark computes it, and histories to
-try them on. Never here: Spark.
+Written as the contract says it and not as Spark computes it; and histories to try them on.
 """
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from scale0.pipeline.aggregations.incidents import NAMED, SEARCHED
+from pyspark.sql import DataFrame, SparkSession
+
+from scale0.pipeline.aggregations.incidents import EDGES, NAMED, SEARCHED
 from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, day_of, month_of, to_time
-from tests.pipeline.events import START_HOUR, START_US
+from tests.pipeline.events import START_HOUR, START_US, with_part
 
 Subject = tuple[str, str]
 
@@ -43,7 +45,6 @@ class Incident(NamedTuple):
 
 
 def us(second: float) -> int:
-    """Seconds after START as an instant."""
     return START_US + round(second * SECOND_US)
 
 
@@ -51,11 +52,10 @@ def piece(subject: Subject, start: float, stop: float, kind: str, **more: Any) -
     return Piece(subject, us(start), us(stop), kind, **more)
 
 
-# As a family gets them.
+# As an aggregation gets them.
 
 
 def cut(pieces: list[Piece], horizon_us: int) -> list[Piece]:
-    """Pieces cut at hours and at the horizon."""
     rows = []
     for one in pieces:
         start = one.from_us
@@ -68,7 +68,6 @@ def cut(pieces: list[Piece], horizon_us: int) -> list[Piece]:
 
 
 def timeline_rows(pieces: list[Piece], horizon_us: int) -> list[tuple[Any, ...]]:
-    """The timeline's columns, and `part`."""
     return [
         (*p.subject, to_time(p.from_us), to_time(p.to_us), p.kind, p.reason, "b:1:1", p.state, p.flapping, _hour(p))
         for p in cut(pieces, horizon_us)
@@ -131,7 +130,7 @@ def also_failing(mine: Incident, everyone: list[Incident]) -> tuple[int, list[Su
 
 
 def incident_table(pieces: list[Piece], horizon_us: int) -> dict[int | None, list[tuple[Any, ...]]]:
-    """By part, None for those of the open slab: the rows of the table."""
+    """By part, None for those of the open data set: the rows of the table."""
     everyone = incidents(pieces, horizon_us)
     table: dict[int | None, list[tuple[Any, ...]]] = defaultdict(list)
     for one in everyone:
@@ -153,6 +152,12 @@ def edge_rows(pieces: list[Piece], horizon_us: int) -> list[tuple[Any, ...]]:
             closed = one.closed_us
             rows.append((*one.subject, closed, "closed", opened, one.down_us, closed // HOUR_US))
     return sorted(rows, key=lambda row: (row[2], row[:2], row[3]))
+
+
+def edge_frame(spark: SparkSession, edges: Iterable[tuple[Any, ...]]) -> DataFrame:
+    """Rows of `edge_rows` as their data set."""
+    rows = [(*e[:2], to_time(e[2]), e[3], to_time(e[4]), *e[5:]) for e in edges]
+    return spark.createDataFrame(rows, with_part(EDGES.schema))
 
 
 # Incidents, second by second: for histories whose every edge is a whole second.
@@ -248,6 +253,12 @@ def history(seed: int, subjects: int, hours: int, *, whole_seconds: bool = False
     last_us = (START_HOUR + hours - 1) * HOUR_US
     horizon_us = last_us + chance.choice((0, 30, 60, 1800, 3599)) * SECOND_US
     return pieces, horizon_us
+
+
+def later(made: tuple[list[Piece], int], span_us: int) -> tuple[list[Piece], int]:
+    """A history and its horizon, so much later."""
+    pieces = [one._replace(from_us=one.from_us + span_us, to_us=one.to_us + span_us) for one in made[0]]
+    return pieces, made[1] + span_us
 
 
 def _life(chance: random.Random, subject: Subject, hours: int, step_us: int) -> list[Piece]:

@@ -1,6 +1,6 @@
-"""The world by hand: plain Python, one subject and one instant at a time, from the meanings of the tables alone.
+"""Presence by hand: plain Python, one subject and one instant at a time, from the meanings of the tables alone.
 
-Nothing here knows hours of a step, carries, or Spark. `World` takes a whole history and says what every table holds.
+Nothing here knows hours of a step, carries, or Spark. `Presence` takes a whole history and says what every table holds.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class Session:
         return [(start, end, seq, s, n) for (start, seq, s, n), end in zip(self.offers, ends, strict=True)]
 
 
-class World:
+class Presence:
     """All of a history up to `horizon_us`."""
 
-    def __init__(self, events: list[Row], pulses: list[Row], horizon_us: int) -> None:
+    def __init__(self, events: list[Row], samples: list[Row], horizon_us: int) -> None:
         self.h = horizon_us
         self.events = [self._event(row) for row in events if to_us(row["at"]) <= horizon_us]
         self.events.sort(key=lambda e: (e["at"], e["source"], e["boot"], e["seq"]))
-        self.pulses = [p for p in pulses if to_us(p["first_time"]) <= horizon_us]
+        self.samples = [p for p in samples if to_us(p["first_time"]) <= horizon_us]
         self.stops = {(e["source"], e["boot"], e["seq"]) for e in self.events if e["kind"] == "broker.stopped"}
         self.breaks: dict[tuple[str, int], list[Break]] = defaultdict(list)
         self.gaps: dict[str, list[Gap]] = defaultdict(list)
@@ -100,25 +100,25 @@ class World:
 
     def _watch(self) -> None:
         by_source: dict[str, list[Row]] = defaultdict(list)
-        for p in self.pulses:
+        for p in self.samples:
             first, last = to_us(p["first_time"]), min(to_us(p["last_time"]), self.h)
             if p["events"]:
                 by_source[p["source"]].append(p | {"first": first, "last": last})
             hour = self._hour(p["source"], first // HOUR_US)
             hour["duplicates"] += p["duplicates"]
             hour["rejected"] += p["rejected"]
-        for source, pulses in by_source.items():
-            pulses.sort(key=lambda p: (p["first"], p["boot"], p["first_seq"]))
-            self._watch_source(source, pulses)
+        for source, samples in by_source.items():
+            samples.sort(key=lambda p: (p["first"], p["boot"], p["first_seq"]))
+            self._watch_source(source, samples)
 
     def _hour(self, source: str, hour: int) -> Row:
         blank = {"events": 0, "first_seq": None, "last_seq": None, "holes": 0, "rewinds": 0}
         return self.hours.setdefault((source, hour), blank | {"duplicates": 0, "rejected": 0})
 
-    def _watch_source(self, source: str, pulses: list[Row]) -> None:
-        for number, p in enumerate(pulses):
-            same = [q for q in pulses[:number] if q["boot"] == p["boot"]]
-            before = same[-1] if same else (pulses[number - 1] if number else None)
+    def _watch_source(self, source: str, samples: list[Row]) -> None:
+        for number, p in enumerate(samples):
+            same = [q for q in samples[:number] if q["boot"] == p["boot"]]
+            before = same[-1] if same else (samples[number - 1] if number else None)
             p["begins"] = not same
             p["hole"] = before is not None and p["first_seq"] > before["last_seq"] + 1
             p["rewind"] = not same and before is not None and p["first_seq"] <= before["last_seq"]
@@ -128,10 +128,10 @@ class World:
             hour["last_seq"] = max(x for x in (hour["last_seq"], p["last_seq"]) if x is not None)
             hour["holes"] += p["hole"]
             hour["rewinds"] += p["rewind"]
-        for number, p in enumerate(pulses):
+        for number, p in enumerate(samples):
             p["stopped"] = (source, p["boot"], p["last_seq"]) in self.stops
-            self._break(source, p, pulses[number + 1 :])
-            self._gap(source, p, max(q["last"] for q in pulses[: number + 1]), pulses[number + 1 :])
+            self._break(source, p, samples[number + 1 :])
+            self._gap(source, p, max(q["last"] for q in samples[: number + 1]), samples[number + 1 :])
 
     def _break(self, source: str, p: Row, later: list[Row]) -> None:
         own = next((q for q in later if q["boot"] == p["boot"]), None)
@@ -328,12 +328,14 @@ class World:
     def _broker(self, broker: str) -> tuple[set[int], Any]:
         starts = [e for e in self.events if e["kind"] == "broker.started" and e["source"] == broker]
         known = min(e["at"] for e in starts)
-        said = [
+        reports = [
             e for e in self.events if e["kind"] in ("peer.lost", "peer.joined") and e["identity"] == broker
         ] + starts
-        said.sort(key=lambda e: (e["at"], e["source"], e["boot"], e["seq"]))
+        reports.sort(key=lambda e: (e["at"], e["source"], e["boot"], e["seq"]))
         gaps = self.gaps[broker]
-        instants = {e["at"] for e in said} | {g.from_us for g in gaps} | {g.to_us for g in gaps if g.to_us is not None}
+        instants = (
+            {e["at"] for e in reports} | {g.from_us for g in gaps} | {g.to_us for g in gaps if g.to_us is not None}
+        )
 
         def at(t: int) -> tuple[str, str, str | None]:
             if t < known:
@@ -351,7 +353,7 @@ class World:
                 return ("down", "restarted" if gap.restarted else "asleep", gap.first)
             if gap.stopped:
                 return ("down", "stopped", gap.last)
-            heard = [e for e in said if e["at"] <= t]
+            heard = [e for e in reports if e["at"] <= t]
             if heard and heard[-1]["kind"] == "peer.lost" and heard[-1]["at"] >= gap.from_us:
                 e = heard[-1]
                 return ("down", "peer_lost", name_of(e["source"], e["boot"], e["seq"]))
@@ -366,9 +368,9 @@ class World:
         out: list[tuple[int, int | None, str]] = []
         for number, e in enumerate(mine):
             if e["kind"] == "downtime.started":
-                told = [x["at"] for x in mine[number + 1 :] if x["ref"] == e["ref"]]
+                ended = [x["at"] for x in mine[number + 1 :] if x["ref"] == e["ref"]]
                 ends = [round(e["data"]["ends"] * SECOND_US)] if "ends" in e["data"] else []
-                end = min(told[:1] + ends, default=None)
+                end = min(ended[:1] + ends, default=None)
                 if end is None or end > e["at"]:
                     out.append((e["at"], end, name_of(e["source"], e["boot"], e["seq"])))
         return out

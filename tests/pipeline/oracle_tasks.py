@@ -1,6 +1,6 @@
-"""Tasks by plain Python: the rules of `families/tasks.py`, one hour and one event at a time, in no hurry.
+"""Tasks by plain Python: the rules of `aggregations/tasks.py`, one hour and one event at a time, in no hurry.
 
-It shares no code with the family: where the two agree, they agree about the rules.
+It shares no code with the aggregation: where the two agree, they agree about the rules.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ def sort_key(event: Event) -> tuple[Any, ...]:
 
 
 class Oracle:
-    """All tasks, hour by hour."""
-
     def __init__(self) -> None:
         self.open: dict[tuple[str, str], Life] = {}
         self.unmatched: dict[tuple[str, str], int] = {}
@@ -67,8 +65,8 @@ class Oracle:
         life = self.open.get(key)
         match event["kind"]:
             case "task.submitted" if life is None and key not in self.unmatched and key not in ended:
-                said = json.loads(event["data"]) if event["data"] else {}
-                self.open[key] = opened(event, said, reopened=False)
+                data = json.loads(event["data"]) if event["data"] else {}
+                self.open[key] = opened(event, data, reopened=False)
             case "task.reopened" if life is None:
                 self.open[key] = opened(event, {}, reopened=True)
                 self.unmatched.pop(key, None)
@@ -84,12 +82,12 @@ class Oracle:
                 self.unmatched[key] = hour
 
 
-def opened(event: Event, said: dict[str, Any], *, reopened: bool) -> Life:
+def opened(event: Event, data: dict[str, Any], *, reopened: bool) -> Life:
     return {
         "start_us": to_us(event["at"]),
         "client": event["identity"],
-        "group": said.get("group"),
-        "priority": said.get("priority"),
+        "group": data.get("group"),
+        "priority": data.get("priority"),
         "reopened": reopened,
         "base": None if reopened else 0,
         "attempts": 0,

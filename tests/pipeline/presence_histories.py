@@ -1,10 +1,12 @@
-"""Histories for tests of the world: sources that record, pulses as segments would give them, and steps over them."""
+"""Histories for tests of presence: sources that record, liveness samples as of segments, and steps over them."""
 
 from __future__ import annotations
 
 import datetime
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.presence import PresenceAggregation
@@ -13,11 +15,8 @@ from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time, to_us
 from tests.pipeline import oracle_presence as oracle
 from tests.pipeline.events import START_HOUR, START_US, event, frame
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 Row = dict[str, Any]
-PULSE_MINUTE_US = 60_000_000
+SAMPLE_MINUTE_US = 60_000_000
 
 
 class Source:
@@ -30,13 +29,11 @@ class Source:
         self.rows: list[Row] = []
 
     def boot(self, second: float, *, seq: int | None = None) -> Source:
-        """It starts; brokers say so."""
         self.boot_us = START_US + round(second * 1_000_000)
         self.seq = self.seq if seq is None else seq
         return self.say(second, "broker.started" if self.started else "source.alive", identity=self.name)
 
     def say(self, second: float, kind: str = "source.alive", at: float | None = None, **columns: Any) -> Source:
-        """It records an event, `at` or now."""
         self.seq += 1
         happened = second if at is None else at
         columns = {"identity": self.name, **columns}
@@ -60,12 +57,11 @@ class Source:
         return self
 
     def lose(self, count: int) -> Source:
-        """The last events never arrive."""
         del self.rows[-count:]
         return self
 
 
-def pulses_of(rows: list[Row]) -> list[Row]:
+def samples_of(rows: list[Row]) -> list[Row]:
     """As adopting segments makes them: by source, boot and minute of time, without a gap of seq."""
     out: list[Row] = []
     boots: dict[tuple[str, int], list[Row]] = defaultdict(list)
@@ -74,9 +70,9 @@ def pulses_of(rows: list[Row]) -> list[Row]:
     for (source, boot), mine in boots.items():
         last: Row | None = None
         for row in sorted(mine, key=lambda row: row["seq"]):
-            minute = to_us(row["time"]) // PULSE_MINUTE_US
+            minute = to_us(row["time"]) // SAMPLE_MINUTE_US
             goes_on = last is not None and row["seq"] == last["last_seq"] + 1
-            if last is None or not goes_on or to_us(last["first_time"]) // PULSE_MINUTE_US != minute:
+            if last is None or not goes_on or to_us(last["first_time"]) // SAMPLE_MINUTE_US != minute:
                 last = {"source": source, "boot": boot, "first_seq": row["seq"], "first_time": row["time"], "events": 0}
                 last |= {"duplicates": 0, "rejected": 0}
                 out.append(last)
@@ -86,16 +82,16 @@ def pulses_of(rows: list[Row]) -> list[Row]:
 
 
 class History:
-    """Events and pulses as frames, and steps over them."""
+    """Events and liveness samples as frames, and steps over them."""
 
     def __init__(
-        self, spark: SparkSession, rows: list[Row], horizon: float, more_pulses: list[Row] | None = None
+        self, spark: SparkSession, rows: list[Row], horizon: float, more_samples: list[Row] | None = None
     ) -> None:
         self.rows, self.horizon_us = rows, START_US + round(horizon * 1_000_000)
-        self.pulses = pulses_of(rows) + (more_pulses or [])
+        self.samples = samples_of(rows) + (more_samples or [])
         names = LIVENESS_SAMPLES.fieldNames()
         self._events = frame(spark, rows)
-        self._pulses = spark.createDataFrame([tuple(p[n] for n in names) for p in self.pulses], LIVENESS_SAMPLES)
+        self._samples = spark.createDataFrame([tuple(p[n] for n in names) for p in self.samples], LIVENESS_SAMPLES)
         self._spark = spark
 
     @property
@@ -106,14 +102,14 @@ class History:
         time_range = TimeRange(START_HOUR + first, START_HOUR + end, self.horizon_us)
         begin, over = to_time(time_range.from_us), to_time(time_range.end * HOUR_US)
         horizon = to_time(self.horizon_us)
-        at, time = self._events["at"], self._pulses["first_time"]
+        at, time = self._events["at"], self._samples["first_time"]
         events = self._events.where((at >= begin) & (at < over) & (at <= horizon))
         events = events.where(events["kind"].isin(*world.kinds)).select(*world.columns)
-        pulses = self._pulses.where((time >= begin) & (time <= horizon))
-        return dict(world.step(state, {"events": events, "pulses": pulses}, time_range, Parameters()))
+        samples = self._samples.where((time >= begin) & (time <= horizon))
+        return dict(world.step(state, {"events": events, "pulses": samples}, time_range, Parameters()))
 
     def run(self, world: PresenceAggregation, cuts: list[int]) -> dict[str, Counter[tuple[Any, ...]]]:
-        """Every slab as a bag of rows, stepping over [0, cut), [cut, cut), …: the last cut is the end."""
+        """Every data set as a bag of rows, stepping over [0, cut), [cut, cut), …: the last cut is the end."""
         out: dict[str, Counter[tuple[Any, ...]]] = defaultdict(Counter)
         state, first = None, 0
         schema = world.state.schema if world.state else None
@@ -143,8 +139,7 @@ def plain(row: Any) -> tuple[Any, ...]:
 
 
 def expected(history: History) -> dict[str, Counter[tuple[Any, ...]]]:
-    """What the oracle says that the slabs hold."""
-    world = oracle.World(history.rows, history.pulses, history.horizon_us)
+    world = oracle.Presence(history.rows, history.samples, history.horizon_us)
     out: dict[str, Counter[tuple[Any, ...]]] = defaultdict(Counter)
     for row in world.timeline():
         out["timeline.world"][row[2] // HOUR_US, *row, None, None] += 1
@@ -161,14 +156,13 @@ def expected(history: History) -> dict[str, Counter[tuple[Any, ...]]]:
 
 
 def differences(got: dict[str, Counter[tuple[Any, ...]]], want: dict[str, Counter[tuple[Any, ...]]]) -> list[str]:
-    """Rows that only one of them has, for people."""
     lines = []
     for name in sorted(set(got) | set(want)):
-        lines += [f"{name} too much: {_told(row)}" for row in got[name] - want[name]]
-        lines += [f"{name} missing: {_told(row)}" for row in want[name] - got[name]]
+        lines += [f"{name} too much: {_shown(row)}" for row in got[name] - want[name]]
+        lines += [f"{name} missing: {_shown(row)}" for row in want[name] - got[name]]
     return sorted(lines, key=lambda line: line.split(": ", 1)[1])
 
 
-def _told(row: tuple[Any, ...]) -> str:
+def _shown(row: tuple[Any, ...]) -> str:
     cells = [f"{(x - START_US) / 1e6:.6f}s" if isinstance(x, int) and x > START_US else str(x) for x in row]
     return " ".join(cells)

@@ -1,20 +1,17 @@
-"""What Spark really read: the rows and files of every scan, by who was computing.
+"""What Spark really read: the rows and files of every scan, by who was computing, from Spark's own metrics.
 
-Lives here: Spark's own metrics of the scans of its plans. Never here: a limit. Invariants: a scan counts once, with the
-rows that came out of its files (of row groups and pages that were not skipped), whatever was asked for; a frame that is
-kept in memory counts where it was read, not where it is used again.
+A scan counts once, with the rows that came out of its files (of row groups and pages that were not skipped), whatever
+was asked for; a frame that is kept in memory counts where it was read, not where it is used again.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession
 
 ROWS = "number of output rows"
 FILES = "number of files read"
@@ -26,18 +23,16 @@ PATH_LENGTH = "2000"
 
 
 class Scan(NamedTuple):
-    """One scan of a plan."""
-
     who: str
-    """The family or derivation that was being computed."""
+    """The aggregation or mart that was being computed."""
     place: str
-    """The slab that it is of, or `events`, or `pulses`."""
+    """The data set that it is of, or `events`, or `pulses`."""
     rows: int
     files: int
 
 
 class Meter:
-    """Listens to a run: give it `told` as its progress."""
+    """Listens to a run: give it `progress`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -50,13 +45,12 @@ class Meter:
         self.records: Counter[str] = Counter()
         """By who: the rows that its tasks took in, whatever the plans say; batches kept in memory count as a row."""
 
-    def told(self, what: str, _done: int, _total: int) -> None:
+    def progress(self, what: str, _done: int, _total: int) -> None:
         """What came until now is of who was named before."""
         self._take()
         self._who = what
 
     def finish(self) -> None:
-        """The run is over."""
         self._take()
         self._spark.conf.set(SHOWN, self._shown)
 
@@ -110,12 +104,11 @@ def scans(store: Any, number: int) -> Iterator[tuple[str, int, int]]:
 
 
 def number_of(value: Any) -> int:
-    """Of a metric's text, or of none."""
     return int(value.get().replace(",", "")) if value.isDefined() else 0
 
 
 def named(description: str) -> str:
-    """Which slab a scan is of, by the place of its first file."""
+    """Which data set a scan is of, by the place of its first file."""
     match = re.search(r"/data/[^/]+/([^/,\]]+)/", description)
     assert match, f"a scan of an unknown place: {description}"
     return match[1]

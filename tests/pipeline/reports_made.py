@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 from scale0.history.events.histogram import bucket_of, from_counts, merge, quantile
 from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, Period, month_of, to_time
 from scale0.pipeline.warehouse.records import RESTATEMENTS, DataSetInfo, FileEntry, TableInfo
-from scale0.pipeline.warehouse.staging import StagingDirectory
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.types import arrow_type
 from scale0.pipeline.warehouse.warehouse import Warehouse
-from tests.pipeline.reports_tables import LEDGER_COLUMNS, TABLES
-from tests.pipeline.warehouse_made import NOW_US, put
+from tests.pipeline.reports_tables import RESTATEMENT_COLUMNS, TABLES
+from tests.pipeline.warehouse_made import NOW_US, begin, put
 
 FIRST_DAY: Final = 20_583
 """2026-05-10."""
@@ -35,7 +34,7 @@ Row = dict[str, Any]
 Rows = list[tuple[int, Row]]
 """(part, row) each."""
 
-# What happened. Everything that is not told here was up, or answered as always.
+# What happened. Everything that is not listed here was up, or answered as always.
 
 EVIL: Final = "<script>alert('\"&x')</script>"
 SUBJECTS: Final[tuple[tuple[str, str], ...]] = (
@@ -71,7 +70,6 @@ def overlap_us(spans: Iterable[tuple[int, int]], from_us: int, to_us: int) -> in
 
 
 def seconds_of(subject: tuple[str, str], from_us: int, to_us: int) -> dict[str, float]:
-    """What a subject was in [from, to)."""
     classes = {"down": DOWN, "unobserved": UNOBSERVED, "downtime": DOWNTIME}
     found = {name: overlap_us(spans.get(subject, ()), from_us, to_us) for name, spans in classes.items()}
     up = to_us - from_us - sum(found.values())
@@ -79,7 +77,6 @@ def seconds_of(subject: tuple[str, str], from_us: int, to_us: int) -> dict[str, 
 
 
 def opened_in(subject: tuple[str, str], from_us: int, to_us: int) -> int:
-    """Incidents that opened then."""
     return sum(from_us <= start < to_us for start, _ in DOWN.get(subject, ()))
 
 
@@ -176,7 +173,6 @@ def histogram_of(values: Iterable[float]) -> list[tuple[int, int]]:
 
 
 def stats(grain: str, parts: Iterable[int], hours_each: int, names: tuple[str, ...], service: bool) -> Rows:
-    """Rows of task_stats or request_stats."""
     found: Rows = []
     for part in parts:
         hours = [hour for hour in range(part * hours_each, (part + 1) * hours_each) if hour in HOURS]
@@ -287,8 +283,7 @@ def check_states() -> Rows:
     return found
 
 
-def slabs() -> dict[str, Rows]:
-    """All rows of all slabs."""
+def data_sets() -> dict[str, Rows]:
     days = range(FIRST_DAY, FIRST_DAY + DAYS + 1)
     closed, still_open = incident_rows()
     month = month_of(FIRST_DAY)
@@ -318,48 +313,39 @@ def write(root: Path, rows: dict[str, Rows], segments: Path | None = None, resta
         table: TableInfo(columns, {data_set: DataSetInfo(period) for data_set, period in made_of.items()})
         for table, (columns, made_of) in TABLES.items()
     }
-    infos[RESTATEMENTS] = TableInfo(LEDGER_COLUMNS, {RESTATEMENTS: DataSetInfo("open")})
-    with warehouse.begin() as staging:
-        transaction = Transaction(warehouse.latest(), warehouse, staging)
+    infos[RESTATEMENTS] = TableInfo(RESTATEMENT_COLUMNS, {RESTATEMENTS: DataSetInfo("open")})
+    with begin(warehouse) as transaction:
         if segments is not None:
             ingest_segments(transaction, str(segments), NOW_US)
         for columns, made_of in TABLES.values():
             for data_set, period in made_of.items():
-                add(staging, transaction, data_set, period, columns, rows.get(data_set, []))
+                add(transaction, data_set, period, columns, rows.get(data_set, []))
         if restated:
-            restate(staging, transaction)
+            restate(transaction)
         transaction.commit(HORIZON_US, now_us=NOW_US, parameters={}, code_version="1", tables=infos)
     return warehouse
 
 
-def add(
-    staging: StagingDirectory,
-    transaction: Transaction,
-    data_set: str,
-    period: Period,
-    columns: dict[str, str],
-    rows: Rows,
-) -> None:
-    """One file for a slab."""
+def add(transaction: Transaction, data_set: str, period: Period, columns: dict[str, str], rows: Rows) -> None:
     if not rows:
         return
     kinds = pa.schema([(name, arrow_type(word)) for name, word in columns.items()])
     table = pa.Table.from_pylist([row for _, row in rows], schema=kinds)
     table = table.append_column("part", pa.array([part for part, _ in rows], pa.int32()))
     table = table.append_column("row_hash", pa.array(range(len(rows)), pa.int64()))
-    path = staging.new_file(data_set, "made")
+    path = transaction.staging.new_file(data_set, "made")
     pq.write_table(table, path)
-    transaction.replace(data_set, period, {part for part, _ in rows}, staging.register(data_set, [path]))
+    transaction.replace(data_set, period, {part for part, _ in rows}, transaction.staging.register(data_set, [path]))
 
 
-def restate(staging: StagingDirectory, transaction: Transaction) -> None:
-    """One hour of task_stats was said differently before."""
-    path = staging.new_file(RESTATEMENTS, "made")
+def restate(transaction: Transaction) -> None:
+    """One hour of task_stats was different before."""
+    path = transaction.staging.new_file(RESTATEMENTS, "made")
     part = to_time(START_US + 30 * HOUR_US)
     row = {"run": 2, "table": "task_stats.hour", "part": part, "period": "hour", "rows_before": 2, "rows_after": 3}
-    kinds = pa.schema([(name, arrow_type(word)) for name, word in LEDGER_COLUMNS.items()])
+    kinds = pa.schema([(name, arrow_type(word)) for name, word in RESTATEMENT_COLUMNS.items()])
     pq.write_table(pa.Table.from_pylist([{**row, "cause": "late events"}], schema=kinds), path)
-    transaction.append_restatements([FileEntry(staging.relative(path), 1, {2: (1, 0)}, True)])
+    transaction.append_restatements([FileEntry(transaction.staging.relative(path), 1, {2: (1, 0)}, True)])
 
 
 def results(segments: Path) -> Path:
@@ -384,5 +370,5 @@ def results(segments: Path) -> Path:
 def made(folder: Path) -> Path:
     """The whole network's warehouse, in a new folder below this one."""
     root = folder / "warehouse"
-    write(root, slabs(), results(folder / "segments"))
+    write(root, data_sets(), results(folder / "segments"))
     return root

@@ -1,30 +1,27 @@
-"""One simulated network, what happened in it as the world itself saw it, and its journal as segments.
+"""One simulated network, what happened in it as the simulation itself saw it, and its journal as segments.
 
-Lives here: an onlooker at the simulated broker, and the way from its journal to files. Never here: a table. Invariants:
-what the onlooker notes comes from the broker's state and from the world, never from an event; segments are written by
-the product's own writer, from a store that the product's own code filled.
+What the onlooker notes comes from the broker's state and from the simulation, never from an event; segments are written
+by the product's own writer, from a store that the product's own code filled.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
+from scale0.history.events.journal import JournalRow
 from scale0.history.segments.settings import ExporterSettings
 from scale0.history.segments.writer import SegmentWriter
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.storage.task_rows import STATUS_NAMES, EndedTask, OpenTask
-from simulator.network.broker import EPOCH_WALL, BrokerNode, Watch
+from simulator.network.broker import BrokerNode, BrokerObserver
 from simulator.network.faults import Faults
+from simulator.network.process import EPOCH_WALL
 from simulator.network.world import World
 from simulator.plan import make_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from scale0.history.events.journal import JournalRow
 
 FAULTS: Final = (
     *("broker_killed", "broker_killed_before_commit", "broker_killed_after_commit", "broker_loses_power"),
@@ -51,8 +48,6 @@ class Stay:
 
 @dataclass
 class Life:
-    """One process of the broker."""
-
     boot_us: int
     began: float
     ended: float | None = None
@@ -87,7 +82,7 @@ class Onlooker:
 
     def after_turn(self, node: BrokerNode) -> None:
         now = self.world.agenda.now
-        # Who comes over a new connection is somebody else: its work is asked for anew.
+        # Who comes over a new connection is somebody else: its work is requested again.
         joined = {key: member.connection for key, member in node.broker.members.by_name.items() if member.joined}
         for key, (connection, stay) in list(self._there.items()):
             if joined.get(key) is not connection:
@@ -141,7 +136,7 @@ def simulated(seed: int, minutes: float) -> Truths:
     world = World(make_plan(seed, minutes, FAULTS), keep_all=True)
     assert not world.plan.disk_may_be_lost
     onlooker = Onlooker(world.check, world)
-    world.broker.watch = cast("Watch", onlooker)
+    world.broker.observer = cast("BrokerObserver", onlooker)
     world.begin()
     Faults(world).begin()
     world.run()

@@ -6,21 +6,17 @@ import itertools
 import math
 import random
 import statistics
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Set
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.marts.anomalies import ANOMALIES, Anomalies
 from scale0.pipeline.marts.series import SERIES
-from scale0.pipeline.schemas import fields
 from scale0.pipeline.time_ranges import HOUR_US
-from tests.pipeline.events import START_HOUR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Set
-
-    from pyspark.sql import SparkSession
+from tests.pipeline.events import START_HOUR, with_part
 
 Key = tuple[str, str, str]
 History = dict[Key, dict[int, float]]
@@ -67,8 +63,7 @@ def computed(
     table = Anomalies()
     wanted = table.wants(parts)[SERIES.name]
     rows = [(*key, value, hour) for key, values in history.items() for hour, value in values.items() if hour in wanted]
-    schema = fields(*((field.name, field.dataType) for field in SERIES.schema), ("part", "int"))
-    frame = spark.createDataFrame(rows, schema)
+    frame = spark.createDataFrame(rows, with_part(SERIES.schema))
     parameters = Parameters(anomaly_score=score)
     out = table.compute({SERIES.name: frame}, parts, end * HOUR_US + HOUR_US // 2, parameters)[ANOMALIES.name]
     assert out.columns == [*ANOMALIES.schema.fieldNames(), "part"]

@@ -61,10 +61,11 @@ def test_a_cluster_of_two_workers_makes_the_tables_that_one_process_makes(
 def test_a_cluster_listens_on_loopback_alone_and_leaves_nothing_running(cluster: subprocess.Popen[str]):
     assert master_of(cluster).startswith(f"spark://{LOOPBACK}:")
     children = psutil.Process(cluster.pid).children()
-    doors = [one.laddr.ip for child in children for one in child.net_connections() if one.status == psutil.CONN_LISTEN]
+    sockets = [one for child in children for one in child.net_connections()]
+    addresses = [one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN]
     assert len(children) == 3
-    assert doors
-    assert {door.removeprefix("::ffff:") for door in doors} == {LOOPBACK}
+    assert addresses
+    assert {address.removeprefix("::ffff:") for address in addresses} == {LOOPBACK}
     cluster.terminate()
     assert cluster.wait() == 0
     assert not any(child.is_running() for child in children)

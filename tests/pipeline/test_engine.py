@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import shutil
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from scale0.pipeline import registry
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.engine import advance
 from scale0.pipeline.engine.backfill_queue import QueuedBackfill, enqueue
@@ -19,48 +21,31 @@ from scale0.pipeline.engine.runs import PipelineError, RunOutcome
 from scale0.pipeline.time_ranges import HOUR_US
 from scale0.pipeline.warehouse.records import WarehouseBusy
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
-from tests.pipeline import naive_history
-from tests.pipeline.engine_runs import Bench, compiled, differences, rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
+from tests.pipeline.engine_runs import Bench, NaiveSegments, compiled, differences, only_tables, rows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.extended]
 
 SECONDS = 3 * 3600
 ROLL_SECONDS = 900
-QUICK = {"task_stats", "task_days"}
-DAY_LATER_US = 86_400_000_000
 
 
 class Killed(BaseException):
     """A driver died here."""
 
 
-class History:
-    """Three hours with an outage, a killed broker, a hole, flapping; cut into segments, and its tables.
+class History(NaiveSegments):
+    """Three hours with an outage, a killed broker, a hole, flapping; and its tables.
 
     They are computed as those of many events are; all other runs are of few events, and what they make must be equal.
     """
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.folder = folder
-        history = naive_history.history(1, SECONDS)
-        self.files = naive_history.write(history.events, folder / "made", ROLL_SECONDS)
-        self.last_us = max(event["time"] for event in history.events)
-        self.first_us = min(event["at"] for event in history.events)
-        whole = self.bench("whole")
-        whole.deliver(*self.files)
+        super().__init__(spark, folder, SECONDS, ROLL_SECONDS)
+        self.whole = self.bench("whole")
+        self.whole.deliver(*self.files)
         with compiled(spark):
-            self.outcome = whole.run()
-        self.whole = whole
-        self.tables = whole.tables()
-
-    def bench(self, name: str) -> Bench:
-        return Bench(self.spark, self.folder / name, self.last_us + DAY_LATER_US)
+            self.outcome = self.whole.run()
+        self.tables = self.whole.tables()
 
     def copy(self, name: str) -> Bench:
         """A place where everything was computed before."""
@@ -73,10 +58,11 @@ def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Hi
     return History(spark, tmp_path_factory.mktemp("engine"))
 
 
-def few_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def few_tables() -> Iterator[None]:
     """Where it does not matter what is computed."""
-    monkeypatch.setattr(advance, "AGGREGATIONS", tuple(one for one in registry.AGGREGATIONS if one.name in QUICK))
-    monkeypatch.setattr(advance, "MARTS", tuple(one for one in registry.MARTS if one.name in QUICK))
+    with only_tables({"task_stats", "task_days"}):
+        yield
 
 
 def test_a_run_takes_every_event_and_says_so(history: History):
@@ -122,21 +108,21 @@ def test_a_stream_makes_the_tables_of_one_run(history: History):
     late = [path for number, path in enumerate(history.files) if number % 4 == 1]
     timely = [path for path in history.files if path not in late]
     half = len(timely) // 2
-    stop, doomed = threading.Event(), True
+    stop, killing = threading.Event(), True
 
-    def told(what: str, _done: int, _whole: int) -> None:
-        if doomed and len(outcomes) == 1 and what == "tasks":
+    def progress(what: str, _done: int, _whole: int) -> None:
+        if killing and len(outcomes) == 1 and what == "tasks":
             raise Killed
 
     outcomes: list[RunOutcome] = []
     bench.deliver(*timely[:half])
-    killed = bench.stream(told, stop)
+    killed = bench.stream(progress, stop)
     outcomes.append(next(killed))
     bench.deliver(*timely[half:])
     with pytest.raises(Killed):
         next(killed)
-    doomed = False
-    for outcome in bench.stream(told, stop):
+    killing = False
+    for outcome in bench.stream(progress, stop):
         outcomes.append(outcome)
         if len(outcomes) == 2:
             bench.deliver(*late)
@@ -161,8 +147,8 @@ def test_a_backfill_computes_the_same_again(history: History):
     assert differences(bench.tables(), history.tables) == []
 
 
-def test_other_parameters_need_a_backfill_of_everything(history: History, monkeypatch: pytest.MonkeyPatch):
-    few_tables(monkeypatch)
+@pytest.mark.usefixtures("few_tables")
+def test_other_parameters_need_a_backfill_of_everything(history: History):
     bench = history.copy("parameters")
     other: dict[str, Any] = {"parameters": Parameters(flapping="nagios"), "parameters_given": True}
     with pytest.raises(PipelineError, match="other parameters"):
@@ -173,9 +159,9 @@ def test_other_parameters_need_a_backfill_of_everything(history: History, monkey
     assert Warehouse(bench.warehouse).latest().parameters["flapping"] == "nagios"  # type: ignore[union-attr]
 
 
-def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(history: History, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("few_tables")
+def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(history: History):
     """Of few tables, because it takes a run for each step."""
-    few_tables(monkeypatch)
     bench = history.bench("killed")
     half = len(history.files) // 2
     held = [history.files[-1], history.files[-2]]

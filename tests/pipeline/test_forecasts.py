@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Set
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.metrics import HOURS
@@ -14,11 +16,6 @@ from scale0.pipeline.marts.forecasts import FORECASTS, Forecasts
 from scale0.pipeline.schemas import fields
 from scale0.pipeline.time_ranges import HOUR_US, day_of
 from tests.pipeline.events import START_HOUR
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Set
-
-    from pyspark.sql import SparkSession
 
 Limits = tuple[float | None, float | None, float | None]
 """warn, crit, max."""

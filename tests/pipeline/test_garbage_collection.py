@@ -8,23 +8,24 @@ from pathlib import Path
 import pytest
 
 from scale0.pipeline.reading import open_arrow
-from scale0.pipeline.time_ranges import days_of_month, month_of
+from scale0.pipeline.time_ranges import DAY_US, days_of_month, month_of
 from scale0.pipeline.warehouse.records import WarehouseBusy, WarehouseDamaged
 from scale0.pipeline.warehouse.retention import LEAST_KEEP_DAYS, TooFewDays, drop_before, retention, whole_parts
-from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
-from tests.pipeline.warehouse_doomed import DAY_US
-from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, commit, put, rows, run, seqs, slab_file
-
-
-@pytest.fixture
-def warehouse(tmp_path):
-    return Warehouse(tmp_path / "warehouse")
-
-
-@pytest.fixture
-def segments(tmp_path):
-    return tmp_path / "segments"
+from tests.pipeline.warehouse_made import (
+    DAY,
+    HOUR,
+    NOW_US,
+    START_US,
+    add,
+    begin,
+    commit,
+    part_file,
+    put,
+    rows,
+    run,
+    seqs,
+)
 
 
 def files(root: Path) -> set[str]:
@@ -34,8 +35,7 @@ def files(root: Path) -> set[str]:
 def test_what_no_manifest_of_the_last_day_names_is_collected(warehouse):
     hour = DAY_US // 24
     for at in (0, 1, 2):
-        with warehouse.begin() as staging:
-            transaction = Transaction(warehouse.latest(), warehouse, staging)
+        with begin(warehouse) as transaction:
             add(transaction, "tally", [(HOUR, "a", at)])
             commit(transaction, NOW_US + at * hour)
     everything = files(warehouse.root)
@@ -45,16 +45,15 @@ def test_what_no_manifest_of_the_last_day_names_is_collected(warehouse):
     assert (gone.manifests, gone.files, warehouse.numbers()) == (1, 2, [2, 3])
     warehouse.collect(NOW_US + 100 * hour)
     assert warehouse.numbers() == [3]
-    assert len(files(warehouse.root)) == 2, "a chapter and a slab"
+    assert len(files(warehouse.root)) == 2, "a day manifest and a data set"
     assert len(list((warehouse.root / "data").iterdir())) == 1, "empty folders go too"
     assert open_arrow(warehouse, "tally")["count"].to_pylist() == [2]
 
 
-def test_collection_leaves_a_live_attempt_of_its_own_and_no_dead_one(warehouse):
+def test_collection_leaves_a_live_staging_directory_of_its_own_and_no_dead_one(warehouse):
     dead = Warehouse(warehouse.root).begin()
-    slab_file(dead, "tally", [(HOUR, "dead", 1)])
-    with warehouse.lock("stream"), warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
+    part_file(dead, "tally", [(HOUR, "dead", 1)])
+    with warehouse.lock("stream"), begin(warehouse) as transaction:
         add(transaction, "tally", [(HOUR, "a", 1)])
         warehouse.collect(NOW_US)
         assert not dead.folder.exists()
@@ -67,7 +66,7 @@ def test_who_has_no_lock_does_not_collect(warehouse):
         Warehouse(warehouse.root).collect(NOW_US)
 
 
-def test_a_chapter_that_is_gone_stops_collection_and_it_says_what_helps(warehouse, segments):
+def test_a_day_manifest_that_is_gone_stops_collection_and_it_says_what_helps(warehouse, segments):
     put(segments, rows(1, 5))
     _, manifest = run(warehouse, segments)
     warehouse.path(manifest.chapters[DAY].path).unlink()
@@ -76,7 +75,7 @@ def test_a_chapter_that_is_gone_stops_collection_and_it_says_what_helps(warehous
         WarehouseDamaged, match="nothing was deleted: restore it from a backup; or move the whole"
     ) as met:
         Warehouse(warehouse.root).collect(NOW_US)
-    assert "backfill" not in str(met.value), "it would read the same chapter"
+    assert "backfill" not in str(met.value), "it would read the same day manifest"
     assert files(warehouse.root) == everything
 
 
@@ -87,8 +86,7 @@ def test_retention_drops_old_days_and_old_segments_stay_known(warehouse, segment
     for day in range(6):
         put(segments, rows(1 + day * 10, 10 + day * 10, at=START_US + day * DAY_US), day=f"2026-05-1{day}")
     run(warehouse, segments)
-    with warehouse.begin() as staging:
-        transaction = Transaction(warehouse.latest(), warehouse, staging)
+    with begin(warehouse) as transaction:
         assert drop_before(transaction, DAY + 3) == [DAY, DAY + 1, DAY + 2]
         manifest = commit(transaction)
     assert sorted(manifest.chapters) == [DAY + 3, DAY + 4, DAY + 5]
@@ -112,8 +110,7 @@ def test_what_was_seen_of_a_folder_is_forgotten_only_when_both_are_gone(warehous
     run(warehouse, segments)
     shutil.rmtree(segments / "written=2026-05-09")
     run(warehouse, segments)
-    with warehouse.begin() as staging:
-        transaction = Transaction(warehouse.latest(), warehouse, staging)
+    with begin(warehouse) as transaction:
         drop_before(transaction, DAY + 3)
         manifest = commit(transaction)
     assert [*manifest.seen] == ["written=2026-05-11", "written=2026-05-12"]
@@ -124,8 +121,7 @@ def test_rows_of_a_dropped_day_in_a_file_that_stays_are_not_shown(warehouse, seg
     put(segments, rows(1, 20, at=(DAY + 1) * DAY_US - 10_000_000))
     put(segments, rows(21, 21, at=(DAY + 2) * DAY_US))
     run(warehouse, segments)
-    with warehouse.begin() as staging:
-        transaction = Transaction(warehouse.latest(), warehouse, staging)
+    with begin(warehouse) as transaction:
         assert drop_before(transaction, DAY + 1) == [DAY]
         commit(transaction)
     assert seqs(warehouse) == list(range(11, 22))
@@ -136,8 +132,7 @@ def test_too_few_days_are_refused_and_it_says_why(warehouse, segments, keep_days
     put(segments, rows(1, 5))
     put(segments, rows(6, 10, at=START_US + 400 * DAY_US))
     run(warehouse, segments)
-    with warehouse.begin() as staging:
-        transaction = Transaction(warehouse.latest(), warehouse, staging)
+    with begin(warehouse) as transaction:
         with pytest.raises(TooFewDays, match=r"computed from their days.*keep 62 days or more"):
             retention(transaction, keep_days)
         assert (transaction.days(), transaction.floor_day) == ([DAY, DAY + 400], 0)
@@ -154,8 +149,7 @@ def test_the_least_that_is_kept_has_this_month_and_the_last_one_whole(day):
 def test_a_month_of_which_a_day_is_gone_is_not_computed_again(warehouse):
     month = month_of(DAY)
     first = days_of_month(month).start
-    with warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
+    with begin(warehouse) as transaction:
         months = frozenset({month - 1, month, month + 1})
         assert whole_parts(transaction, "month", months) == months
         transaction.floor_day = first

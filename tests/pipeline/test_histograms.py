@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from scale0.history.events import histogram as plain
 from scale0.pipeline import histograms
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def near_boundary(us: int) -> bool:
@@ -89,7 +87,7 @@ def test_merging_and_quantiles_are_the_same(spark: SparkSession, merging: Any):
     for key, row in found.items():
         wanted = plain.merge(histogram for mine, histogram in made if mine == key)
         assert [tuple(entry) for entry in row.histogram] == wanted
-        for name, share in histograms.SHARES:
+        for name, share in plain.QUANTILES:
             assert row.ranks[name] == pytest.approx(plain.quantile(wanted, share), rel=1e-12)
 
 

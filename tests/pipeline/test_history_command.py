@@ -58,11 +58,11 @@ def test_it_says_what_was_planted_and_what_to_do_next(tmp_path: Path):
 def test_programs_get_json(tmp_path: Path):
     out = tmp_path / "history"
     done = CliRunner().invoke(generate_history, [*SMALL, "--out", str(out), "--json"])
-    told = json.loads(done.stdout)
-    assert told["folder"] == str(out)
-    assert told["segments"] == len(list(out.glob("written=*/seg-*.parquet")))
-    assert {"kind", "subject_kind", "subject", "from_us", "to_us", "facts"} == set(told["truths"][0])
-    assert told["truths"] == json.loads((out / "truths.json").read_text())["truths"]
+    reported = json.loads(done.stdout)
+    assert reported["folder"] == str(out)
+    assert reported["segments"] == len(list(out.glob("written=*/seg-*.parquet")))
+    assert {"kind", "subject_kind", "subject", "from_us", "to_us", "facts"} == set(reported["truths"][0])
+    assert reported["truths"] == json.loads((out / "truths.json").read_text())["truths"]
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path):
@@ -77,7 +77,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_too_few_events_are_told_how_many_would_do(tmp_path: Path):
+def test_too_few_events_are_refused_with_the_number_that_would_do(tmp_path: Path):
     done = CliRunner().invoke(generate_history, ["--events", "1k", "--days", "30", "--out", str(tmp_path / "history")])
     assert done.exit_code != 0
     assert "at least 265,000 events" in done.stderr

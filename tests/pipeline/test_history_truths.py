@@ -20,8 +20,6 @@ SECOND_US = 1_000_000
 
 
 class World:
-    """One history, and SQL over its segments."""
-
     def __init__(self, folder: Path, truths: Truths) -> None:
         self.truths = truths
         self._base = duckdb.connect()
@@ -66,11 +64,15 @@ def sessions(world: World, identity: str) -> list[tuple[str, int, str]]:
     )
 
 
+def changes_to_joined(world: World, truth: Truth, kind: str, back_us: int) -> bool:
+    """Whether its session ended so when the truth begins, and the next one began then."""
+    seen = [(kind, at) for kind, at, _ in sessions(world, truth.subject)]
+    return seen[seen.index((kind, truth.from_us)) + 1] == ("client.joined", back_us)
+
+
 def test_a_backend_is_out_and_its_service_with_it(world: World):
     for truth in world.of(words.BACKEND_OUTAGE):
-        seen = [(kind, at) for kind, at, _ in sessions(world, truth.subject)]
-        lost = seen.index(("client.lost", truth.from_us))
-        assert seen[lost + 1] == ("client.joined", truth.to_us)
+        assert changes_to_joined(world, truth, "client.lost", truth.to_us)
         service = truth.facts["service"]
         offered = world.rows(
             "SELECT DISTINCT identity FROM e WHERE kind = 'client.joined' AND contains(data, ?)", service
@@ -84,9 +86,7 @@ def test_a_backend_is_out_and_its_service_with_it(world: World):
 
 def test_an_agent_is_out_and_answers_nothing(world: World):
     for truth in world.of(words.AGENT_OUTAGE):
-        seen = [(kind, at) for kind, at, _ in sessions(world, truth.subject)]
-        lost = seen.index(("client.lost", truth.from_us))
-        assert seen[lost + 1] == ("client.joined", truth.to_us)
+        assert changes_to_joined(world, truth, "client.lost", truth.to_us)
         answered = world.rows("SELECT happened FROM e WHERE kind = 'check.answered' AND identity = ?", truth.subject)
         assert not [at for (at,) in answered if truth.from_us <= at < truth.to_us]
         assert [at for (at,) in answered if at > truth.to_us]
@@ -350,9 +350,7 @@ def test_a_quiet_service_is_asked_now_and_then_and_always_there(world: World):
 
 def test_nodes_leave_are_replaced_and_change(world: World):
     for truth in world.of(words.DEPLOY):
-        seen = [(kind, at) for kind, at, _ in sessions(world, truth.subject)]
-        left = seen.index(("client.left", truth.from_us))
-        assert seen[left + 1] == ("client.joined", truth.to_us)
+        assert changes_to_joined(world, truth, "client.left", truth.to_us)
         worked = world.rows(
             "SELECT 1 FROM e WHERE kind IN ('task.completed', 'request.summed', 'client.seen') AND identity = ? "
             "AND happened BETWEEN ? AND ?",
@@ -360,9 +358,7 @@ def test_nodes_leave_are_replaced_and_change(world: World):
         )
         assert not worked
     for truth in world.of(words.CLIENT_REPLACED):
-        seen = [(kind, at) for kind, at, _ in sessions(world, truth.subject)]
-        replaced = seen.index(("client.replaced", truth.from_us))
-        assert seen[replaced + 1] == ("client.joined", truth.from_us)
+        assert changes_to_joined(world, truth, "client.replaced", truth.from_us)
     for truth in world.of(words.CLIENT_CHANGED):
         sql = "SELECT happened, data FROM e WHERE kind = 'client.changed' AND identity = ?"
         ((at, data),) = world.rows(sql, truth.subject)

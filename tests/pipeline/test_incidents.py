@@ -6,29 +6,26 @@ Promise: PIPE-5
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.incidents import EDGES, INCIDENTS, OPEN_INCIDENTS, STATE, IncidentAggregation
-from scale0.pipeline.schemas import PART, TIMELINE, DataSet, fields
+from scale0.pipeline.schemas import PART, TIMELINE, DataSet
 from scale0.pipeline.time_ranges import HOUR_US, SECOND_US, TimeRange, hour_of
 from tests.pipeline import oracle_incidents as oracle
-from tests.pipeline.events import START_HOUR
+from tests.pipeline.events import START_HOUR, with_part
 from tests.pipeline.oracle_incidents import Piece, piece, us
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
 
 Made = dict[str, list[tuple[Any, ...]]]
 
-SHAPE = fields(*((field.name, field.dataType) for field in TIMELINE), (PART, "int"))
+SHAPE = with_part(TIMELINE)
 WEB = ("check", "web-1/http")
 DISK = ("check", "web-1/disk")
 NODE = ("client", "node-1")
@@ -50,7 +47,7 @@ def timeline(spark: SparkSession, pieces: list[Piece], time_range: TimeRange) ->
 
 
 def plain(frame: DataFrame, data_set: DataSet) -> list[tuple[Any, ...]]:
-    """Rows of a slab with `part` last; times in microseconds, structs as tuples; in one order."""
+    """Rows of a data set with `part` last; times in microseconds, structs as tuples; in one order."""
     columns = [
         f.unix_micros(field.name).alias(field.name) if field.dataType == t.TimestampType() else f.col(field.name)
         for field in data_set.schema
@@ -65,8 +62,8 @@ def step(spark: SparkSession, state: list[tuple[Any, ...]], pieces: list[Piece],
     made = IncidentAggregation().step(
         before, {"timeline": timeline(spark, pieces, time_range)}, time_range, Parameters()
     )
-    slabs = (INCIDENTS, OPEN_INCIDENTS, EDGES, STATE)
-    return {data_set.name: plain(made[data_set.name], data_set) for data_set in slabs}
+    data_sets = (INCIDENTS, OPEN_INCIDENTS, EDGES, STATE)
+    return {data_set.name: plain(made[data_set.name], data_set) for data_set in data_sets}
 
 
 def walk(spark: SparkSession, pieces: list[Piece], horizon_us: int, borders: list[int]) -> Made:
@@ -125,11 +122,11 @@ def test_downtime_and_unobserved_alone_are_no_incident(spark: SparkSession):
     assert all(not rows for rows in at_once(spark, pieces, us(4000)).values())
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["with rows of absent", "without rows"])
+@pytest.mark.parametrize("with_rows", [True, False], ids=["with rows of absent", "without rows"])
 @pytest.mark.parametrize("gone", [1000, 3600], ids=["within an hour", "at its border"])
-def test_a_subject_that_is_gone_has_no_open_incident(spark: SparkSession, told: bool, gone: int):
+def test_a_subject_that_is_gone_has_no_open_incident(spark: SparkSession, with_rows: bool, gone: int):
     pieces = [piece(NODE, 0, 100, "up"), piece(NODE, 100, gone, "down")]
-    if told:
+    if with_rows:
         pieces.append(piece(NODE, gone, 10_000, "absent"))
     horizon_us = us(9000)
     whole = at_once(spark, pieces, horizon_us)
@@ -139,7 +136,7 @@ def test_a_subject_that_is_gone_has_no_open_incident(spark: SparkSession, told: 
     assert walk(spark, pieces, horizon_us, [START_HOUR + n for n in range(4)]) == whole
 
 
-def test_one_that_is_over_waits_in_the_open_slab_until_it_is_known_who_failed_too(spark: SparkSession):
+def test_one_that_is_over_waits_in_the_open_data_set_until_it_is_known_who_failed_too(spark: SparkSession):
     pieces = [piece(WEB, 0, 3580, "up"), piece(WEB, 3580, 3590, "down"), piece(WEB, 3590, 8000, "up")]
     soon = at_once(spark, pieces, us(3640))
     later = at_once(spark, pieces, us(3640.000001))

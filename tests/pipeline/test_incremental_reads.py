@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from scale0.history.segments import arrow, names
 from scale0.pipeline.aggregations.presence import PresenceAggregation
@@ -25,11 +26,6 @@ from simulator.history import generate
 from tests.pipeline.engine_runs import Bench
 from tests.pipeline.reads_counted import Meter, Scan
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.extended]
 
 EVENTS, DAYS, SEED = 85_000, 7, 3
@@ -37,7 +33,7 @@ NEW_US = int(0.01 * DAYS * DAY_US)
 """The newest percent comes in the second run."""
 ROWS_SHARE = 0.02
 FILES_SHARE = 0.02
-"""Of the history: the new percent, and the hour of the old horizon, which is stepped anew."""
+"""Of the history: the new percent, and the hour of the old horizon, which is stepped again."""
 LIVE_DAYS = 1
 """The carry at the frontier and tables by hour: of the day that is touched."""
 BACK_DAYS = {
@@ -46,13 +42,13 @@ BACK_DAYS = {
     "availability.month": 31,  # the days of the month
     "noise": 31,
 }
-"""Derivations that look further back, by what they mean: so much and no more, however long the history is."""
+"""Marts that look further back, by what they mean: so much and no more, however long the history is."""
 KEPT_BATCHES = 1_000
 """Frames that are held in memory count by their batches whenever they are used: 413 of the world were seen."""
 
 
 class Listing:
-    """What a manifest lists: rows by slab and part; and the events."""
+    """What a manifest lists: rows by data set and part; and the events."""
 
     def __init__(self, place: Path) -> None:
         warehouse = Warehouse(place)
@@ -73,7 +69,7 @@ class Listing:
                     self.rows[data_set][part] += rows
 
     def since(self, data_set: str, hour: int) -> int:
-        """The rows of a slab from the part that holds an hour on."""
+        """The rows of a data set from the part that holds an hour on."""
         day = day_of(hour)
         first = {"hour": hour, "day": day, "month": month_of(day), "open": 0}[self.periods.get(data_set, "hour")]
         return sum(rows for part, rows in self.rows[data_set].items() if part >= first)
@@ -123,7 +119,7 @@ def hourly(made: Path, out: Path, cut_us: int) -> tuple[list[Path], list[Path]]:
 
 def metered(bench: Bench) -> Meter:
     meter = Meter(bench.spark)
-    outcome = runs.run(bench.job(), lambda _events: bench.spark, lambda: bench.now_us, meter.told)
+    outcome = runs.run(bench.job(), lambda _events: bench.spark, lambda: bench.now_us, meter.progress)
     assert outcome.problems == ()
     meter.finish()
     return meter
@@ -142,7 +138,6 @@ def of_events(scans: list[Scan]) -> list[Scan]:
 
 
 def total(meter: Meter) -> tuple[int, int]:
-    """The rows and files of all looks at the events."""
     found = of_events(meter.scans)
     return sum(scan.rows for scan in found), sum(scan.files for scan in found)
 
@@ -153,7 +148,7 @@ def test_the_first_run_is_seen_to_read_everything(costs: Costs):
 
 
 def test_all_looks_at_the_events_together_are_at_the_newest_hours(costs: Costs):
-    """Every family wants them, and they are read once."""
+    """Every aggregation wants them, and they are read once."""
     rows, files = total(costs.newest)
     assert costs.after.events - costs.before.events <= rows <= ROWS_SHARE * costs.before.events
     assert 0 < files <= FILES_SHARE * costs.files

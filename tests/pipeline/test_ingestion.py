@@ -1,4 +1,4 @@
-"""Segments come in: each event once, whatever is damaged, foreign, doubled, cut anew or missing.
+"""Segments come in: each event once, whatever is damaged, foreign, doubled, cut again or missing.
 
 Promise: PIPE-1
 """
@@ -20,27 +20,17 @@ from scale0.pipeline.time_ranges import HOUR_US
 from scale0.pipeline.warehouse.ingestion import ingest_segments
 from scale0.pipeline.warehouse.inspection import inspect_segments
 from scale0.pipeline.warehouse.segment_sources import LocalSegmentSource, RemoteSegmentSource, list_segments
-from scale0.pipeline.warehouse.transaction import Transaction, horizon
+from scale0.pipeline.warehouse.transaction import horizon
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from simulator.history import truths
-from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, SECOND, START_US, put, rows, run, seqs, table
+from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, SECOND, START_US, begin, put, rows, run, seqs, table
 
 
-@pytest.fixture
-def warehouse(tmp_path):
-    return Warehouse(tmp_path / "warehouse")
-
-
-@pytest.fixture
-def segments(tmp_path):
-    return tmp_path / "segments"
-
-
-def pulses(warehouse: Warehouse) -> list[dict[str, Any]]:
-    """All pulses, in order, without those that a file holds and nobody lists."""
-    with warehouse.begin() as staging:
+def liveness_samples(warehouse: Warehouse) -> list[dict[str, Any]]:
+    """All liveness samples, in order, without those that a file holds and nobody lists."""
+    with begin(warehouse) as transaction:
         found = []
-        for path, parts, _ in Transaction(warehouse.latest(), warehouse, staging).liveness_files():
+        for path, parts, _ in transaction.files("pulses"):
             found += [row for row in pq.read_table(path, partitioning=None).to_pylist() if row["part"] in parts]
     return sorted(found, key=lambda row: (row["source"], row["boot"], row["first_seq"], row["duplicates"]))
 
@@ -61,10 +51,10 @@ def test_good_segments_become_the_events(warehouse, segments):
     assert events.to_pylist() == wanted.to_pylist()
 
 
-def test_pulses_are_the_minutes_of_a_source(warehouse, segments):
+def test_liveness_samples_are_the_minutes_of_a_source(warehouse, segments):
     put(segments, rows(1, 130))
     run(warehouse, segments)
-    found = pulses(warehouse)
+    found = liveness_samples(warehouse)
     assert [(row["first_seq"], row["last_seq"], row["events"], row["part"]) for row in found] == [
         (1, 60, 60, HOUR),
         (61, 120, 60, HOUR),
@@ -73,7 +63,7 @@ def test_pulses_are_the_minutes_of_a_source(warehouse, segments):
     assert [row["last_time"].timestamp() - row["first_time"].timestamp() for row in found] == [59, 59, 9]
 
 
-def test_a_segment_over_midnight_is_in_both_chapters_and_counts_once(warehouse, segments):
+def test_a_segment_over_midnight_is_in_both_day_manifests_and_counts_once(warehouse, segments):
     put(segments, rows(1, 120, at=(DAY + 1) * 24 * HOUR_US - 60 * SECOND))
     _, manifest = run(warehouse, segments)
     assert sorted(manifest.chapters) == [DAY, DAY + 1]
@@ -84,7 +74,7 @@ def test_a_segment_over_midnight_is_in_both_chapters_and_counts_once(warehouse, 
     assert seqs(warehouse) == list(range(1, 121))
     assert [len(day_manifest.pulses) for day_manifest in (one, other)] == [1, 1]
     assert one.pulses[0].carved
-    assert sum(row["events"] for row in pulses(warehouse)) == 120
+    assert sum(row["events"] for row in liveness_samples(warehouse)) == 120
 
 
 def test_what_is_covered_is_not_read_again(warehouse, segments):
@@ -118,8 +108,7 @@ def test_where_no_link_can_be_had_it_is_a_copy(warehouse, segments, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr("scale0.pipeline.warehouse.segment_sources.os.link", other_disk)
-        with warehouse.begin() as staging:
-            transaction = Transaction(None, warehouse, staging)
+        with begin(warehouse) as transaction:
             assert ingest_segments(transaction, str(segments), NOW_US).events == 10
             [listed] = transaction.event_files({HOUR})
             assert not path.samefile(listed)
@@ -189,8 +178,8 @@ def test_events_that_come_again_count_once(warehouse, segments, first, last, tog
     assert (taken.duplicates, taken.rejected, taken.failed) == (again, 0, False)
     assert manifest.covered == {"broker-1": ((7, 1, max(last, 100)),)}
     assert seqs(warehouse) == list(range(1, max(last, 100) + 1))
-    assert sum(row["duplicates"] for row in pulses(warehouse)) == again
-    assert sum(row["events"] for row in pulses(warehouse)) == max(last, 100)
+    assert sum(row["duplicates"] for row in liveness_samples(warehouse)) == again
+    assert sum(row["events"] for row in liveness_samples(warehouse)) == max(last, 100)
     assert run(warehouse, segments, rescan=True)[0].segments == 0, "and they are not looked at again"
 
 
@@ -226,9 +215,9 @@ def test_the_same_key_with_other_content_is_rejected(warehouse, segments, change
     events = open_arrow(warehouse, "events", columns=["seq", "ref", "at"]).sort_by("seq").to_pylist()
     assert [row["seq"] for row in events] == list(range(1, 71))
     assert events[19]["ref"] == "ref-20"
-    assert sum(row["rejected"] for row in pulses(warehouse)) == 3
+    assert sum(row["rejected"] for row in liveness_samples(warehouse)) == 3
     again, manifest = run(warehouse, segments, rescan=True)
-    assert (again.failed, again.rejected) == (False, 0), "it is said once"
+    assert (again.failed, again.rejected) == (False, 0), "it is reported once"
     assert manifest.problems == (problem,), "and remembered"
 
 
@@ -238,10 +227,10 @@ def test_the_same_key_with_other_content_is_rejected(warehouse, segments, change
 def test_a_foreign_file_is_named_once_and_let_be(warehouse, segments):
     put(segments, rows(1, 5))
     (segments / "written=2026-05-10" / "notes.txt").write_text("hello")
-    (segments / "written=2026-05-10" / ".seg-unfinished").write_text("not said: a writer is at work")
+    (segments / "written=2026-05-10" / ".seg-unfinished").write_text("not reported: a writer is at work")
     (segments / "written=2026-05-10" / "seg-broker-1-7-6-05.parquet").write_text("numbers are written in one way")
     (segments / "lost+found").mkdir()
-    (segments / truths.FILE).write_text("not said: `python -m simulator.history` puts it there")
+    (segments / truths.FILE).write_text("not reported: `python -m simulator.history` puts it there")
     taken, manifest = run(warehouse, segments)
     assert not taken.failed
     assert [problem.name.removeprefix(f"{segments}/") for problem in taken.problems] == [
@@ -307,8 +296,7 @@ def test_file_urls_and_several_places_are_taken_together(warehouse, tmp_path):
     put(tmp_path / "a b", everything[:10])
     put(tmp_path / "two", everything[10:])
     put(tmp_path / "two", everything[4:8], day="2026-05-11")
-    with warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
+    with begin(warehouse) as transaction:
         urls = [(tmp_path / "a b").as_uri(), str(tmp_path / "two")]
         taken = ingest_segments(transaction, urls, NOW_US)
         assert (taken.events, taken.duplicates, taken.failed) == (20, 4, False)
@@ -331,16 +319,14 @@ def test_a_symbolic_link_to_a_segment_is_followed(warehouse, segments, tmp_path)
     ("newest", "now", "until", "horizon_s"), [(100, 200, None, 100), (600, 200, None, 500), (100, 200, 50, 50)]
 )
 def test_the_horizon_is_the_newest_time_that_can_have_passed(warehouse, newest, now, until, horizon_s):
-    with warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
+    with begin(warehouse) as transaction:
         transaction.newest_us = newest * SECOND
         assert horizon(transaction, now * SECOND, None if until is None else until * SECOND) == horizon_s * SECOND
 
 
 def test_events_of_the_future_are_adopted_and_wait(warehouse, segments):
     put(segments, rows(1, 10, at=START_US + 3 * HOUR_US))
-    with warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
+    with begin(warehouse) as transaction:
         assert ingest_segments(transaction, str(segments), START_US).events == 10
         assert horizon(transaction, START_US) == START_US + 300 * SECOND
         assert transaction.hours_with_events() == [HOUR + 3]

@@ -17,52 +17,32 @@ from scale0.history.segments.names import parse
 from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.warehouse.inspection import inspect
 from scale0.pipeline.warehouse.segment_sources import ListedSegment
-from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.warehouse_made import DAY, START_US, put, rows, run, table
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def warehouse(tmp_path):
-    return Warehouse(tmp_path / "warehouse")
+def flipped(body: bytes) -> bytes:
+    return body[:200] + bytes([body[200] ^ 0x10]) + body[201:]
 
 
-@pytest.fixture
-def segments(tmp_path):
-    return tmp_path / "segments"
+def another_program(_: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"a": [1]}), sink)
+    return bytes(sink.getvalue())
 
 
-def damage_empty(path):
-    path.write_bytes(b"")
+DAMAGES = {
+    "empty": lambda body: b"",
+    "truncated": lambda body: body[:-100],
+    "half": lambda body: body[: len(body) // 2],
+    "flipped": flipped,
+    "another program": another_program,
+    "text": lambda body: b"not a segment",
+}
 
 
-def damage_truncated(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def damage_half(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def damage_flipped(path):
-    body = bytearray(path.read_bytes())
-    body[200] ^= 0x10
-    path.write_bytes(body)
-
-
-def damage_other(path):
-    pq.write_table(pa.table({"a": [1]}), path)
-
-
-def damage_text(path):
-    path.write_text("not a segment")
-
-
-DAMAGES = [damage_empty, damage_truncated, damage_half, damage_flipped, damage_other, damage_text]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_segment_stops_its_source_and_nobody_else(warehouse, segments, damage):
     everything = rows(1, 60)
     put(segments, everything[:10])
@@ -70,7 +50,7 @@ def test_a_damaged_segment_stops_its_source_and_nobody_else(warehouse, segments,
     put(segments, everything[20:30])
     put(segments, rows(31, 40), boot=9)
     put(segments, rows(1, 50), source="helen")
-    damage(bad)
+    bad.write_bytes(damage(bad.read_bytes()))
     taken, manifest = run(warehouse, segments)
     assert taken.failed
     assert manifest.covered == {"broker-1": ((7, 1, 10),), "helen": ((7, 1, 50),)}
@@ -81,7 +61,7 @@ def test_a_damaged_segment_stops_its_source_and_nobody_else(warehouse, segments,
     assert taken.stopped == {"broker-1": str(bad)}
 
     again, _ = run(warehouse, segments)
-    assert again.problems == [problem], "it is said until it is replaced"
+    assert again.problems == [problem], "it is reported until it is replaced"
     put(segments, everything[10:20])
     healed, manifest = run(warehouse, segments)
     assert (healed.failed, healed.events) == (False, 30)
@@ -91,7 +71,8 @@ def test_a_damaged_segment_stops_its_source_and_nobody_else(warehouse, segments,
 
 def test_a_damaged_copy_of_what_is_known_stops_nobody(warehouse, segments):
     put(segments, rows(1, 10))
-    damage_flipped(put(segments, rows(1, 10), day="2026-05-11"))
+    again = put(segments, rows(1, 10), day="2026-05-11")
+    again.write_bytes(flipped(again.read_bytes()))
     put(segments, rows(11, 20), day="2026-05-11")
     taken, manifest = run(warehouse, segments)
     assert manifest.covered == {"broker-1": ((7, 1, 20),)}
@@ -146,14 +127,14 @@ def statistics(path):
 def test_a_footer_that_says_something_else_than_the_rows_is_damage(segments, true, false):
     """Readers pass over row groups by what the footer says, and no checksum covers it."""
     path = put(segments, rows(1, 40, at=START_US + 12_345, step=777), boot=1_234_567)
-    told, body, noticed = statistics(path), path.read_bytes(), 0
+    true_statistics, body, noticed = statistics(path), path.read_bytes(), 0
     place = len(body) - 8 - int.from_bytes(body[-8:-4], "little")
     while (place := body.find(true, place + 1)) > 0:
         path.unlink()
         path.write_bytes(body[:place] + false + body[place + len(true) :])
         fault = inspect(path, found(path)).fault
         noticed += "the statistics of its column" in fault
-        assert fault or statistics(path) == told, "the other place is an old form that nobody reads"
+        assert fault or statistics(path) == true_statistics, "the other place is an old form that nobody reads"
     assert noticed
 
 
@@ -164,7 +145,7 @@ def bad_rows(change):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "why"),
     [
         (lambda e: e[5].update(seq=5), "not numbered"),
         (lambda e: e[5].update(time=START_US), "its times are not in order"),
@@ -175,10 +156,10 @@ def bad_rows(change):
         (lambda e: e.pop(5), "has 19 events, but its name says 20"),
     ],
 )
-def test_a_segment_that_does_not_hold_what_it_promises_is_damaged(warehouse, segments, change, said):
+def test_a_segment_that_does_not_hold_what_it_promises_is_damaged(warehouse, segments, change, why):
     put(segments, bad_rows(change), name="seg-broker-1-7-1-20.parquet")
     taken, manifest = run(warehouse, segments)
-    assert said in taken.problems[0].why
+    assert why in taken.problems[0].why
     assert manifest.covered == {}
 
 
@@ -207,14 +188,14 @@ def test_a_segment_of_an_older_version_reads_as_null_where_it_has_no_column(ware
     assert [row["ref"] for row in events] == [f"ref-{seq}" for seq in range(1, 10)]
 
 
-@pytest.mark.parametrize(("version", "said"), [(b"1", "its columns differ"), (b"2", "it has schema 2")])
-def test_a_segment_of_a_newer_version_is_named_and_stops_its_source(warehouse, segments, version, said):
+@pytest.mark.parametrize(("version", "why"), [(b"1", "its columns differ"), (b"2", "it has schema 2")])
+def test_a_segment_of_a_newer_version_is_named_and_stops_its_source(warehouse, segments, version, why):
     path = put(segments, rows(1, 5))
     newer = table(rows(1, 5)).append_column("weather", pa.nulls(5, pa.string()))
     path.unlink()
     pq.write_table(newer.replace_schema_metadata({MARK: MARKED, VERSION_KEY: version}), path)
     taken, manifest = run(warehouse, segments)
-    assert said in taken.problems[0].why
+    assert why in taken.problems[0].why
     assert taken.problems[0].name == str(path)
     assert manifest.covered == {}
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.heartbeats import BEATS, HeartbeatAggregation
 from scale0.pipeline.aggregations.metrics import CODE_OFFSET, HOURS, MAX_VALUE, MetricAggregation, code_of, value_of
-from scale0.pipeline.marts.metric_days import MetricDays
-from scale0.pipeline.marts.series import SERIES, SeriesMart
+from scale0.pipeline.marts.metric_days import METRIC_DAYS
+from scale0.pipeline.marts.series import SERIES, SERIES_HOURS
 from scale0.pipeline.time_ranges import HOUR_US, TimeRange, day_of
 from tests.pipeline.events import START_HOUR, START_US, event, frame, numbered
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 DAY_US = 24 * HOUR_US
 END = TimeRange(START_HOUR, START_HOUR + 48, START_US + 2 * DAY_US)
@@ -34,8 +32,8 @@ def answered(second: float, metrics: list[tuple[Any, ...]] | None, **columns: An
 
 
 def hours(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
-    family = MetricAggregation()
-    out = family.step(None, {"events": frame(spark, events, family.columns)}, END, Parameters())[HOURS.name]
+    aggregation = MetricAggregation()
+    out = aggregation.step(None, {"events": frame(spark, events, aggregation.columns)}, END, Parameters())[HOURS.name]
     assert out.columns == [*HOURS.schema.fieldNames(), "part"]
     return out
 
@@ -85,7 +83,7 @@ def test_hours_and_days_equal_those_of_plain_python(spark: SparkSession) -> None
     by_day: dict[tuple[str, str, str, int], list[tuple[Any, float]]] = {}
     for (agent, name, which, hour), values in oracle.items():
         by_day.setdefault((agent, name, which, day_of(hour)), []).extend(values)
-    days = MetricDays()
+    days = METRIC_DAYS
     parts = days.touched({HOURS.name: {hour for *_, hour in oracle}}, END.horizon_us)
     assert parts == {day for *_, day in by_day}
     assert days.wants(parts)[HOURS.name] == set(range(START_HOUR, START_HOUR + 48))
@@ -117,12 +115,12 @@ def test_no_row_depends_on_the_order_or_the_partitions(spark: SparkSession) -> N
     events = numbered(planted(seed=11))
     plain = collected(hours(spark, events))
     random.Random(3).shuffle(events)
-    family = MetricAggregation()
-    parts = frame(spark, events, family.columns).repartition(5, "seq")
-    shuffled = collected(family.step(None, {"events": parts}, END, Parameters())[HOURS.name])
+    aggregation = MetricAggregation()
+    parts = frame(spark, events, aggregation.columns).repartition(5, "seq")
+    shuffled = collected(aggregation.step(None, {"events": parts}, END, Parameters())[HOURS.name])
     assert shuffled == plain  # to the last bit
-    days = MetricDays().compute({HOURS.name: hours(spark, events).repartition(3)}, set(), 0, Parameters())
-    again = MetricDays().compute({HOURS.name: hours(spark, events)}, set(), 0, Parameters())
+    days = METRIC_DAYS.compute({HOURS.name: hours(spark, events).repartition(3)}, set(), 0, Parameters())
+    again = METRIC_DAYS.compute({HOURS.name: hours(spark, events)}, set(), 0, Parameters())
     assert collected(days["metric_trends.day"]) == collected(again["metric_trends.day"])
 
 
@@ -195,8 +193,8 @@ def test_beats_hold_the_longest_gap_and_all_heartbeats_of_an_hour(spark: SparkSe
         event(60, "client.seen", identity="c2", code=None, seconds=math.nan),
         event(60, "client.joined", identity="c3", code=1, seconds=9.0),
     ]
-    family = HeartbeatAggregation()
-    out = family.step(None, {"events": frame(spark, events, family.columns)}, END, Parameters())[BEATS.name]
+    aggregation = HeartbeatAggregation()
+    out = aggregation.step(None, {"events": frame(spark, events, aggregation.columns)}, END, Parameters())[BEATS.name]
     assert out.columns == [*BEATS.schema.fieldNames(), "part"]
     assert sorted(map(tuple, out.collect())) == [
         ("c1", 1.0, 3, START_HOUR + 1),
@@ -219,7 +217,7 @@ def test_series_name_every_hourly_number_and_leave_out_what_is_none(spark: Spark
         ),
         "metric_trends.hour": hours(spark, [answered(10, [metric("used", 4.0)])]),
     }
-    series = SeriesMart()
+    series = SERIES_HOURS
     out = series.compute(inputs, {5}, 0, Parameters())[SERIES.name]
     assert out.columns == [*SERIES.schema.fieldNames(), "part"]
     assert sorted(map(tuple, out.collect())) == sorted(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from scale0.pipeline.aggregation import Parameters
@@ -12,23 +13,10 @@ from scale0.pipeline.aggregations.incidents import EDGES
 from scale0.pipeline.marts.availability import AVAILABILITY_MONTHS
 from scale0.pipeline.marts.noise import NOISE, Noise
 from scale0.pipeline.schemas import PART, fields
-from scale0.pipeline.time_ranges import (
-    DAY_HOURS,
-    DAY_US,
-    HOUR_US,
-    day_of,
-    days_of_month,
-    hour_of,
-    month_of,
-    to_time,
-    to_us,
-)
+from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, HOUR_US, day_of, days_of_month, hour_of, month_of
 from tests.pipeline import oracle_incidents as oracle
 from tests.pipeline.events import START_HOUR
 from tests.pipeline.oracle_incidents import Piece, piece, us
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NOVEMBER = month_of(day_of(START_HOUR))
 MONTH_END = 29 * 86_400
@@ -38,20 +26,14 @@ MONTH_END = 29 * 86_400
 def noise(spark: SparkSession, pieces: list[Piece], months: set[int], horizon_us: int) -> dict[int, list[Any]]:
     """By month: check, alerts, share, flapping seconds, rank; given exactly the parts that it wants."""
     wanted = Noise().wants(months)
-    edges = [
-        (*e[:2], to_time(e[2]), e[3], to_time(e[4]), *e[5:])
-        for e in oracle.edge_rows(pieces, horizon_us)
-        if e[-1] in wanted[EDGES.name]
-    ]
+    edges = [edge for edge in oracle.edge_rows(pieces, horizon_us) if edge[-1] in wanted[EDGES.name]]
     flapping: dict[tuple[int, oracle.Subject], int] = {}
     for one in oracle.cut(pieces, horizon_us):
         key = (month_of(day_of(hour_of(one.from_us))), one.subject)
         flapping[key] = flapping.get(key, 0) + (one.to_us - one.from_us if one.flapping else 0)
     rows = [(*subject, lasted, month) for (month, subject), lasted in flapping.items() if month in months]
     inputs = {
-        EDGES.name: spark.createDataFrame(
-            edges, fields(*((field.name, field.dataType) for field in EDGES.schema), (PART, "int"))
-        ),
+        EDGES.name: oracle.edge_frame(spark, edges),
         AVAILABILITY_MONTHS.name: spark.createDataFrame(
             rows, fields(("subject_kind", "string"), ("subject", "string"), ("flapping_us", "bigint"), (PART, "int"))
         ),
@@ -102,7 +84,7 @@ def test_an_alert_belongs_to_the_month_that_opened_it_wherever_it_closes(spark: 
 
 def test_the_first_hour_of_a_month_may_change_the_one_before():
     first = days_of_month(NOVEMBER + 1).start * DAY_HOURS
-    assert us(MONTH_END) == first * HOUR_US == to_us(to_time(first * HOUR_US))
+    assert us(MONTH_END) == first * HOUR_US
     assert Noise().touched({EDGES.name: {first}}, 0) == {NOVEMBER, NOVEMBER + 1}
     assert Noise().touched({EDGES.name: {first + 1}}, 0) == {NOVEMBER + 1}
     assert Noise().touched({AVAILABILITY_MONTHS.name: {NOVEMBER}}, 0) == {NOVEMBER}
@@ -110,9 +92,6 @@ def test_the_first_hour_of_a_month_may_change_the_one_before():
 
 @pytest.mark.slow
 def test_random_histories_are_as_noisy_as_the_oracle_says(spark: SparkSession):
-    pieces, horizon_us = oracle.history(5, subjects=20, hours=30)
-    shift = 28 * DAY_US
-    pieces = [one._replace(from_us=one.from_us + shift, to_us=one.to_us + shift) for one in pieces]
-    horizon_us += shift
+    pieces, horizon_us = oracle.later(oracle.history(5, subjects=20, hours=30), 28 * DAY_US)
     months = {NOVEMBER, NOVEMBER + 1}
     assert noise(spark, pieces, months, horizon_us) == {m: oracle.noise(pieces, m, horizon_us) for m in months}

@@ -1,23 +1,26 @@
-"""The world: what brokers, clients, agents and services were, told as stories that share one run."""
+"""Presence: what brokers, clients, agents and services were, as stories that share one run, and by chance.
+
+Promise: PIPE-5
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from scale0.pipeline.aggregations.presence import PresenceAggregation
-from tests.pipeline.events import START_HOUR, START_US
+from tests.pipeline.events import START_HOUR, START_US, written
 from tests.pipeline.presence_histories import History, Row, Source, differences, expected
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HORIZON = 3500.0
-Slabs = dict[str, Counter[tuple[Any, ...]]]
+Tables = dict[str, Counter[tuple[Any, ...]]]
 
 
 def restarted() -> list[Row]:
@@ -106,124 +109,96 @@ def history(spark: SparkSession) -> History:
 
 
 @pytest.fixture(scope="module")
-def slabs(history: History) -> Slabs:
+def tables(history: History) -> Tables:
     return history.run(PresenceAggregation(), [1])
 
 
-def pieces(slabs: Slabs, subject: str) -> list[tuple[float, float, str, str]]:
-    """(from, to, class, reason) of a subject, in seconds."""
-    rows = sorted(row for row in slabs["timeline.world"] if row[2] == subject)
-    return [((row[3] - START_US) / 1e6, (row[4] - START_US) / 1e6, row[5], row[6]) for row in rows]
+def timeline(tables: Tables, subject: str) -> str:
+    """Class and reason by the second from which on they hold, as in "0 up:watching 1000 down:restarted 1100"."""
+    rows = sorted(row for row in tables["timeline.world"] if row[2] == subject)
+    return written((row[3], row[4], f"{row[5]}:{row[6]}") for row in rows)
 
 
-def sessions(slabs: Slabs, identity: str) -> list[tuple[float, float | None, str]]:
+def sessions(tables: Tables, identity: str) -> list[tuple[float, float | None, str]]:
     """(joined, left, reason), in seconds."""
-    rows = [row for name in ("sessions", "sessions.open") for row in slabs[name] if row[1] == identity]
+    rows = [row for name in ("sessions", "sessions.open") for row in tables[name] if row[1] == identity]
     return sorted(
         ((row[3] - START_US) / 1e6, None if row[4] is None else (row[4] - START_US) / 1e6, row[5]) for row in rows
     )
 
 
-def test_the_stories_are_what_the_oracle_says(slabs: Slabs, history: History):
-    made = {name: rows for name, rows in slabs.items() if name != "carry.world"}
+def test_the_stories_are_what_the_oracle_says(tables: Tables, history: History):
+    made = {name: rows for name, rows in tables.items() if name != "carry.world"}
     assert differences(made, expected(history)) == []
 
 
-def test_a_gapless_journal_proves_that_a_broker_was_down(slabs: Slabs):
-    assert pieces(slabs, "restarted") == [
-        (0, 1000, "up", "watching"),
-        (1000, 1100, "down", "restarted"),
-        (1100, HORIZON, "up", "watching"),
-    ]
+def test_a_gapless_journal_proves_that_a_broker_was_down(tables: Tables):
+    assert timeline(tables, "restarted") == "0 up:watching 1000 down:restarted 1100 up:watching 3500"
 
 
-def test_a_hole_proves_nothing(slabs: Slabs):
-    assert (960, 1100, "unobserved", "hole") in pieces(slabs, "holed")
+def test_a_hole_proves_nothing(tables: Tables):
+    assert " 960 unobserved:hole 1100 " in timeline(tables, "holed")
 
 
-def test_a_client_is_unobserved_until_its_broker_starts_again_and_then_down_until_it_joins(slabs: Slabs):
-    assert sessions(slabs, "w-restarted") == [(10, 1000, "broker_lost"), (1110, None, "open")]
-    assert pieces(slabs, "w-restarted")[1:] == [
-        (10, 1000, "up", "session"),
-        (1000, 1100, "unobserved", "broker_lost"),
-        (1100, 1110, "down", "restarted"),
-        (1110, HORIZON, "up", "session"),
-    ]
-    assert [piece[2] for piece in pieces(slabs, "s-restarted")] == ["absent", "up", "unobserved", "down", "up"]
+def test_a_client_is_unobserved_until_its_broker_starts_again_and_then_down_until_it_joins(tables: Tables):
+    assert sessions(tables, "w-restarted") == [(10, 1000, "broker_lost"), (1110, None, "open")]
+    worker = "0 absent:away 10 up:session 1000 unobserved:broker_lost 1100 down:restarted 1110 up:session 3500"
+    service = "0 absent:away 10 up:offered 1000 unobserved:broker_lost 1100 down:no_backend 1110 up:offered 3500"
+    assert (timeline(tables, "w-restarted"), timeline(tables, "s-restarted")) == (worker, service)
 
 
-def test_heartbeats_begin_a_session_again_after_a_silence_within_one_boot(slabs: Slabs):
-    assert pieces(slabs, "asleep")[1] == (1000, 1400, "down", "asleep")
-    assert sessions(slabs, "w-asleep") == [(10, 1000, "broker_lost"), (1430, None, "open")]
-    assert pieces(slabs, "w-asleep")[2:4] == [
-        (1000, 1400, "unobserved", "broker_lost"),
-        (1400, 1430, "down", "unheard"),
-    ]
-    assert [piece[:3] for piece in pieces(slabs, "s-asleep")[2:4]] == [(1000, 1400, "unobserved"), (1400, 1430, "down")]
-    assert pieces(slabs, "w-died")[2:] == [
-        (1000, 1400, "unobserved", "broker_lost"),
-        (1400, HORIZON, "down", "unheard"),
-    ]
+def test_heartbeats_begin_a_session_again_after_a_silence_within_one_boot(tables: Tables):
+    assert timeline(tables, "asleep") == "0 up:watching 1000 down:asleep 1400 up:watching 3500"
+    assert sessions(tables, "w-asleep") == [(10, 1000, "broker_lost"), (1430, None, "open")]
+    worker = "0 absent:away 10 up:session 1000 unobserved:broker_lost 1400 down:unheard 1430 up:session 3500"
+    service = "0 absent:away 10 up:offered 1000 unobserved:broker_lost 1400 down:no_backend 1430 up:offered 3500"
+    assert (timeline(tables, "w-asleep"), timeline(tables, "s-asleep")) == (worker, service)
+    assert timeline(tables, "w-died").endswith(" 1000 unobserved:broker_lost 1400 down:unheard 3500")
 
 
-def test_a_peer_says_that_a_broker_is_down_where_nothing_else_is_known(slabs: Slabs):
-    assert pieces(slabs, "silent")[1:] == [
-        (2000, 2500, "unobserved", "silent"),
-        (2500, 3000, "down", "peer_lost"),
-        (3000, HORIZON, "unobserved", "silent"),
-    ]
-    assert pieces(slabs, "w-silent")[-1] == (2000, HORIZON, "unobserved", "broker_lost")
+def test_a_peer_says_that_a_broker_is_down_where_nothing_else_is_known(tables: Tables):
+    broker = "0 up:watching 2000 unobserved:silent 2500 down:peer_lost 3000 unobserved:silent 3500"
+    assert timeline(tables, "silent") == broker
+    assert timeline(tables, "w-silent").endswith(" 2000 unobserved:broker_lost 3500")
 
 
-def test_a_broker_that_says_that_it_stops_is_down_at_once(slabs: Slabs):
-    assert pieces(slabs, "stopped")[-1] == (3450, HORIZON, "down", "stopped")
+def test_a_broker_that_says_that_it_stops_is_down_at_once(tables: Tables):
+    assert timeline(tables, "stopped") == "0 up:watching 3450 down:stopped 3500"
 
 
-def test_who_leaves_in_order_is_absent_and_who_is_lost_is_down_since_its_last_sign_of_life(slabs: Slabs):
-    assert pieces(slabs, "w-left") == [
-        (0, 100, "absent", "away"),
-        (100, 200, "up", "session"),
-        (200, 1000, "absent", "left"),
-        (1000, HORIZON, "up", "session"),
-    ]
-    assert pieces(slabs, "w-lost")[1:] == [(100, 205, "up", "session"), (205, HORIZON, "down", "lost")]
-    assert pieces(slabs, "s-lost")[-1] == (205, HORIZON, "down", "no_backend")
+def test_who_leaves_in_order_is_absent_and_who_is_lost_is_down_since_its_last_sign_of_life(tables: Tables):
+    assert timeline(tables, "w-left") == "0 absent:away 100 up:session 200 absent:left 1000 up:session 3500"
+    assert timeline(tables, "w-lost") == "0 absent:away 100 up:session 205 down:lost 3500"
+    assert timeline(tables, "s-lost") == "0 absent:away 100 up:offered 205 down:no_backend 3500"
 
 
-def test_a_session_never_ends_before_it_begins(slabs: Slabs):
-    assert sessions(slabs, "w-stillborn") == [(1000.000001, 1000.000001, "lost")]
-    assert pieces(slabs, "w-stillborn")[-1] == (1000.000001, HORIZON, "down", "lost")
+def test_a_session_never_ends_before_it_begins(tables: Tables):
+    assert sessions(tables, "w-stillborn") == [(1000.000001, 1000.000001, "lost")]
+    assert timeline(tables, "w-stillborn").endswith(" 1000.000001 down:lost 3500")
 
 
-def test_a_frontend_has_sessions_and_is_no_subject(slabs: Slabs):
-    assert sessions(slabs, "f-asks") == [(100, None, "open")]
-    assert pieces(slabs, "f-asks") == []
+def test_a_frontend_has_sessions_and_is_no_subject(tables: Tables):
+    assert sessions(tables, "f-asks") == [(100, None, "open")]
+    assert timeline(tables, "f-asks") == ""
 
 
-def test_an_agent_is_up_with_any_session_and_in_downtime_as_long_as_the_whole_of_it_is(slabs: Slabs):
-    assert pieces(slabs, "a-moves")[1:] == [
-        (100, 2000, "up", "session"),
-        (2000, 2600, "downtime", "downtime"),
-        (2600, HORIZON, "down", "lost"),
-    ]
-    assert pieces(slabs, "disk") == []
+def test_an_agent_is_up_with_any_session_and_in_downtime_as_long_as_the_whole_of_it_is(tables: Tables):
+    assert timeline(tables, "a-moves") == "0 absent:away 100 up:session 2000 downtime:downtime 2600 down:lost 3500"
+    assert timeline(tables, "disk") == ""
 
 
-def test_a_service_is_up_while_anybody_offers_it(slabs: Slabs):
-    assert [piece[:3] for piece in pieces(slabs, "s-a")[1:]] == [
-        (100, 1000, "up"),
-        (1000, 1010, "down"),
-        (1010, HORIZON, "up"),
-    ]
+def test_a_service_is_up_while_anybody_offers_it(tables: Tables):
+    expected = "0 absent:away 100 up:offered 1000 down:no_backend 1010 up:offered 3500"
+    assert timeline(tables, "s-a") == expected
 
 
-def test_a_node_offers_what_all_its_sessions_offer(slabs: Slabs):
-    assert (START_HOUR, "w-twin", 5, HORIZON - 100) in slabs["node_slots"]
-    assert (START_HOUR, "w-restarted", 4, 990 + HORIZON - 1110) in slabs["node_slots"]
+def test_a_node_offers_what_all_its_sessions_offer(tables: Tables):
+    assert (START_HOUR, "w-twin", 5, HORIZON - 100) in tables["node_slots"]
+    assert (START_HOUR, "w-restarted", 4, 990 + HORIZON - 1110) in tables["node_slots"]
 
 
-def test_holes_rewinds_and_duplicates_are_counted_with_their_source(slabs: Slabs):
-    counted = {row[1]: row[5:] for row in slabs["source_hours"]}
+def test_holes_rewinds_and_duplicates_are_counted_with_their_source(tables: Tables):
+    counted = {row[1]: row[5:] for row in tables["source_hours"]}
     assert counted["holed"] == (1, 0, 0, 0)
     assert counted["twin-1"] == (0, 1, 0, 0)
     assert counted["calm"] == (0, 0, 2, 1)
@@ -236,9 +211,122 @@ def test_a_service_without_a_backend_is_absent_after_a_week_and_not_carried_on(s
     many = history.run(PresenceAggregation(), [history.hours])
     stepped = history.run(PresenceAggregation(), [30, 7 * 24, 7 * 24 + 1, history.hours])
     assert differences(stepped, many) == []
-    assert pieces(many, "s")[-2:] == [
-        (7 * day, 7 * day + 20, "down", "no_backend"),
-        (7 * day + 20, 7 * day + 3600, "absent", "away"),
-    ]
+    assert timeline(many, "s").endswith(f"20 down:no_backend {7 * day + 20} absent:away {7 * day + 3600}")
     kept = {row[0] - START_HOUR for row in many["carry.world"] if row[2] == "service"}
     assert max(kept) == 7 * 24
+
+
+# One step, a step for each hour, and the oracle agree, whatever happened when.
+
+
+HOUR = 3600.0
+STEPS_HORIZON = 3 * HOUR + 1234.5
+TOGETHER = 16
+"""Histories that go through Spark at once, with names of their own: a step costs much more than a row."""
+
+
+class Turn(NamedTuple):
+    """What happens next, to whom, after how long; `quiet`: its source recorded nothing meanwhile."""
+
+    gap: float
+    quiet: bool
+    source: int
+    what: str
+    who: int
+    role: str
+    services: frozenset[int]
+    slots: int
+    back: float
+    jump: int
+
+
+WHATS = (
+    *("alive", "joined", "joined", "joined", "changed", "left", "lost", "replaced", "seen", "seen", "boot", "hole"),
+    *("stopped", "peer.lost", "peer.joined", "downtime.started", "downtime.started", "downtime.ended"),
+)
+TURNS = st.builds(
+    Turn,
+    gap=st.sampled_from([0, 0, 0.000001, 1, 30, 60, 149.999999, 150, 150.000001, 200, 700, 2000, HOUR]),
+    quiet=st.sampled_from([False, False, False, True]),
+    source=st.sampled_from([0, 0, 1, 2]),
+    what=st.sampled_from(WHATS),
+    who=st.integers(0, 1),
+    role=st.sampled_from(["backend", "backend", "backend", "frontend"]),
+    services=st.frozensets(st.integers(0, 1)),
+    slots=st.integers(0, 4),
+    back=st.sampled_from([0, 0, 0.000001, 20, 200, 1000, HOUR]),
+    jump=st.sampled_from([0, 0, 0, 3, -2]),
+)
+"""A gap of an hour ends exactly on the next one."""
+
+
+def recorded(turns: list[Turn], tag: str) -> list[Row]:
+    """A history of two brokers and a Helen."""
+    sources = [Source(f"{tag}one"), Source(f"{tag}two"), Source(f"{tag}helen", started=False)]
+    last = dict.fromkeys(range(3), -1.0)
+    second = 0.0
+    for turn in turns:
+        second = (second // HOUR + 1) * HOUR if turn.gap == HOUR else round(second + turn.gap, 6)
+        source = sources[turn.source]
+        if last[turn.source] < 0:
+            source.boot(second)
+        else:
+            if not turn.quiet:
+                source.alive(last[turn.source] + 100, second - 0.5, every=100)
+            do(turn, source, sources[turn.source - 1].name, second, tag)
+        last[turn.source] = second
+    for number, source in enumerate(sources):
+        if source.rows and len(turns) % 2:
+            source.alive(last[number] + 100, STEPS_HORIZON, every=100)
+    rows = {(row["source"], row["boot"], row["seq"]): row for source in sources for row in source.rows}
+    return list(rows.values())
+
+
+def do(turn: Turn, source: Source, peer: str, second: float, tag: str) -> None:
+    agent = turn.source == 2
+    who = f"{tag}agent" if agent else f"{tag}worker-{turn.who}"
+    role = "agent" if agent else turn.role
+    offer = {"role": role, "services": [f"{tag}service-{x}" for x in sorted(turn.services)], "slots": turn.slots}
+    at = max(0.0, round(second - turn.back, 6))
+    match turn.what:
+        case "joined" | "changed" | "left" | "replaced" | "seen":
+            source.client(second, turn.what, who, **offer)
+        case "lost":
+            source.client(second, "lost", who, at=at, **offer)
+        case "boot":
+            source.boot(second, seq=max(0, source.seq + turn.jump))
+        case "hole":
+            source.seq += 2
+            source.say(second)
+        case "stopped" if not agent:
+            source.say(second, "broker.stopped")
+        case "peer.lost" | "peer.joined" if not agent:
+            source.say(second, turn.what, at, identity=peer)
+        case "downtime.started" | "downtime.ended" if agent:
+            data = {} if turn.slots == 0 else {"ends": START_US / 1_000_000 + second + turn.slots * 1000}
+            source.say(second, turn.what, identity=who, ref=f"plan-{turn.who}", data=data)
+        case _:
+            source.say(second)
+
+
+HISTORIES = st.lists(st.lists(TURNS, min_size=10, max_size=40), min_size=TOGETHER, max_size=TOGETHER)
+
+
+@settings(
+    max_examples=1,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(histories=HISTORIES)
+def test_many_hours_are_each_hour_and_the_oracle(spark: SparkSession, histories: list[list[Turn]]):
+    rows = [row for number, turns in enumerate(histories) for row in recorded(turns, f"h{number}-")]
+    history = History(spark, rows, STEPS_HORIZON)
+    world = PresenceAggregation()
+    many = history.run(world, [history.hours])
+    each = history.run(world, list(range(1, history.hours + 1)))
+    assert differences(each, many) == []
+    del many["carry.world"]
+    assert differences(many, expected(history)) == []

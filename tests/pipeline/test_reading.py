@@ -24,10 +24,23 @@ from scale0.pipeline.warehouse.records import (
     WarehouseError,
 )
 from scale0.pipeline.warehouse.selection import TimeSpan, span_of
-from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.types import arrow_type, duck_type
 from scale0.pipeline.warehouse.warehouse import Warehouse
-from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, TALLY, add, commit, put, rows, run, seqs, table
+from tests.pipeline.warehouse_made import (
+    DAY,
+    HOUR,
+    NOW_US,
+    START_US,
+    TALLY,
+    add,
+    begin,
+    commit,
+    put,
+    rows,
+    run,
+    seqs,
+    table,
+)
 
 RICH = TableInfo(
     {
@@ -53,7 +66,7 @@ RICH_ROWS = [
     },
     {"subject": "b", "from": None, "ok": None, "share": None, "attempts": None, "histogram": [], "failed": None},
 ]
-LEDGER_TABLE = TableInfo({"run": "bigint", "part": "timestamp"}, {RESTATEMENTS: DataSetInfo("open")})
+RESTATEMENTS_TABLE = TableInfo({"run": "bigint", "part": "timestamp"}, {RESTATEMENTS: DataSetInfo("open")})
 BARE = TableInfo(RICH.columns, {"bare": DataSetInfo("month")})
 
 
@@ -64,7 +77,7 @@ def warehouse(tmp_path):
 
 @pytest.fixture
 def filled(warehouse, tmp_path):
-    """Events of an old and a new version, a carved slab, a rich table of two slabs, an empty one, and restatements."""
+    """Events of an old and a new version, a carved data set, a rich table of two, an empty one, and restatements."""
     put(tmp_path / "segments", rows(6, 20), source="broker:ü")
     older = put(tmp_path / "segments", rows(1, 5), source="broker:ü")
     older.unlink()
@@ -72,22 +85,21 @@ def filled(warehouse, tmp_path):
     pq.write_table(plain.replace_schema_metadata({MARK: MARKED, VERSION_KEY: b"0"}), older)
     put(tmp_path / "segments", rows(21, 30, at=START_US + DAY_US), source="broker:ü", day="2026-05-11")
     run(warehouse, tmp_path / "segments")
-    with warehouse.begin() as attempt:
-        transaction = Transaction(warehouse.latest(), warehouse, attempt)
+    with begin(warehouse) as transaction:
         add(transaction, "tally", [(HOUR, "old", 1), (HOUR + 1, "stays", 2), (HOUR + 24, "next day", 3)])
         add(transaction, "tally", [(HOUR, "new", 4)])
         made_of: list[tuple[str, Period, int, int]] = [("rich", "hour", HOUR, 0), ("rich.open", "open", 0, 1)]
         for data_set, period, part, row in made_of:
-            path = attempt.new_file(data_set, "made")
+            path = transaction.staging.new_file(data_set, "made")
             kinds = pa.schema([(name, arrow_type(word)) for name, word in RICH.columns.items()])
             made = pa.Table.from_pylist([RICH_ROWS[row]], schema=kinds)
             made = made.append_column("part", pa.array([part], pa.int32()))
             pq.write_table(made.append_column("row_hash", pa.array([9])), path)
-            transaction.replace(data_set, period, {part}, attempt.register(data_set, [path]))
-        path = attempt.new_file(RESTATEMENTS, "made")
+            transaction.replace(data_set, period, {part}, transaction.staging.register(data_set, [path]))
+        path = transaction.staging.new_file(RESTATEMENTS, "made")
         pq.write_table(pa.table({"run": [2], "part": pa.array([START_US], pa.timestamp("us", "UTC"))}), path)
-        transaction.append_restatements([FileEntry(attempt.relative(path), 1, {2: (1, 0)}, True)])
-        all_tables = {"tally": TALLY, "rich": RICH, "bare": BARE, RESTATEMENTS: LEDGER_TABLE}
+        transaction.append_restatements([FileEntry(transaction.staging.relative(path), 1, {2: (1, 0)}, True)])
+        all_tables = {"tally": TALLY, "rich": RICH, "bare": BARE, RESTATEMENTS: RESTATEMENTS_TABLE}
         transaction.commit(transaction.newest_us, now_us=NOW_US, parameters={}, code_version="1", tables=all_tables)
     return warehouse
 
@@ -188,7 +200,7 @@ def test_spark_sees_the_same(spark, filled):
 # Spans of time.
 
 
-def test_only_the_chapters_of_a_span_are_opened(filled):
+def test_only_the_day_manifests_of_a_span_are_opened(filled):
     manifest = filled.latest()
     filled.path(manifest.chapters[DAY + 1].path).write_text("damaged")
     fresh = Warehouse(filled.root)
@@ -230,8 +242,7 @@ def test_a_span_is_rounded_to_whole_hours():
 
 def test_a_reader_whose_files_were_collected_reads_the_manifest_again(filled, monkeypatch):
     old = filled.latest()
-    with filled.begin() as attempt:
-        transaction = Transaction(old, filled, attempt)
+    with begin(filled) as transaction:
         add(transaction, "tally", [(HOUR, "newest", 9), (HOUR + 1, "newest", 9), (HOUR + 24, "newest", 9)])
         commit(transaction, NOW_US)
     filled.collect(NOW_US + 3 * DAY_US)
@@ -259,8 +270,7 @@ def test_a_listed_file_that_is_gone_is_an_error_that_says_so(filled):
 
 def test_a_reader_holds_on_to_the_manifest_that_it_opened(filled):
     with open_duckdb(filled) as connection:
-        with filled.begin() as attempt:
-            transaction = Transaction(filled.latest(), filled, attempt)
+        with begin(filled) as transaction:
             add(transaction, "tally", [(HOUR, "newest", 9)])
             commit(transaction, NOW_US)
         filled.collect(NOW_US + HOUR_US)

@@ -11,7 +11,7 @@ from scale0.pipeline.explain import ExplainEntry, WarehouseFacts, explanation_of
 from scale0.pipeline.explain_sentences import sentence_of
 from scale0.pipeline.reports.query import ReportQuery, with_reader
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
-from tests.pipeline import reports_made as world
+from tests.pipeline import reports_made as made
 from tests.pipeline.warehouse_made import put
 
 SECOND = 1_000_000
@@ -46,7 +46,7 @@ def texts(what: str, events: list[dict[str, Any]], known: WarehouseFacts | None 
     return [one.text for one in explanation_of(what, 0, 10**12, events, known or WarehouseFacts()).entries]
 
 
-def test_a_task_is_told_in_plain_words():
+def test_a_task_is_described_in_plain_words():
     assert texts("t-1", LIFE) == [
         "submitted by c-1 for thumbs.make, priority 5",
         "attempt 1 on node-2 ended: lost (code 502) after 1.5 s, waited 3 s",
@@ -54,7 +54,7 @@ def test_a_task_is_told_in_plain_words():
     ]
 
 
-def test_each_event_is_told_once_wherever_it_was_found():
+def test_each_event_is_shown_once_wherever_it_was_found():
     story = explanation_of("t-1", 0, 10**12, [*LIFE[1:], LIFE[2]], WarehouseFacts(events=tuple(LIFE[:2])))
     assert [one.id for one in story.entries] == ["b-1:7:1", "b-1:7:5", "b-1:7:9"]
     assert story.sort == "task"
@@ -87,7 +87,7 @@ def test_what_goes_on_as_always_is_one_line():
     ]
 
 
-def test_a_check_that_says_the_same_again_is_told_when_it_changes():
+def test_a_check_that_says_the_same_again_is_shown_when_it_changes():
     answers = [
         event(n, "check.answered", identity="web-1", service="disk", state=state, seconds=0.5, data='{"message": "m"}')
         for n, state in enumerate(["ok", "ok", "critical", "critical", "critical", "ok"], 1)
@@ -118,23 +118,23 @@ def test_a_check_is_concerned_by_its_own_events_and_those_of_its_agent(columns, 
 
 @pytest.mark.parametrize("data", [None, "", "no json", "[1]", "{", "NaN", "[" * 5_000])
 @pytest.mark.parametrize("kind", ["client.joined", "check.answered", "check.state_changed", "turbine.spun", "odd"])
-def test_whatever_an_event_says_it_can_be_told(kind, data):
+def test_whatever_an_event_says_it_can_be_described(kind, data):
     assert sentence_of(event(1, kind, data=data), "client")
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "sentence"),
     [
         ('{"previous": "ok", "hard": true, "message": "gone"}', "became critical (hard), was ok: gone"),
         ('{"previous": "", "hard": true}', "became critical (hard), first result"),
     ],
 )
-def test_a_change_says_from_what_unless_there_was_nothing_before(data, told):
+def test_a_change_says_from_what_unless_there_was_nothing_before(data, sentence):
     change = event(3, "check.state_changed", identity="web-1", service="port", state="critical", data=data)
-    assert sentence_of(change, "check") == told
+    assert sentence_of(change, "check") == sentence
 
 
-def test_what_came_before_is_not_told_but_what_lasted_until_then_is():
+def test_what_came_before_is_not_shown_but_what_lasted_until_then_is():
     old = ExplainEntry(1 * SECOND, 20 * SECOND, "timeline", "down")
     gone = ExplainEntry(1 * SECOND, 5 * SECOND, "timeline", "was down")
     story = explanation_of(
@@ -147,14 +147,14 @@ def test_what_came_before_is_not_told_but_what_lasted_until_then_is():
 def root(tmp_path_factory):
     """The network of the reports; and in its last day a task that was tried twice."""
     folder = tmp_path_factory.mktemp("explain")
-    start = world.HORIZON_US - 60 * SECOND
+    start = made.HORIZON_US - 60 * SECOND
     kept = [name for name in COLUMN_NAMES if name not in ("source", "boot")]
     life = []
     for number, one in enumerate(LIFE, 1):
         us = start + one["seq"] * SECOND
         life.append({**{name: one[name] for name in kept}, "time": us, "at": us, "seq": number})
     put(folder / "segments", life, source="broker-1", day="2026-05-20")
-    rows = world.slabs()
+    rows = made.data_sets()
     row = {
         "ref": "t-1",
         "submitted": to_time(start),
@@ -164,19 +164,19 @@ def root(tmp_path_factory):
     rows["tasks"] = [(start // HOUR_US, {**row, "attempts": 2, "wait_seconds": 3.0, "wasted_seconds": 1.5})]
     session = {"identity": "node-1", "id": "x", "joined": to_time(start - HOUR_US), "left": to_time(start)}
     rows["sessions"] = [(start // HOUR_US, {**session, "reason": "broker_lost", "broker": "broker-1"})]
-    world.write(folder / "warehouse", rows, world.results(folder / "segments"))
+    made.write(folder / "warehouse", rows, made.results(folder / "segments"))
     return folder / "warehouse"
 
 
 def known(root, what: str, **question: Any) -> WarehouseFacts:
-    return with_reader(root, ReportQuery(**question), lambda desk: warehouse_facts(desk, what))
+    return with_reader(root, ReportQuery(**question), lambda reader: warehouse_facts(reader, what))
 
 
 def test_the_warehouse_tells_events_and_what_they_come_to(root):
     found = known(root, "t-1")
     assert [one["kind"] for one in found.events] == ["task.submitted", "task.attempt_ended", "task.completed"]
     assert [one.text for one in found.computed] == ["total: finished, 2 attempts, waited 3 s, wasted 1.5 s"]
-    assert found.horizon_us == world.HORIZON_US
+    assert found.horizon_us == made.HORIZON_US
     story = explanation_of("t-1", 0, 10**18, found.events, found)
     assert [one.kind for one in story.entries][-2:] == ["task.completed", "tasks"]
     assert len(story.entries) == 4
@@ -185,7 +185,7 @@ def test_the_warehouse_tells_events_and_what_they_come_to(root):
 def test_the_warehouse_tells_when_it_was_down_and_when_nobody_looked(root):
     found = known(root, "web-1/load")
     assert [(one.kind, one.at_us) for one in found.computed if one.kind == "incidents"] == [
-        ("incidents", start) for start, _ in world.DOWN["check", "web-1/load"]
+        ("incidents", start) for start, _ in made.DOWN["check", "web-1/load"]
     ]
     down = [one.text for one in found.computed if one.kind == "timeline"]
     assert down[0] == "the check was down for 2 min (down it was), by broker-1:7:1778551200"

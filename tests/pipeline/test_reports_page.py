@@ -17,7 +17,7 @@ from scale0.pipeline.reports.model import Bars, Cone, LinePlot, PlotLine, Stacks
 from scale0.pipeline.reports.plots import LEAST, STRIP_HEIGHT, draw, heights
 from scale0.pipeline.reports.query import ReportQuery
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
-from tests.pipeline import reports_made as world
+from tests.pipeline import reports_made as made
 
 VOID = {"meta", "br", "line", "rect", "circle", "path", "polygon"}
 
@@ -48,9 +48,8 @@ class Tree(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def html(tmp_path_factory):
-    root = world.made(tmp_path_factory.mktemp("page"))
-    return page(make(tuple(MAKERS), root, ReportQuery(why=True)), None)
+def html(reports_root):
+    return page(make(tuple(MAKERS), reports_root, ReportQuery(why=True)), None)
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +62,8 @@ def tree(html):
 
 def test_names_from_the_network_are_text_wherever_they_stand(html, tree):
     assert "<script" not in html.lower()
-    assert world.EVIL in {text for tag, text in tree.texts if tag == "th"}
-    assert any(world.EVIL in text for tag, text in tree.texts if tag == "title"), "also in plots"
+    assert made.EVIL in {text for tag, text in tree.texts if tag == "th"}
+    assert any(made.EVIL in text for tag, text in tree.texts if tag == "title"), "also in plots"
     assert not any(name.startswith("on") for _, attributes in tree.tags for name in attributes)
 
 

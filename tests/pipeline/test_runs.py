@@ -1,4 +1,4 @@
-"""Runs that need no Spark: what is wrong is said wherever somebody asks, and nothing stands in a stream's way.
+"""Runs that need no Spark: problems are reported wherever somebody asks, and nothing stands in a stream's way.
 
 Promise: PIPE-2
 """
@@ -66,7 +66,7 @@ def test_a_stream_names_a_foreign_file(place: Place):
 # Requests that cannot be done.
 
 
-def test_a_request_that_cannot_be_done_is_told_and_put_away(place: Place):
+def test_a_request_that_cannot_be_done_is_reported_and_put_away(place: Place):
     enqueue(place.warehouse, QueuedBackfill(START_US + 9 * HOUR_US, None, OTHER))
     (outcome,) = place.stream()
     (problem,) = outcome.problems
@@ -79,7 +79,7 @@ def test_a_request_that_cannot_be_done_is_told_and_put_away(place: Place):
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"first_us": "x", "end_us": null}', b"[" * 100_000])
-def test_a_request_that_cannot_be_read_is_told_and_put_away(place: Place, body: bytes):
+def test_a_request_that_cannot_be_read_is_reported_and_put_away(place: Place, body: bytes):
     (place.warehouse / QUEUE).mkdir()
     (place.warehouse / QUEUE / "1.json").write_bytes(body)
     enqueue(place.warehouse, QueuedBackfill(START_US + 9 * HOUR_US, None, OTHER))

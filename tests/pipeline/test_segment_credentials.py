@@ -14,19 +14,13 @@ import pytest
 from scale0.pipeline.status import PendingSegments, status_of
 from scale0.pipeline.warehouse.records import SegmentProblem, WarehouseError
 from scale0.pipeline.warehouse.segment_sources import RemoteSegmentSource, open_source, public_name, without_credentials
-from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.idle_runs import commit, take
-from tests.pipeline.warehouse_made import NOW_US, put, rows
+from tests.pipeline.warehouse_made import NOW_US, begin, put, rows
 
 URL = "s3://AKIA:hush%2Fhush@bucket/segments?region=eu-west-1&endpoint_override=localhost%3A9000&session_token=hush"
 SHOWN = "s3://bucket/segments"
 KNOWN = f"{SHOWN}?endpoint_override=localhost%3A9000&region=eu-west-1"
-
-
-@pytest.fixture
-def warehouse(tmp_path):
-    return Warehouse(tmp_path / "warehouse")
 
 
 @pytest.fixture
@@ -54,7 +48,7 @@ def written(root: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(root.rglob("*.json")))
 
 
-def test_no_key_is_written_down_or_told(warehouse, remote):
+def test_no_key_is_written_down_or_shown(warehouse, remote):
     taken, manifest = take(warehouse, URL)
     assert [problem.name for problem in taken.problems] == [
         f"{SHOWN}/written=2026-05-10/seg-broker-2-7-1-9.parquet",
@@ -76,8 +70,7 @@ def test_another_key_opens_the_same_place(warehouse, remote):
 def old_manifest(warehouse: Warehouse, remote: RemoteSegmentSource) -> None:
     """A warehouse of a time in which keys were written down."""
     take(warehouse, URL)
-    with warehouse.begin() as staging:
-        transaction = Transaction(warehouse.latest(), warehouse, staging)
+    with begin(warehouse) as transaction:
         transaction.listings = {URL: dict(remote.folders())}
         name = f"{URL.partition('?')[0]}/written=2026-05-10/notes.txt"
         transaction.problems = {name: SegmentProblem(name, "foreign", "it is no segment")}
@@ -85,7 +78,7 @@ def old_manifest(warehouse: Warehouse, remote: RemoteSegmentSource) -> None:
     assert b"AKIA" in newest(warehouse)
 
 
-def test_an_older_manifest_is_read_and_its_keys_are_told_no_more(warehouse, remote):
+def test_an_older_manifest_is_read_and_its_keys_are_shown_no_more(warehouse, remote):
     old_manifest(warehouse, remote)
     found = status_of(warehouse.root, [URL], NOW_US)
     assert found.ignored == (f"{SHOWN}/written=2026-05-10/notes.txt: it is no segment",)
@@ -94,7 +87,7 @@ def test_an_older_manifest_is_read_and_its_keys_are_told_no_more(warehouse, remo
     assert taken.segments == 0
     assert list(manifest.listings) == [KNOWN]
     assert [problem.kind for problem in manifest.problems] == ["foreign", "damaged"]
-    assert [problem.kind for problem in taken.problems] == ["damaged"], "the other was said once"
+    assert [problem.kind for problem in taken.problems] == ["damaged"], "the other was reported once"
     for key in (b"AKIA", b"hush"):
         assert key not in newest(warehouse)
 
@@ -116,7 +109,7 @@ def test_a_place_is_known_without_keys_and_apart_from_others(url, known):
     assert public_name(known) == known
 
 
-def test_a_file_is_told_without_the_key():
+def test_a_file_is_shown_without_the_key():
     assert without_credentials("s3://K:S@bucket/written=2026-05-10/a?b#c@d") == "s3://bucket/written=2026-05-10/a?b#c@d"
     assert without_credentials("s3://K:S@S@bucket/x") == "s3://bucket/x"
     assert without_credentials("/srv/a@b/x") == "/srv/a@b/x"
@@ -125,7 +118,7 @@ def test_a_file_is_told_without_the_key():
 @pytest.mark.parametrize(
     "url", ["s3://AKIA:hu/sh@bucket/x", "s3://AKIA:hush@bucket/x?nonsense=hush", "hm://me:hush@x/y"]
 )
-def test_a_url_that_cannot_be_opened_is_told_without_the_key(url):
+def test_a_url_that_cannot_be_opened_is_shown_without_the_key(url):
     with pytest.raises(WarehouseError, match="cannot open the segments at") as met:
         open_source(url, NOW_US)
     assert "hu" not in str(met.value)
@@ -137,8 +130,7 @@ def test_a_manifest_without_urls_is_as_it_was(warehouse, tmp_path):
     put(tmp_path / "segments", rows(1, 5))
     _, manifest = take(warehouse, str(tmp_path / "segments"))
     assert list(manifest.listings) == [str(tmp_path / "segments")]
-    with warehouse.begin() as staging:
-        transaction = Transaction(manifest, warehouse, staging)
+    with begin(warehouse) as transaction:
         assert transaction.listings == manifest.listings
         assert not transaction.has_other_problems()
         assert msgspec.to_builtins(manifest)["format"] == 1

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import psutil
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from scale0.pipeline.spark_session import (
@@ -19,9 +18,6 @@ from scale0.pipeline.spark_session import (
     java_options,
     settings_for,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 LOOPBACK = ("127.0.0.1", "::ffff:127.0.0.1", "::1")
 QUICK = "-XX:TieredStopAtLevel=1"
@@ -44,7 +40,7 @@ def test_plans_for_few_events_are_interpreted_and_made_once(events: int | None, 
         assert (settings.get("spark.sql.shuffle.partitions") == "1") is (few and master == "local[1]")
 
 
-def test_a_session_that_had_few_events_is_told_when_it_has_many():
+def test_a_session_that_had_few_events_is_reconfigured_when_it_has_many():
     assert INTERPRETED.keys() == COMPILED.keys()
     assert settings_for("local[1]", 0).keys() == settings_for("local[1]", None).keys()
 
@@ -68,8 +64,8 @@ def test_java_hears_of_it_and_has_room_for_the_code(spark: SparkSession):
     """With the quick compiler alone it would be 48 MB: full after half a minute, and Java interprets."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    said = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
-    assert {QUICK, "-XX:ReservedCodeCacheSize=240m", "-XX:+UseParallelGC"} <= set(said)
+    options = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert {QUICK, "-XX:ReservedCodeCacheSize=240m", "-XX:+UseParallelGC"} <= set(options)
 
 
 @pytest.mark.slow

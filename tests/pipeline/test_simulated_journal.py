@@ -6,18 +6,16 @@ Promise: PIPE-1, PIPE-10
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from scale0.pipeline import reading
 from scale0.pipeline.time_ranges import to_us
 from scale0.storage.task_rows import STATUS_NAMES
 from tests.pipeline.engine_runs import Bench
 from tests.pipeline.simulated_truths import Truths, simulated, wall_us, write_segments
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -28,8 +26,6 @@ MICRO = 1_000_000
 
 
 class Tables:
-    """What Spark made of it."""
-
     def __init__(self, truths: Truths, bench: Bench) -> None:
         self.truths = truths
         self.segments = write_segments(truths, bench.folder / "data", bench.segments)
@@ -58,7 +54,7 @@ def test_every_event_of_the_journal_is_in_the_tables_once_and_nothing_is_missing
     assert [day[name] for name in ("holes", "rewinds", "duplicates", "rejected")] == [0, 0, 0, 0]
 
 
-def test_every_task_has_the_end_that_the_store_has_and_the_client_was_told(tables: Tables):
+def test_every_task_has_the_end_that_the_store_has_and_the_client_received(tables: Tables):
     known = tables.truths.tasks
     found = {row["ref"]: row for row in tables["tasks"]}
     shown = {ref: (row["outcome"], row["attempts"], row["method"], row["client"]) for ref, row in found.items()}
@@ -72,7 +68,7 @@ def test_every_task_has_the_end_that_the_store_has_and_the_client_was_told(table
         if record.accepted is not None:
             assert record.id in found
             row = found[record.id]
-            assert record.told is None or STATUS_NAMES[record.told[0]] == row["outcome"]
+            assert record.notified is None or STATUS_NAMES[record.notified[0]] == row["outcome"]
             # Submissions with one key are one task, which runs with the params of the first.
             assert record.key is not None or row["attempts"] >= len({attempt for attempt, _ in record.executions})
 
@@ -102,7 +98,7 @@ def test_sessions_are_those_that_the_broker_held(tables: Tables):
     assert {"lost", "left", "replaced", "broker_lost", "open"} <= {row["reason"] for row in tables["sessions"]}
 
 
-def test_sessions_end_when_the_broker_let_go_and_those_of_the_dead_before_that(tables: Tables):
+def test_sessions_end_when_the_broker_closed_them_and_those_of_the_dead_before_that(tables: Tables):
     ends = {(stay.role, stay.identity, wall_us(stay.since)): stay.until for stay in tables.truths.stays}
     compared = 0
     for row in tables["sessions"]:

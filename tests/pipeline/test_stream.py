@@ -6,9 +6,11 @@ Promise: PIPE-1, PIPE-4
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Set
+from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from scale0.pipeline import registry
 from scale0.pipeline.aggregation import Parameters
@@ -17,17 +19,10 @@ from scale0.pipeline.engine.backfill_queue import QUEUE, QueuedBackfill, enqueue
 from scale0.pipeline.marts.availability import AVAILABILITY_DAYS, AVAILABILITY_MONTHS
 from scale0.pipeline.time_ranges import HOUR_US, days_of_month, month_of
 from scale0.pipeline.warehouse.retention import drop_before
-from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
 from tests.pipeline.engine_runs import Bench, ignore
 from tests.pipeline.idle_runs import commit
-from tests.pipeline.warehouse_made import DAY, NOW_US, START_US, put, rows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
+from tests.pipeline.warehouse_made import DAY, NOW_US, START_US, begin, put, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -52,8 +47,8 @@ def test_a_stream_backfills_with_the_parameters_that_were_asked_for_and_goes_on(
             stop.set()
         return NOW_US
 
-    said = bench.job(parameters=Parameters(), parameters_given=True)
-    outcomes = list(runs.stream(said, lambda _events: spark, clock, ignore, stop, 1.0))
+    job = bench.job(parameters=Parameters(), parameters_given=True)
+    outcomes = list(runs.stream(job, lambda _events: spark, clock, ignore, stop, 1.0))
     assert [(outcome.number, outcome.problems) for outcome in outcomes] == [(2, ())]
     manifest = Warehouse(bench.warehouse).latest()
     assert manifest is not None
@@ -61,7 +56,7 @@ def test_a_stream_backfills_with_the_parameters_that_were_asked_for_and_goes_on(
 
 
 class Months:
-    """A derivation that is asked for the months of two, and remembers which it had to compute."""
+    """A mart that is asked for the months of two, and remembers which it had to compute."""
 
     name = "months"
     data_sets = (AVAILABILITY_MONTHS,)
@@ -94,8 +89,7 @@ def test_a_month_of_which_a_day_is_gone_stays_as_it_is(
     put(bench.segments, rows(1, 10))
     bench.run()
     warehouse = Warehouse(bench.warehouse)
-    with warehouse.begin() as attempt:
-        transaction = Transaction(warehouse.latest(), warehouse, attempt)
+    with begin(warehouse) as transaction:
         drop_before(transaction, days_of_month(month_of(DAY)).start + 1)
         commit(transaction)
     put(bench.segments, rows(11, 20, at=START_US + HOUR_US))

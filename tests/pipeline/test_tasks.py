@@ -8,9 +8,10 @@ from __future__ import annotations
 import datetime
 import itertools
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.aggregations.tasks import LONG_HOURS, TaskAggregation
@@ -18,11 +19,6 @@ from scale0.pipeline.aggregations.tasks_events import OPEN_TASKS, STATE, TASKS
 from scale0.pipeline.time_ranges import HOUR_US, TimeRange, to_time
 from tests.pipeline.events import START_HOUR, event, frame, numbered
 from tests.pipeline.oracle_tasks import LOST_ALL, Oracle, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
 
 Rows = list[tuple[Any, ...]]
 
@@ -33,15 +29,9 @@ INSTANTS = (0.0, 5.0, 5.000001, 1800.25, 3599.999999)
 """Few, so that many events happen at one time, on the hour, and just before it."""
 
 
-@pytest.fixture
-def tidy(spark: SparkSession) -> Iterator[SparkSession]:
-    yield spark
-    spark.catalog.clearCache()
-
-
 def submitted(second: float, ref: str, **columns: Any) -> dict[str, Any]:
-    said = {"group": "main", "priority": 5}
-    return event(second, "task.submitted", **{"ref": ref, "service": "m", "identity": "c", "data": said, **columns})
+    offered = {"group": "main", "priority": 5}
+    return event(second, "task.submitted", **{"ref": ref, "service": "m", "identity": "c", "data": offered, **columns})
 
 
 def tried(second: float, ref: str, attempt: int = 1, **columns: Any) -> dict[str, Any]:
@@ -65,9 +55,10 @@ def step(
     made = TaskAggregation().step(
         start, {"events": frame(spark, events, TaskAggregation.columns)}, time_range, Parameters()
     )
-    slabs = (TASKS, OPEN_TASKS, STATE)
+    data_sets = (TASKS, OPEN_TASKS, STATE)
     rows = {
-        data_set.name: made[data_set.name].select(*data_set.schema.fieldNames(), "part").collect() for data_set in slabs
+        data_set.name: made[data_set.name].select(*data_set.schema.fieldNames(), "part").collect()
+        for data_set in data_sets
     }
     spark.catalog.clearCache()
     return {name: ordered(found) for name, found in rows.items()}
@@ -139,8 +130,8 @@ def random_task(chance: random.Random, ref: str) -> list[dict[str, Any]]:
         times: dict[str, Any] = {"seconds": chance.choice((0.0, 0.125, 7.5)), "waited": chance.choice((0.0, 0.5, None))}
         match kind:
             case "submitted":
-                said = chance.choice(({"group": "main", "priority": 5}, {"group": 'a "b"', "priority": 1}, None))
-                made.append(submitted(second, ref, **source, identity=chance.choice(("c1", "c2", None)), data=said))
+                offered = chance.choice(({"group": "main", "priority": 5}, {"group": 'a "b"', "priority": 1}, None))
+                made.append(submitted(second, ref, **source, identity=chance.choice(("c1", "c2", None)), data=offered))
             case "reopened":
                 made.append(reopened(second, ref, **source))
             case "tried":

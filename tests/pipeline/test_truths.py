@@ -9,9 +9,9 @@ Promise: PIPE-10
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from simulator.history import Truth, generate
 from simulator.history import truths as words
@@ -19,9 +19,6 @@ from tests.pipeline import naive_history
 from tests.pipeline.engine_runs import Bench
 from tests.pipeline.truths_found import HOUR_US, SECOND_US, Interval, Span, Tables, unexplained
 from tests.pipeline.truths_meant import BREAKS, MEANINGS, REJOIN_US, World, down_once
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.extended]
 
@@ -62,7 +59,7 @@ UNJUDGED_US = 12 * HOUR_US
 STEADY = (words.QUIET_SERVICE, words.FILLING_DISK)
 """Truths in which no hour is unlike the one before."""
 CHANCE_SHARE = 0.1
-"""Of the checks, so many may flap without having been told to: synth makes 1.2 % of all results a problem, and three of
+"""Of the checks, so many may flap without a planted cause: synth makes 1.2 % of all results a problem, and three of
 those close to each other are six changes."""
 Causes = dict[tuple[str, str], list[Span]]
 

@@ -19,28 +19,17 @@ import msgspec
 import pytest
 
 from scale0.pipeline.reading import open_arrow
+from scale0.pipeline.time_ranges import DAY_US
 from scale0.pipeline.warehouse.ingestion import ingest_segments
 from scale0.pipeline.warehouse.records import WarehouseBusy, WarehouseDamaged, WarehouseError, WarehouseFenced
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import FAILPOINTS, Warehouse
-from tests.pipeline.warehouse_doomed import DAY_US, drive
-from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, commit, put, rows, run, seqs
-
-REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def warehouse(tmp_path):
-    return Warehouse(tmp_path / "warehouse")
-
-
-@pytest.fixture
-def segments(tmp_path):
-    return tmp_path / "segments"
+from tests.fakes.killed import run_program
+from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, START_US, add, begin, commit, drive, put, rows, run, seqs
 
 
 def state(root: Path) -> tuple[int, set[int]]:
-    """(events, what the slab says): equal to each other whenever a run was committed whole."""
+    """(events, what the data set says): equal to each other whenever a run was committed whole."""
     warehouse = Warehouse(root)
     return len(seqs(warehouse)), set(open_arrow(warehouse, "tally")["count"].to_pylist())
 
@@ -71,21 +60,19 @@ def test_a_manifest_says_all_that_the_tables_depend_on(warehouse, segments):
     )
 
 
-def test_only_chapters_of_touched_days_are_written_anew(warehouse):
-    with warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
+def test_only_manifests_of_touched_days_are_written_again(warehouse):
+    with begin(warehouse) as transaction:
         add(transaction, "tally", [(HOUR + 24 * day, "a", day) for day in range(5)])
         before = commit(transaction)
-    with warehouse.begin() as staging:
-        transaction = Transaction(before, warehouse, staging)
+    with begin(warehouse) as transaction:
         add(transaction, "tally", [(HOUR + 24, "b", 7)])
         after = commit(transaction)
     assert [day for day in after.chapters if after.chapters[day] != before.chapters[day]] == [DAY + 1]
-    assert len(list((staging.folder / "chapters").iterdir())) == 1
+    assert len(list((transaction.staging.folder / "chapters").iterdir())) == 1
     assert sorted(open_arrow(warehouse, "tally")["count"].to_pylist()) == [0, 2, 3, 4, 7]
 
 
-def test_an_attempt_that_is_not_committed_leaves_nothing(warehouse, segments):
+def test_a_transaction_that_is_not_committed_leaves_nothing(warehouse, segments):
     put(segments, rows(1, 10))
     with warehouse.begin() as staging:
         ingest_segments(Transaction(None, warehouse, staging), str(segments), NOW_US)
@@ -124,8 +111,7 @@ def test_kill_9_at_any_step_leaves_the_old_or_the_new_and_never_a_mix(tmp_path, 
     total = 10
     for point in FAILPOINTS:
         put(segments, rows(total + 1, total + 5))
-        command = [sys.executable, "-m", "tests.pipeline.warehouse_doomed", str(root), str(segments), point]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
+        done = run_program("tests.pipeline.warehouse_made", root, segments, point)
         assert done.returncode == -signal.SIGKILL, (point, done.stderr)
         assert state(root) in ((total, {total}), (total + 5, {total + 5})), point
         drive(root, segments, days=3)
@@ -142,7 +128,7 @@ def test_kill_9_at_any_step_leaves_the_old_or_the_new_and_never_a_mix(tmp_path, 
 
 
 @pytest.mark.parametrize("step", ["write", "sync", "sync_tree"])
-def test_a_full_disk_leaves_the_old_manifest_and_no_attempt(warehouse, segments, monkeypatch, step):
+def test_a_full_disk_leaves_the_old_manifest_and_no_staging_directory(warehouse, segments, monkeypatch, step):
     put(segments, rows(1, 10))
     run(warehouse, segments)
     before = files(warehouse.root)
@@ -176,7 +162,7 @@ def test_a_full_disk_while_segments_are_fetched_says_so(warehouse, segments, mon
 # Two drivers.
 
 
-def test_a_second_driver_is_refused_and_told_who_is_there(warehouse):
+def test_a_second_driver_is_refused_and_the_owner_is_named(warehouse):
     with warehouse.lock("run"):
         with (
             pytest.raises(WarehouseBusy, match=rf"in use by process {os.getpid()} \(run\)") as refused,
@@ -226,8 +212,7 @@ def test_without_the_lock_the_manifest_is_the_fence(warehouse, segments):
 def test_a_driver_that_slept_for_days_is_fenced_though_its_number_is_free_again(warehouse, segments):
     put(segments, rows(1, 10))
     run(warehouse, segments)
-    with warehouse.begin() as staging:
-        slept = Transaction(warehouse.latest(), warehouse, staging)
+    with begin(warehouse) as slept:
         for day in range(3):
             put(segments, rows(11 + day, 11 + day))
             run(warehouse, segments, now_us=NOW_US + day * 10 * DAY_US)
@@ -243,8 +228,7 @@ def test_of_many_drivers_at_once_exactly_one_wins_each_number(warehouse):
 
     def drive_once() -> None:
         mine = Warehouse(warehouse.root)
-        with mine.begin() as staging:
-            transaction = Transaction(mine.latest(), mine, staging)
+        with begin(mine) as transaction:
             start.wait()
             try:
                 won.append(commit(transaction).number)
@@ -307,7 +291,7 @@ def test_a_gap_between_manifests_is_refused(warehouse, segments):
         warehouse.latest()
 
 
-def test_a_damaged_chapter_is_never_believed(warehouse, segments):
+def test_a_damaged_day_manifest_is_never_believed(warehouse, segments):
     put(segments, rows(1, 10))
     _, manifest = run(warehouse, segments)
     path = warehouse.path(manifest.chapters[DAY].path)
@@ -316,7 +300,7 @@ def test_a_damaged_chapter_is_never_believed(warehouse, segments):
         WarehouseDamaged, match=r"day-\d+\.json is damaged: restore it from a backup; or move the .* away"
     ) as met:
         Warehouse(warehouse.root).day_manifest(manifest, DAY)
-    assert "backfill" not in str(met.value), "it would read the same chapter"
+    assert "backfill" not in str(met.value), "it would read the same day manifest"
 
 
 @pytest.mark.parametrize("path", ["../elsewhere", "/etc/passwd", "data/../../x"])

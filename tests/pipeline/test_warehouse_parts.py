@@ -12,13 +12,7 @@ from scale0.pipeline.reading import open_arrow
 from scale0.pipeline.warehouse.records import Coverage, FileEntry, part_sums, restrict, restrict_all
 from scale0.pipeline.warehouse.transaction import Transaction
 from scale0.pipeline.warehouse.warehouse import Warehouse
-from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, add, commit, hash_of, slab_file
-
-
-@pytest.fixture
-def warehouse(tmp_path):
-    return Warehouse(tmp_path / "warehouse")
-
+from tests.pipeline.warehouse_made import DAY, HOUR, NOW_US, add, begin, commit, hash_of, part_file
 
 ROWS = st.lists(st.tuples(st.integers(HOUR, HOUR + 40), st.integers(0, 9)), max_size=12)
 
@@ -39,7 +33,7 @@ def test_replacing_parts_is_what_a_dictionary_does(tmp_path_factory, steps):
     transaction = Transaction(None, warehouse, staging)
     for parts, found, commits in steps:
         mine = [(part, "x", count) for part, count in found if part in parts]
-        entries = staging.register("tally", [slab_file(staging, "tally", mine)])
+        entries = staging.register("tally", [part_file(staging, "tally", mine)])
         transaction.replace("tally", "hour", parts, entries)
         for part in parts:
             model.pop(part, None)
@@ -66,8 +60,7 @@ def test_replacing_parts_is_what_a_dictionary_does(tmp_path_factory, steps):
 
 
 def test_a_file_that_spans_days_is_listed_in_each_with_its_own_parts(warehouse):
-    with warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
+    with begin(warehouse) as transaction:
         add(transaction, "tally", [(HOUR, "a", 1), (HOUR + 24, "b", 2)])
         [one] = transaction.day_manifest(DAY).slabs["tally"]
         [other] = transaction.day_manifest(DAY + 1).slabs["tally"]
@@ -77,8 +70,7 @@ def test_a_file_that_spans_days_is_listed_in_each_with_its_own_parts(warehouse):
 
 
 def test_a_part_may_become_empty(warehouse):
-    with warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
+    with begin(warehouse) as transaction:
         add(transaction, "tally", [(HOUR, "a", 1)])
         transaction.replace("tally", "hour", {HOUR}, [])
         assert transaction.files("tally") == []
@@ -89,22 +81,22 @@ def test_a_part_may_become_empty(warehouse):
 @pytest.mark.parametrize("period", ["day", "month", "open"])
 def test_every_period_has_its_place(warehouse, period):
     part = {"day": DAY, "month": 700, "open": 0}[period]
-    with warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
+    with begin(warehouse) as transaction:
         for count in (1, 2):
-            entries = staging.register("tally", [slab_file(staging, "tally", [(part, "a", count)])])
+            entries = transaction.staging.register(
+                "tally", [part_file(transaction.staging, "tally", [(part, "a", count)])]
+            )
             transaction.replace("tally", period, {part}, entries)
         assert [listed.parts for listed in transaction.files("tally")] == [{part}]
         assert [listed.parts for listed in transaction.files("tally", {part})] == [{part}]
         manifest = commit(transaction)
-    again = Transaction(manifest, warehouse, staging)
+    again = Transaction(manifest, warehouse, transaction.staging)
     assert again.sums("tally") == {part: (1, hash_of((part, "a", 2)))}
 
 
 def test_replacing_what_was_not_announced_is_a_mistake(warehouse):
-    with warehouse.begin() as staging:
-        transaction = Transaction(None, warehouse, staging)
-        entries = staging.register("tally", [slab_file(staging, "tally", [(HOUR, "a", 1)])])
+    with begin(warehouse) as transaction:
+        entries = transaction.staging.register("tally", [part_file(transaction.staging, "tally", [(HOUR, "a", 1)])])
         with pytest.raises(ValueError, match="files hold part"):
             transaction.replace("tally", "hour", {HOUR + 1}, entries)
         transaction.replace("tally", "hour", {HOUR}, entries)

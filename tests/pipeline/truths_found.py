@@ -1,18 +1,15 @@
-"""What the tables of one warehouse say, in the words in which truths are planted.
+"""The tables of one warehouse as plain intervals and rows, in the words in which truths are planted; in microseconds.
 
-Lives here: the tables as plain intervals and rows, times in microseconds. Never here: an expectation. Invariants:
-pieces of a timeline that touch and have the same class are one interval, as docs/tables.md tells readers to do; only
-`scale0.pipeline.reading` is asked, so what is found here is what any reader finds.
+Pieces of a timeline that touch and have the same class are one interval, as docs/tables.md tells readers to do. Only
+`scale0.pipeline.reading` is used, so what is found here is what any reader finds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from scale0.pipeline import reading
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECOND_US = 1_000_000
 HOUR_US = 3600 * SECOND_US
@@ -43,8 +40,6 @@ class Interval(NamedTuple):
 
 
 class Tables:
-    """The tables of one warehouse, ready to be asked."""
-
     def __init__(self, warehouse: Path) -> None:
         self._base = reading.open_duckdb(warehouse)
         self.intervals = list(self._joined())
@@ -54,7 +49,6 @@ class Tables:
         return found
 
     def one(self, sql: str, *values: Any) -> Any:
-        """The only cell of the answer."""
         ((cell,),) = self.rows(sql, *values)
         return cell
 
@@ -136,7 +130,6 @@ class Tables:
 
 
 def within(span: Span, other: Span) -> bool:
-    """True if the first lies in the second."""
     return other[0] <= span[0] and span[1] <= other[1]
 
 

@@ -1,23 +1,18 @@
 """What each planted truth means for the tables: where it is found, and how exactly.
 
-Lives here: a function for each kind of truth of `simulator.history`, which fails where it is not found. Never here:
-false alarms, or how tables are read (`truths_found.py`). Invariant: times are compared exactly, unless a line says why
-not.
+There is a function for each kind of truth of `simulator.history`, which fails where it is not found. Times are compared
+exactly, unless a line says why not.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from simulator.history import Truth, Truths
 from simulator.history import truths as words
 from tests.pipeline.truths_found import DAY_US, HOUR_US, SECOND_US, Span, Tables, within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from simulator.history import Truth, Truths
 
 REJOIN_US = 5 * SECOND_US
 """The clients of a source that restarts are down until they are there again: synth lets them need up to so long."""
@@ -30,8 +25,6 @@ FULL_US = 2 * HOUR_US
 
 
 class World:
-    """One history, and its tables."""
-
     def __init__(self, truths: Truths, tables: Tables) -> None:
         self.truths, self.tables = truths, tables
 
@@ -106,7 +99,7 @@ def clients_unobserved(world: World, truth: Truth, subject_kind: str) -> None:
 
 
 def helen_restarted(world: World, truth: Truth) -> None:
-    """Her agents are unobserved, and their checks are not: what she missed is told to her later."""
+    """Her agents are unobserved, and their checks are not: what she missed is sent to her later."""
     clients_unobserved(world, truth, "agent")
 
 

@@ -1,7 +1,10 @@
-"""Segments, slabs and warehouses from few words, without Spark: what tests of the warehouse feed it."""
+"""Segments, data sets and warehouses from few words, without Spark: what tests of the warehouse feed it."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,13 @@ import pyarrow.parquet as pq
 
 from scale0.history.segments.arrow import SCHEMA, write
 from scale0.history.segments.names import Segment, name_of
-from scale0.pipeline.time_ranges import HOUR_US
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 from scale0.pipeline.warehouse.ingestion import IngestedSegments, ingest_segments
 from scale0.pipeline.warehouse.records import DataSetInfo, FileEntry, Manifest, TableInfo
 from scale0.pipeline.warehouse.staging import StagingDirectory
 from scale0.pipeline.warehouse.transaction import Transaction
-from scale0.pipeline.warehouse.warehouse import Warehouse
+from scale0.pipeline.warehouse.warehouse import Warehouse, no_failpoint
+from tests.fakes.killed import kill_at
 
 HOUR = 494_000
 """The hour that tests begin in; day 20583 has the hours 493992 to 494015, so it is the ninth of its day."""
@@ -26,7 +30,7 @@ NOW_US = START_US + 400 * 24 * HOUR_US
 SECOND = 1_000_000
 
 TALLY = TableInfo({"name": "string", "count": "bigint"}, {"tally": DataSetInfo("hour", ("secret",))})
-"""A table with one slab of hours."""
+"""A table with one data set of hours."""
 
 
 def rows(first: int, last: int, *, at: int = START_US, step: int = SECOND, **columns: Any) -> list[dict[str, Any]]:
@@ -48,7 +52,6 @@ def rows(first: int, last: int, *, at: int = START_US, step: int = SECOND, **col
 
 
 def table(events: list[dict[str, Any]], source: str = "broker-1", boot: int = 7) -> pa.Table:
-    """Events as a segment has them."""
     full = [{"source": source, "boot": boot, **row} for row in events]
     return pa.Table.from_pylist(full, schema=SCHEMA)
 
@@ -62,7 +65,6 @@ def put(
     day: str = "2026-05-10",
     name: str | None = None,
 ) -> Path:
-    """Write a segment as its writer would."""
     folder = segments / f"written={day}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (name or name_of(Segment(source, boot, events[0]["seq"], events[-1]["seq"])))
@@ -71,24 +73,28 @@ def put(
     return path
 
 
+@contextlib.contextmanager
+def begin(warehouse: Warehouse) -> Iterator[Transaction]:
+    """A transaction on what the newest manifest lists."""
+    with warehouse.begin() as staging:
+        yield Transaction(warehouse.latest(), warehouse, staging)
+
+
 def run(
     warehouse: Warehouse, segments: Path | str, *, now_us: int = NOW_US, rescan: bool = False
 ) -> tuple[IngestedSegments, Manifest]:
-    """One run that only takes segments in."""
-    with warehouse.begin() as staging:
-        transaction = Transaction(warehouse.latest(), warehouse, staging)
+    with begin(warehouse) as transaction:
         taken = ingest_segments(transaction, str(segments), now_us, rescan=rescan)
         return taken, commit(transaction, now_us)
 
 
 def commit(transaction: Transaction, now_us: int = NOW_US) -> Manifest:
-    """Commit with what does not matter here."""
     return transaction.commit(
         transaction.newest_us, now_us=now_us, parameters={"a": 1}, code_version="1", tables={"tally": TALLY}
     )
 
 
-def slab_file(staging: StagingDirectory, data_set: str, found: list[tuple[int, str, int]]) -> Path:
+def part_file(staging: StagingDirectory, data_set: str, found: list[tuple[int, str, int]]) -> Path:
     """A file as Spark would write it: (part, name, count) each, and a hash."""
     path = staging.new_file(data_set, "made")
     columns = {
@@ -111,13 +117,33 @@ def add(
     transaction: Transaction, data_set: str, found: list[tuple[int, str, int]], parts: set[int] | None = None
 ) -> list[FileEntry]:
     """Write rows and have them replace their parts."""
-    entries = transaction.staging.register(data_set, [slab_file(transaction.staging, data_set, found)])
+    entries = transaction.staging.register(data_set, [part_file(transaction.staging, data_set, found)])
     transaction.replace(data_set, "hour", parts or {part for part, _, _ in found}, entries)
     return entries
 
 
 def seqs(warehouse: Warehouse, **bounds: Any) -> list[int]:
-    """The seqs of all events that readers see."""
     from scale0.pipeline.reading import open_arrow
 
     return sorted(open_arrow(warehouse, "events", **bounds)["seq"].to_pylist())
+
+
+def drive(root: Path, segments: Path, reach: Callable[[str], None] = no_failpoint, *, days: int = 0) -> None:
+    """One whole run, `days` after the first; the data set says in every part how many events it has seen in all."""
+    warehouse = Warehouse(root, reach)
+    with warehouse.lock("test"), begin(warehouse) as transaction:
+        ingest_segments(transaction, str(segments), NOW_US)
+        total = sum(last - first + 1 for ranges in transaction.coverage.frozen().values() for _, first, last in ranges)
+        add(transaction, "tally", [(hour, "events", total) for hour in (HOUR, HOUR + 1, HOUR + 30)])
+        commit(transaction, NOW_US + days * DAY_US)
+        warehouse.collect(NOW_US + (days + 2) * DAY_US)
+
+
+def main() -> None:
+    """`ROOT SEGMENTS FAILPOINT`: it is killed there."""
+    root, segments, point = sys.argv[1:]
+    drive(Path(root), Path(segments), kill_at(point), days=3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,7 @@
-"""Stories: what happens to a small network, told in lines of text, and what must come of it.
+"""Reads and plays `stories/*.txt`.
 
-Lives here: the reader of `stories/*.txt`, and a world that does what they say. Never here: a story itself.
 A line is `AT VERB …` or `expect …`; README.md beside the stories lists the words. Every checker of the simulated world
-looks on, so a story fails too if any promise is broken on the way.
+runs too, so a story fails if any promise is broken on the way.
 """
 
 from __future__ import annotations
@@ -112,12 +111,12 @@ class Story:
                 raise AssertionError(f"nobody knows how to {verb} {words}")
 
     def _ask(self, name: str, service: str, rest: list[str]) -> None:
-        said = dict(word.split("=") for word in rest if "=" in word)
-        frontend = self.world.frontends[int(said.get("by", "0"))]
+        options = dict(word.split("=") for word in rest if "=" in word)
+        frontend = self.world.frontends[int(options.get("by", "0"))]
         nonce = len(self.world.calls.by_nonce) + 1
-        timeout = float(said.get("timeout", "30"))
+        timeout = float(options.get("timeout", "30"))
         call = Call(nonce, frontend.name, service, timeout, "retry" in rest, self.world.agenda.now)
-        call.seconds, call.parts = float(said.get("takes", "0.01")), int(said.get("parts", "0"))
+        call.seconds, call.parts = float(options.get("takes", "0.01")), int(options.get("parts", "0"))
         self.world.calls.by_nonce[nonce] = self.calls[name] = call
         frontend.send(call, twice="twice" in rest)
 
@@ -137,7 +136,7 @@ class Story:
             case "start":
                 broker.start(with_disk="anew" not in how)
             case "doom":
-                broker.disk.doom = how[0]
+                broker.disk.crash_point = how[0]
             case "sleep" | "wake" | "stop":
                 getattr(broker, verb)()
             case "disable" | "enable" | "drain":

@@ -1,15 +1,22 @@
-"""What the simulation found in sessions, told in the fewest words that show it."""
+"""What the simulation found, each as a short test."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
+from scale0.config import CheckDefinition, NotificationHandler
 from scale0.kernel.clock import Now
+from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.core.deduplication import Spools
+from scale0.monitoring.helen.core.evaluation import IncomingResult
+from scale0.monitoring.helen.core.notifications import GIVE_UP_SECONDS
+from scale0.monitoring.protocol.results import CheckFinding, State
 from scale0.transport.core import messages
 from scale0.transport.core.backend_session import BackendSession
 from scale0.transport.core.codec import encode
 from scale0.transport.core.session import SessionEffects
+from tests.fakes.simulated_helen import configured_helen
 
 
 class Worker:
@@ -77,3 +84,38 @@ def test_an_answer_that_had_begun_on_a_lost_line_is_no_longer_held():
     worker.step(worker.session.partial, "1", [b"part"])
     worker.step(worker.session.closed, "the connection broke")
     assert worker.session.in_flight == {"2"}
+
+
+CHECK = CheckDefinition(name="disk", max_attempts=1, handlers=("pager",))
+PAGER = NotificationHandler(name="pager", type="webhook", url="http://pager.example/")
+
+
+def test_two_changes_of_one_moment_are_two_notices():
+    # A Helen who slept finds all that came meanwhile in one turn, and dates it alike.
+    helen = configured_helen(checks=(CHECK,), handlers=(PAGER,))
+    effects = Effects()
+    states: tuple[State, ...] = ("critical", "warning", "critical")
+    for number, state in enumerate(states, start=1):
+        answered = IncomingResult("disk", CheckFinding(state), f"s:{number}", helen.wall, True)
+        helen.evaluation.process_result("web-1", {}, answered, helen.now, effects)
+    helen.end(effects)
+    assert [state for _, state in helen.queue.sent()] == ["critical", "warning", "critical"]
+
+
+def test_a_wall_clock_that_jumps_by_a_day_gives_up_no_notice():
+    helen = configured_helen(checks=(CHECK,), handlers=(PAGER,))
+    helen.queue.is_up = False
+    helen.result("critical")
+    helen.pass_time(5.0, wall=5.0 + 2 * GIVE_UP_SECONDS)
+    helen.queue.is_up = True
+    helen.pass_time(60.0)
+    assert helen.queue.sent() == [("pager", "critical")]
+    assert not helen.recorded("notice.dropped")
+
+
+def test_an_agent_that_started_often_while_nobody_heard_it_is_heard_once():
+    # Twenty runs of it left a result each; they come together, and again because the acknowledgement was lost.
+    spools, now = Spools(), Now(1.0, 1_000_000_000.0)
+    names = [f"run-{number}" for number in range(20)]
+    assert all(spools.add("web-1", name, 1, now) for name in names)
+    assert not any(spools.add("web-1", name, 1, now) for name in names)

@@ -37,7 +37,7 @@ def test_in_calm_every_call_is_answered_and_every_task_ends(seed):
     assert world.tasks is not None  # each of which is acknowledged and ends
     records = world.tasks.records.by_nonce.values()
     assert all(record.accepted is not None for record in records)
-    assert all(record.told is not None for record in records if record.watched)
+    assert all(record.notified is not None for record in records if record.watched)
 
 
 def test_some_seeds_have_no_tasks_and_most_have():

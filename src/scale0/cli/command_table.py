@@ -75,8 +75,6 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class CommandTable(MutableMapping[str, click.Command]):
-    """A mapping of commands for click."""
-
     def __init__(self, modules: Mapping[str, str] = MODULES) -> None:
         self._modules = dict(modules)
         self._imported: dict[str, click.Command] = {}

@@ -25,7 +25,7 @@ def endpoints_of(given: str | Sequence[str], example: str) -> list[str]:
     """One or several endpoints as a list."""
     endpoints = [given] if isinstance(given, str) else list(given)
     if not endpoints or not all("://" in endpoint for endpoint in endpoints):
-        raise ValueError(f"an endpoint looks like {example}, not {given!r}")
+        raise ValueError(f"an endpoint has the form {example}, not {given!r}")
     return endpoints
 
 

@@ -8,23 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from scale0.client import core, payload
-from scale0.client.async_task import AsyncSubmission, AsyncTask
-from scale0.client.core import (
-    DEFAULT_ENDPOINT,
-    DEFAULT_IN_FLIGHT,
-    DEFAULT_TIMEOUT,
-    Action,
-    Awaited,
-    CallReply,
-    ClientCore,
-    Result,
-    Steps,
-    TaskAction,
-)
+from scale0.client.core import Result
+from scale0.client.task import AsyncSubmission, AsyncTask
 from scale0.client.task_options import TaskOptionArguments, TaskOptions
 from scale0.kernel.clock import Now
 from scale0.transport.core.session import SessionEffects
@@ -36,10 +26,10 @@ class AsyncClient:
 
     def __init__(
         self,
-        endpoint: str | Sequence[str] = DEFAULT_ENDPOINT,
+        endpoint: str | Sequence[str] = core.DEFAULT_ENDPOINT,
         *,
         identity: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float = core.DEFAULT_TIMEOUT,
         retry: bool = False,
         patience: float | None = None,
         task_client: str | None = None,
@@ -47,13 +37,13 @@ class AsyncClient:
         server_key: str | None = None,
     ) -> None:
         """As `Client`; it connects at its first use, in the loop that uses it."""
-        self._core = ClientCore(
+        self._core = core.ClientCore(
             self, core.deliver, endpoint, identity, timeout, retry, patience, task_client, key, server_key
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: SocketWatcher | None = None
-        self._actions: list[Action] = []
-        self._task_actions: list[TaskAction] = []
+        self._actions: list[core.Action] = []
+        self._task_actions: list[core.TaskAction] = []
         self._tasks = AsyncSubmission(self, TaskOptions())
 
     @property
@@ -92,7 +82,7 @@ class AsyncClient:
         service: str,
         items: Iterable[Any],
         *,
-        in_flight: int = DEFAULT_IN_FLIGHT,
+        in_flight: int = core.DEFAULT_IN_FLIGHT,
         timeout: float | None = None,
         retry: bool | None = None,
         raw: bool = False,
@@ -172,12 +162,12 @@ class AsyncClient:
             raise RuntimeError("an AsyncClient belongs to one event loop: create a new one in this loop")
         return loop
 
-    async def _result(self, reply: CallReply) -> Any:
-        if not reply.done:
-            await self._wait(reply)
+    async def _result(self, reply: core.CallReply) -> Any:
+        while not reply.done:
+            await woken(reply)
         return reply.value()
 
-    async def _run(self, steps: Steps[Result]) -> Result:
+    async def _run(self, steps: core.Steps[Result]) -> Result:
         with contextlib.closing(steps):
             while True:
                 try:
@@ -187,11 +177,12 @@ class AsyncClient:
                     return result
                 await self._wait(awaited, timeout=timeout)
 
-    def _act(self, action: Action) -> None:
-        self._schedule_flush()
+    def _act(self, action: core.Action) -> None:
+        if not self._actions:
+            self._schedule_flush()
         self._actions.append(action)
 
-    def _act_on_tasks(self, action: TaskAction) -> None:
+    def _act_on_tasks(self, action: core.TaskAction) -> None:
         self._schedule_flush()
         self._task_actions.append(action)
 
@@ -221,10 +212,10 @@ class AsyncClient:
         if self._watcher is not None:
             self._watcher.update()
 
-    def _send_off(self, awaited: Awaited) -> None:
+    def _send_off(self, awaited: core.Awaited) -> None:
         self._flush()
 
-    async def _wait(self, awaited: Awaited, parts: bool = False, timeout: float | None = None) -> None:
+    async def _wait(self, awaited: core.Awaited, parts: bool = False, timeout: float | None = None) -> None:
         """Wait until it is done (or has a part), or the timeout is over."""
         if timeout is None:
             await self._sleep(awaited, parts)
@@ -233,18 +224,18 @@ class AsyncClient:
             async with asyncio.timeout(timeout):
                 await self._sleep(awaited, parts)
 
-    async def _sleep(self, awaited: Awaited, parts: bool) -> None:
+    async def _sleep(self, awaited: core.Awaited, parts: bool) -> None:
         while not awaited.is_ready(parts):
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            await woken(awaited)
 
-            def waker(future: asyncio.Future[None] = future) -> None:
-                if not future.done():
-                    future.set_result(None)
 
-            if awaited.wakers is None:
-                awaited.wakers = []
-            awaited.wakers.append(waker)
-            try:
-                await future
-            finally:
-                awaited.wakers.remove(waker)
+def woken(awaited: core.Awaited) -> asyncio.Future[None]:
+    """A future that ends when something arrives for what is awaited."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    core.register(awaited, partial(finish, future))
+    return future
+
+
+def finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

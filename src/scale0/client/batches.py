@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scale0.client.process_pool import ProcessPool
 
 BATCH_SECONDS: Final = 0.005
-"""After this long a thread looks for other work."""
+"""After this long a thread searches for other work."""
 FLUSH_RESULTS: Final = 500
 """Results that are sent together at most."""
 PROGRESS_SECONDS: Final = 0.1

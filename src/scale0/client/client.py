@@ -1,7 +1,7 @@
 """`Client`: call services and submit tasks, from any thread.
 
-A client has no thread of its own. Of the threads that wait, one is the leader: it reads the socket for all of them, and
-hands over once its own answer has come. A call from a single thread therefore costs no thread switch.
+A client has no thread of its own. Of the threads that wait, one is the leader: it reads the socket for all of them,
+until its own answer has arrived; then another one leads. A call from a single thread therefore costs no thread switch.
 """
 
 from __future__ import annotations
@@ -14,18 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Unpack
 
 from scale0.client import core, payload
-from scale0.client.core import (
-    DEFAULT_ENDPOINT,
-    DEFAULT_IN_FLIGHT,
-    DEFAULT_TIMEOUT,
-    Action,
-    Awaited,
-    CallReply,
-    ClientCore,
-    Result,
-    Steps,
-    TaskAction,
-)
+from scale0.client.core import CallReply, Result
 from scale0.client.task import Submission, Task
 from scale0.client.task_options import TaskOptionArguments, TaskOptions
 from scale0.kernel.edge.clocks import read_now
@@ -83,10 +72,10 @@ class Client:
 
     def __init__(
         self,
-        endpoint: str | Sequence[str] = DEFAULT_ENDPOINT,
+        endpoint: str | Sequence[str] = core.DEFAULT_ENDPOINT,
         *,
         identity: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float = core.DEFAULT_TIMEOUT,
         retry: bool = False,
         patience: float | None = None,
         task_client: str | None = None,
@@ -101,13 +90,13 @@ class Client:
         `key`: a file with our own CURVE certificate; `server_key`: the broker's public key, or a file that holds it.
         Without them, SCALE0_KEY, SCALE0_SERVER_KEY and the user's key folder are used.
         """
-        self._core = ClientCore(
+        self._core = core.ClientCore(
             self, self._deliver, endpoint, identity, timeout, retry, patience, task_client, key, server_key
         )
         self._leader = threading.Lock()
         self._leader_thread = 0
         """The thread that reads the socket; 0 if none does."""
-        self._waiters: dict[threading.Lock, Awaited] = {}
+        self._waiters: dict[threading.Lock, core.Awaited] = {}
         self._waiters_lock = threading.Lock()
         self._pid = os.getpid()
         self._tasks = Submission(self, TaskOptions())
@@ -156,7 +145,7 @@ class Client:
         service: str,
         items: Iterable[Any],
         *,
-        in_flight: int = DEFAULT_IN_FLIGHT,
+        in_flight: int = core.DEFAULT_IN_FLIGHT,
         timeout: float | None = None,
         retry: bool | None = None,
         raw: bool = False,
@@ -248,7 +237,7 @@ class Client:
             else:
                 yield part
 
-    def _run(self, steps: Steps[Result]) -> Result:
+    def _run(self, steps: core.Steps[Result]) -> Result:
         with contextlib.closing(steps):
             while True:
                 try:
@@ -258,17 +247,17 @@ class Client:
                     return result
                 self._wait(awaited, timeout=timeout)
 
-    def _act(self, action: Action) -> None:
+    def _act(self, action: core.Action) -> None:
         self._check_process()
         self._core.socket.act(action)
 
-    def _act_on_tasks(self, action: TaskAction) -> None:
+    def _act_on_tasks(self, action: core.TaskAction) -> None:
         self._act(lambda now, effects: self._core.session.run_sub_protocol(action, now, effects))
 
     def _flush(self) -> None:
         """Actions run at once."""
 
-    def _send_off(self, awaited: Awaited) -> None:
+    def _send_off(self, awaited: core.Awaited) -> None:
         """Wait for the first connection: a request leaves once the broker has accepted us, and no thread reads."""
         deadline = read_now().mono + CONNECT_SECONDS
         connection = self._core.session.connection
@@ -292,7 +281,7 @@ class Client:
         if os.getpid() != self._pid:
             raise RuntimeError("a Client cannot be used after fork: create a new one in the child process")
 
-    def _wait(self, awaited: Awaited, parts: bool = False, timeout: float | None = None) -> None:
+    def _wait(self, awaited: core.Awaited, parts: bool = False, timeout: float | None = None) -> None:
         """Wait until it is done (or has a part), or the timeout is over: as leader, or until woken by one."""
         self._check_process()
         end = None if timeout is None else read_now().mono + timeout
@@ -303,12 +292,12 @@ class Client:
                 else:
                     self._follow(awaited, parts, end)
         finally:
-            # Also after following: we may have been made leader at the moment in which our answer came. And also after
-            # an interrupt: the others still wait.
+            # Also after following: we may have been made leader at the moment in which our answer arrived. And also
+            # after an interrupt: the others still wait.
             if self._waiters and not self._leader.locked():
                 self._hand_over()
 
-    def _lead(self, awaited: Awaited, parts: bool, end: float | None) -> None:
+    def _lead(self, awaited: core.Awaited, parts: bool, end: float | None) -> None:
         socket = self._core.socket
         try:
             self._leader_thread = threading.get_ident()
@@ -324,15 +313,13 @@ class Client:
             self._leader_thread = 0
             self._leader.release()
 
-    def _follow(self, awaited: Awaited, parts: bool, end: float | None) -> None:
+    def _follow(self, awaited: core.Awaited, parts: bool, end: float | None) -> None:
         lock = threading.Lock()
         lock.acquire()
         waker = lock.release
         try:
             with self._waiters_lock:
-                if awaited.wakers is None:
-                    awaited.wakers = []
-                awaited.wakers.append(waker)
+                core.register(awaited, waker)
                 self._waiters[lock] = awaited
             # The leader may have finished before we were registered: nobody would wake us then.
             if not awaited.is_ready(parts) and self._leader.locked():
@@ -340,8 +327,7 @@ class Client:
         finally:
             with self._waiters_lock:
                 self._waiters.pop(lock, None)
-                if awaited.wakers is not None and waker in awaited.wakers:
-                    awaited.wakers.remove(waker)
+                core.unregister(awaited, waker)
 
     def _hand_over(self) -> None:
         """Wake one thread that still waits, so that it becomes the leader."""

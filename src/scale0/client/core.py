@@ -6,11 +6,11 @@ thread or a coroutine.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -54,7 +54,7 @@ class CallReply:
         self.error: CallError | None = None
         self.done = False
         self.wakers: list[Waker] | None = None
-        """One for each thread or coroutine that waits."""
+        """One for each thread or coroutine that waits; each is called once."""
 
     def is_ready(self, part: bool) -> bool:
         """True if it is done, or (`part`) has an unread part."""
@@ -76,7 +76,7 @@ class CallReply:
                 self.error.detail = payload.decode(notification.body)
         self.done = self.done or kind is not PartialReply
         if self.wakers is not None:
-            wake(self.wakers)
+            wake(self)
 
     def value(self) -> Any:
         if self.error is not None:
@@ -123,7 +123,7 @@ class TaskOperation:
 
     def receive(self, _: Any = None) -> None:
         if self.wakers is not None:
-            wake(self.wakers)
+            wake(self)
 
 
 Awaited = CallReply | TaskOperation
@@ -180,8 +180,9 @@ class ClientCore:
     ) -> CallReply:
         check_request(service, bodies)
         reply = CallReply(service, raw)
-        seconds, again = self._seconds(timeout), self._again(retry)
-        self.host._act(lambda now, effects: self.session.request(service, bodies, seconds, again, reply, now, effects))
+        seconds = self.timeout if timeout is None else check_timeout(timeout)
+        again = self.retry if retry is None else retry
+        self.host._act(partial(self.session.request, service, bodies, seconds, again, reply))
         return reply
 
     def map(
@@ -214,7 +215,8 @@ class ClientCore:
     ) -> list[CallReply]:
         check_request(service, bodies)
         replies = [CallReply(service, raw) for _ in bodies]
-        seconds, again = self._seconds(timeout), self._again(retry)
+        seconds = self.timeout if timeout is None else check_timeout(timeout)
+        again = self.retry if retry is None else retry
 
         def request_all(now: Now, effects: SessionEffects) -> None:
             for body, reply in zip(bodies, replies, strict=True):
@@ -228,8 +230,8 @@ class ClientCore:
         body = payload.body_of(arguments)
         options = {"command": command, **arguments}
         check_command(options)
-        seconds = self._seconds(timeout)
-        self.host._act(lambda now, effects: self.session.manage(options, body, seconds, reply, now, effects))
+        seconds = self.timeout if timeout is None else check_timeout(timeout)
+        self.host._act(partial(self.session.manage, options, body, seconds, reply))
         return reply
 
     def rows(self, service: str) -> Steps[list[dict[str, Any]]]:
@@ -245,12 +247,6 @@ class ClientCore:
                 return rows
             arguments = {"after": page["next"]}
 
-    def _seconds(self, timeout: float | None) -> float:
-        return self.timeout if timeout is None else check_timeout(timeout)
-
-    def _again(self, retry: bool | None) -> bool:
-        return self.retry if retry is None else retry
-
 
 def deliver(notifications: Iterable[Any]) -> None:
     """Hand each notification to the operation that it is for."""
@@ -259,8 +255,26 @@ def deliver(notifications: Iterable[Any]) -> None:
             notification.tag.receive(notification)
 
 
-def wake(wakers: Iterable[Waker]) -> None:
+def register(awaited: Awaited, waker: Waker) -> None:
+    """Have `waker` called when something arrives. Another thread may just be calling the others: check once more
+    whether it is ready before you wait."""
+    wakers = awaited.wakers
+    if wakers is None:
+        wakers = awaited.wakers = []
+    wakers.append(waker)
+
+
+def unregister(awaited: Awaited, waker: Waker) -> None:
+    wakers = awaited.wakers
+    if wakers is not None and waker in wakers:
+        wakers.remove(waker)
+
+
+def wake(awaited: Awaited) -> None:
+    """Call each waker once: one that has to wait again registers again."""
+    wakers, awaited.wakers = awaited.wakers or (), None
     for waker in tuple(wakers):
-        # Two threads may release a lock at once; it is used only once, so the second one may fail.
-        with contextlib.suppress(RuntimeError):
+        try:
             waker()
+        except RuntimeError:
+            pass  # two threads may release a lock at once; it is used only once

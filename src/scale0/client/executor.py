@@ -1,7 +1,7 @@
 """The executor of a worker: threads that read the socket and run handlers.
 
 The thread that reads a message also runs its request, so that a short handler costs no thread switch. A monitor thread
-looks every few milliseconds, and wakes or starts threads when work waits behind a slow handler. Invariants: at most
+checks every few milliseconds, and wakes or starts threads when work waits behind a slow handler. Invariants: at most
 `slots` handlers of one service run at once; the monitor reads the socket and sends heartbeats whenever no other thread
 does; an answer waits at most one period of the monitor; answers leave in order; requests run before tasks, because a
 caller waits for them; a thread that fails ends the worker.

@@ -23,7 +23,7 @@ from scale0.client.process_pool import IMPORTING, receive, send
 from scale0.client.task_context import RunningTask, current_task
 from scale0.client.task_outcome import MAIN, PROCESS_MAIN, Failure, perform_task
 from scale0.kernel.edge.clocks import read_now
-from scale0.kernel.edge.log_setup import log_as_told
+from scale0.kernel.edge.log_setup import configure_logging
 from scale0.kernel.edge.parent_death import end_with_parent
 from scale0.tasks.node.assigned_tasks import AssignedTask
 from scale0.transport.core.backend_session import RequestReceived
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # The kernel watches the thread that started us: one of the executor, which lives as long as its worker.
     end_with_parent()
-    log_as_told()
+    configure_logging()
     stream = socket.socket(fileno=int(descriptor))
     os.environ[IMPORTING] = "1"
     function = find(module, name, path)

@@ -21,8 +21,7 @@ from scale0.tasks.jsonrpc.arguments import (
 )
 
 if TYPE_CHECKING:
-    from scale0.client.async_task import AsyncTask
-    from scale0.client.task import Task
+    from scale0.client.task import AsyncTask, Task
 
 DEFAULT_WINDOW: Final = 2_000
 """Unacknowledged tasks before a submission waits for the broker."""
@@ -136,5 +135,5 @@ def moment(at: float | datetime.datetime | None) -> float | None:
     if not isinstance(at, datetime.datetime):
         return at
     if at.tzinfo is None:
-        raise ValueError("at is a datetime with a time zone: say which hour you mean")
+        raise ValueError("at must be a datetime with a time zone")
     return at.timestamp()

@@ -17,7 +17,7 @@ from scale0.config.broker_file import (
 )
 from scale0.config.formats import FORMATS, MAX_DOCUMENT_BYTES, format_named, format_of_file, parse, render
 from scale0.config.key_paths import changed_paths, patch
-from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, Reaction, Silence, check_monitoring
+from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, NotificationHandler, Silence, check_monitoring
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
 from scale0.config.network_documents import (
     check_document,
@@ -50,9 +50,9 @@ __all__ = [
     "MailServer",
     "NetworkDocument",
     "NoticeCommand",
+    "NotificationHandler",
     "PeerShare",
     "Plugin",
-    "Reaction",
     "ServicePolicy",
     "Silence",
     "changed_paths",

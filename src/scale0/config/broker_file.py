@@ -10,32 +10,10 @@ from typing import Final, Literal
 
 import msgspec
 
+from scale0.config import value_types as types
 from scale0.config.network import Endpoints, GroupConfig
 from scale0.config.tree import duplicates
-from scale0.config.value_types import (
-    Count,
-    CountOrNone,
-    Endpoint,
-    HeartbeatShare,
-    Host,
-    HostOrBlank,
-    Identity,
-    IdentityOrBlank,
-    JsonDepth,
-    KeepDays,
-    Line,
-    Port,
-    Rate,
-    Seconds,
-    Secret,
-    SegmentEvents,
-    SegmentSeconds,
-    SegmentsLocation,
-    Services,
-    SomeLine,
-    Store,
-    split_address,
-)
+from scale0.config.value_types import split_address
 from scale0.kernel.limits import Limits
 
 _LIMITS: Final = Limits()
@@ -49,11 +27,11 @@ class ExportConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A receiver of pushed metrics."""
 
     kind: Literal["otlp", "graphite", "statsd"]
-    address: SomeLine
+    address: types.SomeLine
     """HOST:PORT, or for otlp a URL."""
-    interval: Seconds = 10.0
-    prefix: Identity = "scale0"
-    headers_file: Line = ""
+    interval: types.Seconds = 10.0
+    prefix: types.Identity = "scale0"
+    headers_file: types.Line = ""
     """For otlp: a file with `name: value` lines, so that no key is in a configuration that somebody prints."""
 
 
@@ -61,12 +39,12 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The HTTP server."""
 
     enabled: bool = False
-    bind: Host = "127.0.0.1"
-    port: Port = 5780
-    certificate: Line = ""
-    private_key: Line = ""
+    bind: types.Host = "127.0.0.1"
+    port: types.Port = 5780
+    certificate: types.Line = ""
+    private_key: types.Line = ""
     """Both are files; required unless `bind` is loopback."""
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[types.Host, ...] = ()
     """Host names that browsers may use, besides `bind` and localhost."""
     metrics_open: bool = False
     """`/metrics` needs no token."""
@@ -76,53 +54,53 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class AdminConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A user who may send admin commands."""
 
-    auth_id: Identity
-    password_hash: Secret
+    auth_id: types.Identity
+    password_hash: types.Secret
     role: Literal["admin", "operator", "viewer"] = "viewer"
 
 
 class PeerShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How heartbeats are shared with one peer, if it differs from `heartbeat_share`."""
 
-    peer: Endpoint
-    heartbeat_share: HeartbeatShare
+    peer: types.Endpoint
+    heartbeat_share: types.HeartbeatShare
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every key of a broker's file. Times in seconds, sizes in bytes."""
 
-    identity: IdentityOrBlank = ""
+    identity: types.IdentityOrBlank = ""
     """Blank: generated at the first start and stored in `data_dir`."""
-    network: Identity = "scale0"
-    bind: Host = "127.0.0.1"
-    advertise: HostOrBlank = ""
+    network: types.Identity = "scale0"
+    bind: types.Host = "127.0.0.1"
+    advertise: types.HostOrBlank = ""
     """The address under which others reach this broker; blank: `bind`."""
-    frontend_port: Port = 5700
-    backend_port: Port = 5701
-    peer_port: Port = 5702
-    config_pub_port: Port = 5703
-    task_pub_port: Port = 5704
-    config_sub_ports: tuple[Endpoint, ...] = ()
-    peers: tuple[Endpoint, ...] = ()
-    heartbeat_share: HeartbeatShare = "push"
+    frontend_port: types.Port = 5700
+    backend_port: types.Port = 5701
+    peer_port: types.Port = 5702
+    config_pub_port: types.Port = 5703
+    task_pub_port: types.Port = 5704
+    config_sub_ports: tuple[types.Endpoint, ...] = ()
+    peers: tuple[types.Endpoint, ...] = ()
+    heartbeat_share: types.HeartbeatShare = "push"
     peer_shares: tuple[PeerShare, ...] = ()
     state: Literal["joining", "active", "disabled"] = "joining"
-    standby_for: IdentityOrBlank = ""
+    standby_for: types.IdentityOrBlank = ""
     """The broker whose clients it serves while that one is down; blank: it is no standby."""
-    services: Services = "all"
-    group: IdentityOrBlank = ""
-    fallback_groups: tuple[Identity, ...] = ()
+    services: types.Services = "all"
+    group: types.IdentityOrBlank = ""
+    fallback_groups: tuple[types.Identity, ...] = ()
     group_config: tuple[GroupConfig, ...] = ()
     config_service: bool = False
-    default_heartbeat_interval: Seconds = 1.0
-    heartbeat_liveness: Count = 3
-    data_dir: SomeLine = "var"
-    store: Store = "sqlite"
-    segments: SegmentsLocation = ""
+    default_heartbeat_interval: types.Seconds = 1.0
+    heartbeat_liveness: types.Count = 3
+    data_dir: types.SomeLine = "var"
+    store: types.Store = "sqlite"
+    segments: types.SegmentsLocation = ""
     """Where the journal is exported to; blank: a directory in `data_dir`."""
-    segment_seconds: SegmentSeconds = 60.0
-    segment_events: SegmentEvents = 250_000
-    segments_keep_days: KeepDays = 90
+    segment_seconds: types.SegmentSeconds = 60.0
+    segment_events: types.SegmentEvents = 250_000
+    segments_keep_days: types.KeepDays = 90
     """0: no limit."""
     curve: bool = False
     share_keys: bool = True
@@ -131,38 +109,38 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     management: HttpConfig = HttpConfig()
     admins: tuple[AdminConfig, ...] = ()
 
-    max_clock_skew: Seconds = _LIMITS.max_clock_skew
-    max_message_bytes: Count = _LIMITS.max_message_bytes
-    max_options_bytes: Count = _LIMITS.max_options_bytes
-    max_batch_messages: Count = _LIMITS.max_batch_messages
-    max_parts: Count = _LIMITS.max_parts
-    max_services: Count = _LIMITS.max_services
-    max_service_bytes: Count = _LIMITS.max_service_bytes
-    max_clients: Count = _LIMITS.max_clients
-    max_client_bytes: Count = _LIMITS.max_client_bytes
-    max_json_depth: JsonDepth = _LIMITS.max_json_depth
-    max_slots: Count = _LIMITS.max_slots
-    request_queue_limit: Count = _LIMITS.request_queue_limit
-    task_queue_limit: Count = _LIMITS.task_queue_limit
-    request_timeout: Seconds = _LIMITS.request_timeout
-    max_request_timeout: Seconds = _LIMITS.max_request_timeout
-    max_outstanding: Count = _LIMITS.max_outstanding
-    max_hops: CountOrNone = _LIMITS.max_hops
-    error_client_limit: CountOrNone = _LIMITS.error_client_limit
-    error_client_window: Seconds = _LIMITS.error_client_window
-    error_client_ban: Seconds = _LIMITS.error_client_ban
-    max_heartbeats_per_second: Rate = _LIMITS.max_heartbeats_per_second
-    max_control_per_second: Count = _LIMITS.max_control_per_second
-    max_requests_per_second: Count = _LIMITS.max_requests_per_second
-    frontend_idle: Seconds = _LIMITS.frontend_idle
-    min_free_bytes: CountOrNone = _LIMITS.min_free_bytes
-    mdp_heartbeat_interval: Seconds = _LIMITS.mdp_heartbeat_interval
+    max_clock_skew: types.Seconds = _LIMITS.max_clock_skew
+    max_message_bytes: types.Count = _LIMITS.max_message_bytes
+    max_options_bytes: types.Count = _LIMITS.max_options_bytes
+    max_batch_messages: types.Count = _LIMITS.max_batch_messages
+    max_parts: types.Count = _LIMITS.max_parts
+    max_services: types.Count = _LIMITS.max_services
+    max_service_bytes: types.Count = _LIMITS.max_service_bytes
+    max_clients: types.Count = _LIMITS.max_clients
+    max_client_bytes: types.Count = _LIMITS.max_client_bytes
+    max_json_depth: types.JsonDepth = _LIMITS.max_json_depth
+    max_slots: types.Count = _LIMITS.max_slots
+    request_queue_limit: types.Count = _LIMITS.request_queue_limit
+    task_queue_limit: types.Count = _LIMITS.task_queue_limit
+    request_timeout: types.Seconds = _LIMITS.request_timeout
+    max_request_timeout: types.Seconds = _LIMITS.max_request_timeout
+    max_outstanding: types.Count = _LIMITS.max_outstanding
+    max_hops: types.CountOrNone = _LIMITS.max_hops
+    error_client_limit: types.CountOrNone = _LIMITS.error_client_limit
+    error_client_window: types.Seconds = _LIMITS.error_client_window
+    error_client_ban: types.Seconds = _LIMITS.error_client_ban
+    max_heartbeats_per_second: types.Rate = _LIMITS.max_heartbeats_per_second
+    max_control_per_second: types.Count = _LIMITS.max_control_per_second
+    max_requests_per_second: types.Count = _LIMITS.max_requests_per_second
+    frontend_idle: types.Seconds = _LIMITS.frontend_idle
+    min_free_bytes: types.CountOrNone = _LIMITS.min_free_bytes
+    mdp_heartbeat_interval: types.Seconds = _LIMITS.mdp_heartbeat_interval
 
     def limits(self) -> Limits:
         """The limits of this broker."""
         return Limits(**{name: getattr(self, name) for name in Limits.__struct_fields__})
 
-    def share_with(self, peer: str) -> HeartbeatShare:
+    def share_with(self, peer: str) -> types.HeartbeatShare:
         """How heartbeats are shared with the peer at this endpoint."""
         for row in self.peer_shares:
             if row.peer == peer:

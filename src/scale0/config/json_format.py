@@ -63,8 +63,6 @@ def load(text: str) -> tuple[Any, bool]:
 class _Position:
     """The position in a stream of JSON tokens."""
 
-    __slots__ = ("at_key", "keys", "lines", "path", "twice")
-
     def __init__(self) -> None:
         self.path: list[str | int] = []
         self.keys: list[set[str] | None] = []

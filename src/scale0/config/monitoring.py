@@ -13,22 +13,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from scale0.config import value_types as types
 from scale0.config.tree import duplicates
-from scale0.config.value_types import (
-    Count,
-    Email,
-    Glob,
-    IdentityOrBlank,
-    LabelName,
-    Line,
-    MonitoringName,
-    MonitoringNameOrBlank,
-    Reference,
-    Seconds,
-    ServiceNameOrBlank,
-    Thresholds,
-    UrlOrBlank,
-)
 
 MIN_INTERVAL: Final = 0.1
 """Seconds between two runs of a check: an agent must not become a load generator."""
@@ -64,68 +50,68 @@ class Flapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class CheckDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One check on every agent that it selects."""
 
-    name: MonitoringName
-    check: MonitoringNameOrBlank = ""
+    name: types.MonitoringName
+    check: types.MonitoringNameOrBlank = ""
     """Its name on the agent; blank: `name`."""
     args: dict[str, Any] = {}
     interval: Interval = 60.0
-    timeout: Seconds = 10.0
-    agents: tuple[Glob, ...] = ()
-    labels: dict[LabelName, Line] = {}
-    thresholds: Thresholds = {}
+    timeout: types.Seconds = 10.0
+    agents: tuple[types.Glob, ...] = ()
+    labels: dict[types.LabelName, types.Line] = {}
+    thresholds: types.Thresholds = {}
     max_attempts: Attempts = 3
     flapping: Flapping = Flapping()
-    depends_on: tuple[Reference, ...] = ()
-    handlers: tuple[MonitoringName, ...] = ()
+    depends_on: tuple[types.Reference, ...] = ()
+    handlers: tuple[types.MonitoringName, ...] = ()
     enabled: bool = True
 
 
-class Reaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NotificationHandler(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of `handlers`: how to notify somebody of a hard state."""
 
-    name: MonitoringName
+    name: types.MonitoringName
     type: ReactionType
-    url: UrlOrBlank = ""
-    headers: dict[LabelName, Line] = {}
-    command: IdentityOrBlank = ""
+    url: types.UrlOrBlank = ""
+    headers: dict[types.LabelName, types.Line] = {}
+    command: types.IdentityOrBlank = ""
     """A name from Helen's own file: the replicated document never contains a program to run."""
-    to: tuple[Email, ...] = ()
-    method: ServiceNameOrBlank = ""
+    to: tuple[types.Email, ...] = ()
+    method: types.ServiceNameOrBlank = ""
     params: dict[str, Any] = {}
     check_again: bool = True
     states: tuple[StateName, ...] = ()
     """Empty: all four; for a task all but `ok`, because there is nothing to repair."""
-    limit: Count = 60
-    period: Seconds = 3600.0
+    limit: types.Count = 60
+    period: types.Seconds = 3600.0
     max_attempts: Attempts = 5
-    backoff: Seconds = 10.0
-    timeout: Seconds = 30.0
+    backoff: types.Seconds = 10.0
+    timeout: types.Seconds = 30.0
 
 
 class Downtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A planned downtime: notices are suppressed, and availability is not affected."""
 
-    name: MonitoringName
-    agents: tuple[Glob, ...] = ()
-    checks: tuple[Glob, ...] = ()
-    labels: dict[LabelName, Line] = {}
+    name: types.MonitoringName
+    agents: tuple[types.Glob, ...] = ()
+    checks: tuple[types.Glob, ...] = ()
+    labels: dict[types.LabelName, types.Line] = {}
     starts: Wall
     ends: Wall
-    reason: Line = ""
-    author: Line = ""
+    reason: types.Line = ""
+    author: types.Line = ""
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Notices that are suppressed for now."""
 
-    name: MonitoringName
-    agents: tuple[Glob, ...] = ()
-    checks: tuple[Glob, ...] = ()
-    labels: dict[LabelName, Line] = {}
+    name: types.MonitoringName
+    agents: tuple[types.Glob, ...] = ()
+    checks: tuple[types.Glob, ...] = ()
+    labels: dict[types.LabelName, types.Line] = {}
     ends: Wall = 0.0
     """0: until it is removed."""
-    reason: Line = ""
-    author: Line = ""
+    reason: types.Line = ""
+    author: types.Line = ""
 
 
 NEEDED: Final[dict[str, str]] = {"webhook": "url", "command": "command", "email": "to", "task": "method"}
@@ -255,13 +241,13 @@ def _check_errors(definition: CheckDefinition, handlers: frozenset[str]) -> list
 
 def check_monitoring(
     checks: tuple[CheckDefinition, ...],
-    handlers: tuple[Reaction, ...],
+    handlers: tuple[NotificationHandler, ...],
     downtimes: tuple[Downtime, ...],
     silences: tuple[Silence, ...],
 ) -> list[str]:
     """The errors between entries, though each key by itself is valid."""
     out: list[str] = []
-    sections: dict[str, Iterable[CheckDefinition | Reaction | Downtime | Silence]] = {
+    sections: dict[str, Iterable[CheckDefinition | NotificationHandler | Downtime | Silence]] = {
         "checks": checks,
         "handlers": handlers,
         "downtimes": downtimes,

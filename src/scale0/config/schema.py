@@ -7,47 +7,24 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from scale0.config import value_types as types
 from scale0.config.broker_file import BrokerConfig
-from scale0.config.monitoring import CheckDefinition, Downtime, Reaction, Silence
+from scale0.config.monitoring import CheckDefinition, Downtime, NotificationHandler, Silence
 from scale0.config.network import GroupConfig, NetworkDocument
-from scale0.config.value_types import (
-    DEFAULT_BACKEND_PORT,
-    DEFAULT_HELEN_PORT,
-    BrokerAddress,
-    Command,
-    Count,
-    CountOrNone,
-    Glob,
-    HelenAddresses,
-    Host,
-    HostOrBlank,
-    Identity,
-    IdentityOrBlank,
-    KeepDays,
-    LabelName,
-    Line,
-    Port,
-    Seconds,
-    SegmentEvents,
-    SegmentSeconds,
-    SegmentsLocation,
-    ServiceName,
-    SomeLine,
-    split_address,
-)
+from scale0.config.value_types import DEFAULT_BACKEND_PORT, DEFAULT_HELEN_PORT, split_address
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A client's part of the network document, as CHECKCONFIG delivers it."""
 
-    identity: IdentityOrBlank = ""
-    services: tuple[ServiceName, ...] = ()
+    identity: types.IdentityOrBlank = ""
+    services: tuple[types.ServiceName, ...] = ()
     group_config: tuple[GroupConfig, ...] = ()
-    preferred_broker: IdentityOrBlank = ""
-    heartbeat_interval: Seconds = 1.0
-    config_version: CountOrNone = 0
+    preferred_broker: types.IdentityOrBlank = ""
+    heartbeat_interval: types.Seconds = 1.0
+    config_version: types.CountOrNone = 0
     checks: tuple[CheckDefinition, ...] = ()
-    handlers: tuple[Reaction, ...] = ()
+    handlers: tuple[NotificationHandler, ...] = ()
     downtimes: tuple[Downtime, ...] = ()
     silences: tuple[Silence, ...] = ()
 
@@ -65,19 +42,19 @@ CheckSlots = Annotated[int, Meta(ge=MIN_CHECKS, le=MAX_CHECKS)]
 class NoticeCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A program that handlers may name; it never runs in a shell."""
 
-    name: Identity
-    command: Command
+    name: types.Identity
+    command: types.Command
 
 
 class MailServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The SMTP server for e-mails of handlers."""
 
-    host: HostOrBlank = ""
+    host: types.HostOrBlank = ""
     """Blank: there is none, and e-mail notices fail."""
-    port: Port = 587
-    sender: Line = ""
-    user: Line = ""
-    password_file: Line = ""
+    port: types.Port = 587
+    sender: types.Line = ""
+    user: types.Line = ""
+    password_file: types.Line = ""
     """A file, so that no password is in a configuration that somebody prints."""
     tls: Literal["starttls", "tls", "off"] = "starttls"
 
@@ -85,27 +62,27 @@ class MailServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class HelenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Helen's own file."""
 
-    identity: Identity
-    broker: BrokerAddress = f"tcp://127.0.0.1:{DEFAULT_BACKEND_PORT}"
-    bind: Host = "127.0.0.1"
-    helen_port: Port = DEFAULT_HELEN_PORT
-    certificate: SomeLine
-    private_key: SomeLine
-    client_ca: SomeLine
-    data_dir: SomeLine = "var"
-    advertise: HostOrBlank = ""
+    identity: types.Identity
+    broker: types.BrokerAddress = f"tcp://127.0.0.1:{DEFAULT_BACKEND_PORT}"
+    bind: types.Host = "127.0.0.1"
+    helen_port: types.Port = DEFAULT_HELEN_PORT
+    certificate: types.SomeLine
+    private_key: types.SomeLine
+    client_ca: types.SomeLine
+    data_dir: types.SomeLine = "var"
+    advertise: types.HostOrBlank = ""
     """The address for agents, if it is not `bind`."""
-    max_agents: Count = 20_000
+    max_agents: types.Count = 20_000
     heartbeat_seconds: HeartbeatSeconds = 30
-    min_equus_version: IdentityOrBlank = ""
+    min_equus_version: types.IdentityOrBlank = ""
     """Agents with an older version are asked to reload, then refused; blank: no minimum."""
     commands: tuple[NoticeCommand, ...] = ()
     smtp: MailServer = MailServer()
-    segments: SegmentsLocation = ""
+    segments: types.SegmentsLocation = ""
     """Where the journal is exported to; blank: a directory in `data_dir`."""
-    segment_seconds: SegmentSeconds = 60.0
-    segment_events: SegmentEvents = 250_000
-    segments_keep_days: KeepDays = 90
+    segment_seconds: types.SegmentSeconds = 60.0
+    segment_events: types.SegmentEvents = 250_000
+    segments_keep_days: types.KeepDays = 90
     """0: no limit."""
 
     def broker_endpoint(self) -> str:
@@ -117,28 +94,28 @@ class HelenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Plugin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Nagios plugin that an agent may run; it never runs in a shell."""
 
-    name: Identity
-    command: Command
+    name: types.Identity
+    command: types.Command
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An agent's own file."""
 
-    helen: HelenAddresses
-    certificate: SomeLine
-    private_key: SomeLine
-    server_ca: SomeLine
-    checks_dir: SomeLine = "checks"
+    helen: types.HelenAddresses
+    certificate: types.SomeLine
+    private_key: types.SomeLine
+    server_ca: types.SomeLine
+    checks_dir: types.SomeLine = "checks"
     plugins: tuple[Plugin, ...] = ()
-    check_timeout: Seconds = 30.0
-    data_dir: SomeLine = "var"
-    labels: dict[LabelName, Line] = {}
-    spool_bytes: Count = 67_108_864
-    spool_age: Seconds = 604_800.0
+    check_timeout: types.Seconds = 30.0
+    data_dir: types.SomeLine = "var"
+    labels: dict[types.LabelName, types.Line] = {}
+    spool_bytes: types.Count = 67_108_864
+    spool_age: types.Seconds = 604_800.0
     max_checks: CheckSlots = 64
-    log_paths: tuple[Glob, ...] = ("/var/log/*",)
+    log_paths: tuple[types.Glob, ...] = ("/var/log/*",)
     """Globs of files that the check `log` may read; `*` also matches `/`."""
-    plugin_user: IdentityOrBlank = ""
+    plugin_user: types.IdentityOrBlank = ""
     """The user that runs plugins and Lua checks if the agent is root; blank: `nobody`."""
 
     def helen_addresses(self) -> tuple[tuple[str, int], ...]:

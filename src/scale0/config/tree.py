@@ -29,8 +29,6 @@ class Item(msgspec.Struct, frozen=True):
 class ItemBuilder:
     """An item whose children are still being read."""
 
-    __slots__ = ("items", "line", "name", "pieces")
-
     def __init__(self, name: str, line: int) -> None:
         self.name = name
         self.line = line
@@ -72,8 +70,6 @@ def path_text(path: Path) -> str:
 class LineNumbers:
     """Line numbers by path, computed for the first reason: a valid document does not pay for them."""
 
-    __slots__ = ("_lines", "_make")
-
     def __init__(self, make: Callable[[], dict[Path, int]]) -> None:
         self._make = make
         self._lines: dict[Path, int] | None = None
@@ -91,8 +87,6 @@ class LineNumbers:
 
 class Reasons:
     """The errors that were found in one document so far."""
-
-    __slots__ = ("_found", "_lines")
 
     def __init__(self, lines: LineNumbers) -> None:
         self._lines = lines

@@ -15,7 +15,7 @@ from msgspec import inspect
 from scale0.config import json_format, untyped_values
 from scale0.config.schema import OLD_SPELLINGS
 from scale0.config.tree import Item, Path, Reasons
-from scale0.config.validation import bare, rule_name, type_info
+from scale0.config.validation import bare, is_command, type_info
 from scale0.config.value_types import ALL, word_line
 
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -41,8 +41,6 @@ def _is_empty(info: inspect.VarTupleType, item: Item) -> bool:
 
 class _Reader:
     """Reads one document, and collects its lines and reasons."""
-
-    __slots__ = ("lines", "reasons")
 
     def __init__(self, reasons: Reasons, lines: dict[Path, int]) -> None:
         self.reasons = reasons
@@ -75,7 +73,7 @@ class _Reader:
         if isinstance(kind, inspect.VarTupleType):
             if len(items) == 1 and _is_empty(kind, items[0]):
                 return []
-            if len(items) == 1 and not items[0].items and rule_name(info) == "command":
+            if len(items) == 1 and not items[0].items and is_command(info):
                 return items[0].text
             return [self.single(kind.item_type, item, (*path, index)) for index, item in enumerate(items)]
         for item in items[1:]:
@@ -128,7 +126,7 @@ def _written(name: str, info: inspect.Type, value: Any, is_name: Callable[[str],
     if isinstance(value, tuple):
         if not value:
             return [Item(name)]
-        if rule_name(info) == "command" and len(value) == 1:
+        if is_command(info) and len(value) == 1:
             return [Item(name, word_line(value[0]))]
         if isinstance(kind, inspect.UnionType):
             (kind,) = (option for option in kind.types if isinstance(option, inspect.VarTupleType))

@@ -17,7 +17,7 @@ from msgspec import inspect
 from scale0.config import untyped_values
 from scale0.config.schema import OLD_SPELLINGS
 from scale0.config.tree import MAX_DEPTH, MAX_EXCERPT_CHARS, Path, Reasons, excerpt
-from scale0.config.value_types import MAX_INTEGER, RULES, command_words
+from scale0.config.value_types import MAX_INTEGER, ValueRule, command_words
 from scale0.kernel.errors import ConfigError
 
 T = TypeVar("T")
@@ -36,9 +36,13 @@ def type_info(schema: type) -> inspect.Type:
     return _info(schema)
 
 
-def rule_name(info: inspect.Type) -> str:
-    """The name of a type's rule; blank: none."""
-    return str((info.extra or {}).get("rule", "")) if isinstance(info, inspect.Metadata) else ""
+def is_command(info: inspect.Type) -> bool:
+    return isinstance(info, inspect.Metadata) and _rule_of(info).text == "command"
+
+
+def _rule_of(info: inspect.Metadata) -> ValueRule:
+    rule: ValueRule = (info.extra or {})["rule"]
+    return rule
 
 
 def bare(info: inspect.Type) -> inspect.Type:
@@ -131,11 +135,10 @@ def _mapping(info: inspect.DictType, value: Any, path: Path, reasons: Reasons) -
 
 
 def _ruled(info: inspect.Metadata, value: Any, path: Path, reasons: Reasons) -> Any:
-    name = rule_name(info)
-    rule = RULES[name]
-    if isinstance(value, str) and name == "helen_addresses":
+    rule = _rule_of(info)
+    if isinstance(value, str) and rule.text == "entry":
         value = [value]
-    if isinstance(value, str) and name == "command":
+    if isinstance(value, str) and rule.text == "command":
         value = command_words(value)
         if value is None:
             reasons.add(path, "a quote in the command is not closed")

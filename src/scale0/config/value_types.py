@@ -152,60 +152,24 @@ class ValueRule(NamedTuple):
     words: str
     secret: bool = False
     """A reason never repeats the value."""
+    text: Literal["", "entry", "command"] = ""
+    """A text in place of a list is its only entry, or a command line."""
 
 
-_IDENTITY_WORDS: Final = "1 to 128 characters of A-Z a-z 0-9 . _ : -"
-_ENTRY_WORDS: Final = f"1 to {MAX_NAME_CHARS} printable characters without spaces and /"
+def _rule(holds: Callable[[Any], bool], words: str, secret: bool = False, text: Any = "") -> Meta:
+    return Meta(extra={"rule": ValueRule(holds, words, secret, text)})
 
-RULES: Final[dict[str, ValueRule]] = {
-    "identity": ValueRule(is_identity, _IDENTITY_WORDS),
-    "identity_or_blank": ValueRule(lambda text: not text or is_identity(text), f"blank, or {_IDENTITY_WORDS}"),
-    "service": ValueRule(_is_service, f"a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`"),
-    "endpoint": ValueRule(is_endpoint, "an endpoint such as tcp://127.0.0.1:5702"),
-    "endpoint_or_blank": ValueRule(
-        lambda text: not text or is_endpoint(text), "blank, or an endpoint such as tcp://127.0.0.1:5702"
-    ),
-    "broker_address": ValueRule(
-        lambda text: is_endpoint(text) or _is_address(text),
-        "host, host:port or an endpoint such as tcp://127.0.0.1:5701",
-    ),
-    "helen_address": ValueRule(_is_address, "host or host:port"),
-    "helen_addresses": ValueRule(bool, "at least one host:port"),
-    "host": ValueRule(lambda text: _BIND.fullmatch(text) is not None, "an address, a host name or *"),
-    "host_or_blank": ValueRule(
-        lambda text: not text or _BIND.fullmatch(text) is not None, "blank, an address or a host name"
-    ),
-    "line": ValueRule(is_line, "one line of text without control characters"),
-    "some_line": ValueRule(
-        lambda text: bool(text) and is_line(text), "one line of text, not blank, without control characters"
-    ),
-    "secret": ValueRule(lambda text: bool(text) and is_line(text), "one line of text, not blank", secret=True),
-    "store": ValueRule(_is_store, "sqlite, memory or postgresql://…", secret=True),
-    "segments": ValueRule(
-        _is_segments_location, "blank, off, a folder, or a URL such as s3://bucket/prefix", secret=True
-    ),
-    "curve_key_or_blank": ValueRule(is_curve_key, "blank, or a public key of CURVE in 40 characters of Z85"),
-    "hash_or_blank": ValueRule(
-        lambda text: not text or _SHA256.fullmatch(text) is not None, "blank, or a SHA-256 in 64 hex digits"
-    ),
-    "label": ValueRule(
-        lambda text: _LABEL.fullmatch(text) is not None, "a letter or _, then at most 127 of A-Z a-z 0-9 _ . -"
-    ),
-    "command": ValueRule(_is_command, "a program and its arguments"),
-    "service_or_blank": ValueRule(
-        lambda text: not text or _is_service(text),
-        f"blank, or a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`",
-    ),
-    "entry": ValueRule(_is_entry, _ENTRY_WORDS),
-    "entry_or_blank": ValueRule(lambda text: not text or _is_entry(text), f"blank, or {_ENTRY_WORDS}"),
-    "glob": ValueRule(_is_name, f"a glob of at most {MAX_NAME_CHARS} printable characters without spaces"),
-    "reference": ValueRule(_is_reference, "the name of a check, or agent/check"),
-    "thresholds": ValueRule(
-        _are_thresholds, 'limits by metric, each `warn`, `crit` or both: 90, "10:", "~:10", "10:20" or "@10:20"'
-    ),
-    "url_or_blank": ValueRule(lambda text: not text or _is_url(text), "blank, or an http(s) URL"),
-    "email": ValueRule(lambda text: _EMAIL.fullmatch(text) is not None, "an e-mail address"),
-}
+
+def _or_blank(holds: Callable[[str], bool], words: str) -> Meta:
+    return _rule(lambda text: not text or holds(text), f"blank, or {words}")
+
+
+def _matches(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    return lambda text: pattern.fullmatch(text) is not None
+
+
+def _is_some_line(text: str) -> bool:
+    return bool(text) and is_line(text)
 
 
 def command_words(line: str) -> list[str] | None:
@@ -221,35 +185,51 @@ def word_line(word: str) -> str:
     return _NOT_BARE.sub(r"\\\g<0>", word)
 
 
-Identity = Annotated[str, Meta(extra={"rule": "identity"})]
-IdentityOrBlank = Annotated[str, Meta(extra={"rule": "identity_or_blank"})]
-ServiceName = Annotated[str, Meta(extra={"rule": "service"})]
+_IDENTITY: Final = "1 to 128 characters of A-Z a-z 0-9 . _ : -"
+_SERVICE: Final = f"a printable service name of at most {_MAX_SERVICE_BYTES} bytes, and not `all`"
+_ENTRY: Final = f"1 to {MAX_NAME_CHARS} printable characters without spaces and /"
+_ENDPOINT: Final = "an endpoint such as tcp://127.0.0.1:5702"
+_THRESHOLDS: Final = 'limits by metric, each `warn`, `crit` or both: 90, "10:", "~:10", "10:20" or "@10:20"'
+
+Identity = Annotated[str, _rule(is_identity, _IDENTITY)]
+IdentityOrBlank = Annotated[str, _or_blank(is_identity, _IDENTITY)]
+ServiceName = Annotated[str, _rule(_is_service, _SERVICE)]
+ServiceNameOrBlank = Annotated[str, _or_blank(_is_service, _SERVICE)]
 Services = tuple[ServiceName, ...] | Literal["all"]
-Endpoint = Annotated[str, Meta(extra={"rule": "endpoint"})]
-EndpointOrBlank = Annotated[str, Meta(extra={"rule": "endpoint_or_blank"})]
-BrokerAddress = Annotated[str, Meta(extra={"rule": "broker_address"})]
-HelenAddress = Annotated[str, Meta(extra={"rule": "helen_address"})]
-HelenAddresses = Annotated[tuple[HelenAddress, ...], Meta(extra={"rule": "helen_addresses"})]
-Host = Annotated[str, Meta(extra={"rule": "host"})]
-HostOrBlank = Annotated[str, Meta(extra={"rule": "host_or_blank"})]
-Line = Annotated[str, Meta(extra={"rule": "line"})]
-SomeLine = Annotated[str, Meta(extra={"rule": "some_line"})]
-Secret = Annotated[str, Meta(extra={"rule": "secret"})]
-Store = Annotated[str, Meta(extra={"rule": "store"})]
-SegmentsLocation = Annotated[str, Meta(extra={"rule": "segments"})]
-CurveKeyOrBlank = Annotated[str, Meta(extra={"rule": "curve_key_or_blank"})]
-HashOrBlank = Annotated[str, Meta(extra={"rule": "hash_or_blank"})]
-LabelName = Annotated[str, Meta(extra={"rule": "label"})]
-Command = Annotated[tuple[Line, ...], Meta(extra={"rule": "command"})]
-ServiceNameOrBlank = Annotated[str, Meta(extra={"rule": "service_or_blank"})]
-MonitoringName = Annotated[str, Meta(extra={"rule": "entry"})]
-MonitoringNameOrBlank = Annotated[str, Meta(extra={"rule": "entry_or_blank"})]
-Glob = Annotated[str, Meta(extra={"rule": "glob"})]
-Reference = Annotated[str, Meta(extra={"rule": "reference"})]
-Thresholds = Annotated[dict[str, Any], Meta(extra={"rule": "thresholds"})]
+Endpoint = Annotated[str, _rule(is_endpoint, _ENDPOINT)]
+EndpointOrBlank = Annotated[str, _or_blank(is_endpoint, _ENDPOINT)]
+BrokerAddress = Annotated[
+    str,
+    _rule(
+        lambda text: is_endpoint(text) or _is_address(text),
+        "host, host:port or an endpoint such as tcp://127.0.0.1:5701",
+    ),
+]
+HelenAddress = Annotated[str, _rule(_is_address, "host or host:port")]
+HelenAddresses = Annotated[tuple[HelenAddress, ...], _rule(bool, "at least one host:port", text="entry")]
+Host = Annotated[str, _rule(_matches(_BIND), "an address, a host name or *")]
+HostOrBlank = Annotated[
+    str, _rule(lambda text: not text or _BIND.fullmatch(text) is not None, "blank, an address or a host name")
+]
+Line = Annotated[str, _rule(is_line, "one line of text without control characters")]
+SomeLine = Annotated[str, _rule(_is_some_line, "one line of text, not blank, without control characters")]
+Secret = Annotated[str, _rule(_is_some_line, "one line of text, not blank", secret=True)]
+Store = Annotated[str, _rule(_is_store, "sqlite, memory or postgresql://…", secret=True)]
+SegmentsLocation = Annotated[
+    str, _rule(_is_segments_location, "blank, off, a folder, or a URL such as s3://bucket/prefix", secret=True)
+]
+CurveKeyOrBlank = Annotated[str, _rule(is_curve_key, "blank, or a public key of CURVE in 40 characters of Z85")]
+HashOrBlank = Annotated[str, _or_blank(_matches(_SHA256), "a SHA-256 in 64 hex digits")]
+LabelName = Annotated[str, _rule(_matches(_LABEL), "a letter or _, then at most 127 of A-Z a-z 0-9 _ . -")]
+Command = Annotated[tuple[Line, ...], _rule(_is_command, "a program and its arguments", text="command")]
+MonitoringName = Annotated[str, _rule(_is_entry, _ENTRY)]
+MonitoringNameOrBlank = Annotated[str, _or_blank(_is_entry, _ENTRY)]
+Glob = Annotated[str, _rule(_is_name, f"a glob of at most {MAX_NAME_CHARS} printable characters without spaces")]
+Reference = Annotated[str, _rule(_is_reference, "the name of a check, or agent/check")]
+Thresholds = Annotated[dict[str, Any], _rule(_are_thresholds, _THRESHOLDS)]
 """An open object, since metrics may have any name: {metric: {"warn": range, "crit": range}}."""
-UrlOrBlank = Annotated[str, Meta(extra={"rule": "url_or_blank"})]
-Email = Annotated[str, Meta(extra={"rule": "email"})]
+UrlOrBlank = Annotated[str, _or_blank(_is_url, "an http(s) URL")]
+Email = Annotated[str, _rule(_matches(_EMAIL), "an e-mail address")]
 Port = Annotated[int, Meta(ge=0, le=MAX_PORT)]
 """0 is any free port."""
 Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]

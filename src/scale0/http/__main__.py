@@ -18,7 +18,6 @@ MAX_LINE_BYTES: Final = 256 * 1024
 
 
 def main() -> int:
-    """Read the settings and serve; the exit status."""
     line = bytearray()
     while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
         chunk = os.read(sys.stdin.fileno(), 1)

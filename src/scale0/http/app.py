@@ -23,8 +23,8 @@ from scale0.broker.main.http_settings import HttpSettings
 from scale0.http import openapi, validation
 from scale0.http.auth.authentication import Authentication
 from scale0.http.auth.authorization import authorize, role_of
+from scale0.http.auth.login_limits import LoginLimits
 from scale0.http.auth.middleware import MAX_SMALL_BODY_BYTES, RequestChecks
-from scale0.http.auth.rate_limits import LoginLimits
 from scale0.http.broker_client import BrokerClient
 from scale0.http.console_pages import read_pages
 from scale0.http.data_sources import DataSources
@@ -57,7 +57,6 @@ def create_app(settings: HttpSettings, broker: BrokerClient) -> ASGIApp:
 def create_core(
     settings: HttpSettings, broker: BrokerClient, routes: Sequence[Sequence[HTTPRouteHandler]] = ROUTES
 ) -> Litestar:
-    """The application without the middleware."""
     sampler = Sampler(broker)
     metrics = MetricsSampler(broker, settings.exports)
     sources = DataSources(settings)

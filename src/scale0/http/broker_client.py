@@ -26,7 +26,7 @@ CALL_SECONDS: Final = 10.0
 """Timeout of a command or a call."""
 PATIENCE_SECONDS: Final = 3.0
 """How long a broker may be unreachable before a call to it fails."""
-LOGIN_SECONDS: Final = 45.0
+LOGIN_TIMEOUT_SECONDS: Final = 45.0
 """Timeout of a login: longer than a broker delays the answer to a wrong password."""
 HELEN_SECONDS: Final = 5.0
 """Timeout of one page of a Helen."""
@@ -43,8 +43,6 @@ MAX_LIST_ROWS: Final = 100 * PAGE_ROWS
 
 
 class BrokerClient:
-    """One broker, from one event loop."""
-
     def __init__(self, endpoint: str, token_file: Path | None = None) -> None:
         self._endpoint = endpoint
         self._token_file = token_file
@@ -60,29 +58,28 @@ class BrokerClient:
 
     async def manage(
         self, token: str, command: str, *, origin: str = "", timeout: float = CALL_SECONDS, **arguments: Any
-    ) -> Any:
+    ) -> dict[str, Any]:
         """Send a management command with a token; arguments that are None are left out. Raises `ApiProblem`."""
         given = {name: value for name, value in arguments.items() if value is not None}
         if origin:
             given["origin"] = origin
         return await self._managed(self._client, command, timeout, {"auth_token": token, **given})
 
-    async def read(self, token: str, command: str, *, seconds: float = CACHE_SECONDS, **arguments: Any) -> Any:
+    async def read(
+        self, token: str, command: str, *, seconds: float = CACHE_SECONDS, **arguments: Any
+    ) -> dict[str, Any]:
         """The same for a command that changes nothing and that every viewer may send: its answer is cached."""
         key = f"{command} {msgspec.json.encode(sorted(arguments.items())).decode()}"
         return await self.cache.get(key, seconds, lambda: self.manage(token, command, **arguments))
 
     async def rows(self, token: str, command: str, *, seconds: float = LIST_SECONDS) -> list[Row]:
-        """Every row of a list, cached."""
-
         async def ask() -> list[Row]:
             pages = PagedRows({}, MAX_LIST_ROWS)
             while (arguments := pages.request()) is not None:
                 pages.add(await self.manage(token, command, **arguments))
             return pages.rows
 
-        found: list[Row] = await self.cache.get(f"rows {command}", seconds, ask)
-        return found
+        return await self.cache.get(f"rows {command}", seconds, ask)
 
     async def local_rows(self, command: str, limit: int) -> list[Row]:
         """At most `limit` rows of a list, with the token of the broker's machine."""
@@ -118,7 +115,7 @@ class BrokerClient:
             raise ApiProblem(413, str(error)) from None
         return payload.decode(frames[0]) if frames else None
 
-    async def local(self, command: str, **arguments: Any) -> Any:
+    async def local(self, command: str, **arguments: Any) -> dict[str, Any]:
         """Send a command with the token file of the broker's machine, which changes with each start of the broker."""
         for attempt in range(2):
             token = self._own_token(again=attempt > 0)
@@ -137,8 +134,7 @@ class BrokerClient:
         """A token for a password. Raises `ApiProblem`."""
         async with self._login_connection() as client:
             arguments = {"auth_id": name, "auth_password": password, "origin": origin}
-            found: dict[str, Any] = await self._managed(client, "login", LOGIN_SECONDS, arguments)
-            return found
+            return await self._managed(client, "login", LOGIN_TIMEOUT_SECONDS, arguments)
 
     def _own_token(self, again: bool) -> str | None:
         if self._token is None or again:
@@ -168,9 +164,10 @@ class BrokerClient:
     def _connected(self) -> AsyncClient:
         return AsyncClient(self._endpoint, timeout=CALL_SECONDS, patience=PATIENCE_SECONDS)
 
-    async def _managed(self, client: AsyncClient, command: str, timeout: float, arguments: dict[str, Any]) -> Any:
+    async def _managed(self, client: AsyncClient, command: str, timeout: float, arguments: Row) -> dict[str, Any]:
         try:
-            return await client.manage(command, timeout=timeout, **arguments)
+            found: dict[str, Any] = await client.manage(command, timeout=timeout, **arguments)
+            return found
         except CallError as error:
             raise problem_of(error) from None
         except ValueError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from scale0.http.problem import ApiProblem
 
@@ -15,35 +15,42 @@ MAX_ENTRIES: Final = 500
 UNSHARED: Final = (401, 403)
 """Errors that depend on the user and not on the question."""
 
-Make = Callable[[], Awaitable[Any]]
+Entry = TypeVar("Entry")
+Value = TypeVar("Value")
+
+
+def put(entries: dict[str, Entry], key: str, entry: Entry, limit: int, is_over: Callable[[Entry], bool]) -> None:
+    """Add an entry as the newest. If there are `limit` already, those that are over are removed, then the oldest."""
+    entries.pop(key, None)
+    if len(entries) >= limit:
+        for old in [name for name, one in entries.items() if is_over(one)]:
+            del entries[old]
+    while len(entries) >= limit:
+        del entries[next(iter(entries))]
+    entries[key] = entry
 
 
 class CacheEntry(NamedTuple):
-    """One answer, or the task that computes it."""
-
     task: asyncio.Task[Any]
     until: float
     """Loop time; an entry whose task still runs is valid until it has ended."""
 
 
 class ResponseCache:
-    """Answers by key."""
-
-    __slots__ = ("_entries",)
-
     def __init__(self) -> None:
         self._entries: dict[str, CacheEntry] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def get(self, key: str, seconds: float, make: Make) -> Any:
+    async def get(self, key: str, seconds: float, make: Callable[[], Awaitable[Value]]) -> Value:
         """The cached answer if it is at most `seconds` old, otherwise a new one by `make`."""
         entry = self._entries.get(key)
         now = asyncio.get_running_loop().time()
         if entry is not None and (not entry.task.done() or entry.until > now):
             try:
-                return await asyncio.shield(entry.task)
+                known: Value = await asyncio.shield(entry.task)
+                return known
             except ApiProblem as problem:
                 if problem.status not in UNSHARED:
                     raise
@@ -54,7 +61,7 @@ class ResponseCache:
     def clear(self) -> None:
         self._entries.clear()
 
-    async def _made(self, key: str, seconds: float, make: Make) -> Any:
+    async def _made(self, key: str, seconds: float, make: Callable[[], Awaitable[Value]]) -> Value:
         own = asyncio.current_task()
         try:
             found = await make()
@@ -69,11 +76,5 @@ class ResponseCache:
         return found
 
     def _put(self, key: str, entry: CacheEntry) -> None:
-        self._entries.pop(key, None)
-        if len(self._entries) >= MAX_ENTRIES:
-            now = asyncio.get_running_loop().time()
-            for old in [name for name, one in self._entries.items() if one.task.done() and one.until <= now]:
-                del self._entries[old]
-        while len(self._entries) >= MAX_ENTRIES:
-            del self._entries[next(iter(self._entries))]
-        self._entries[key] = entry
+        now = asyncio.get_running_loop().time()
+        put(self._entries, key, entry, MAX_ENTRIES, lambda one: one.task.done() and one.until <= now)

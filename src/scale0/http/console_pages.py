@@ -42,8 +42,6 @@ ABSENT: Final = """<!doctype html>
 
 
 class Asset(msgspec.Struct, frozen=True):
-    """One file, ready to be sent."""
-
     body: bytes
     packed: bytes | None
     media_type: str

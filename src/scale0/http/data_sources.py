@@ -21,8 +21,6 @@ WAREHOUSE: Final = "warehouse"
 
 
 class DataSources:
-    """The event stream and the warehouse of one server."""
-
     def __init__(self, settings: HttpSettings) -> None:
         data_dir = Path(settings.data_dir) if settings.data_dir else None
         self._events: EventStream | None = None

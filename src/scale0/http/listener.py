@@ -26,8 +26,6 @@ TOO_LARGE_BODY: Final = (
 
 
 class HttpListener(HttpToolsProtocol):
-    """One connection."""
-
     _head_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0

@@ -42,8 +42,6 @@ NEXT: Final = {
 
 
 class ApiProblem(Scale0Error):
-    """An error response."""
-
     def __init__(
         self,
         status: int,
@@ -83,7 +81,6 @@ class ApiProblem(Scale0Error):
 
 
 def problem_of(error: CallError, next_: str = "") -> ApiProblem:
-    """The HTTP form of an error of the network."""
     status = STATUS_OF.get(error.code, error.code)
     if not 400 <= status < 600:
         status = 502

@@ -9,7 +9,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 from litestar import Request
@@ -51,8 +51,6 @@ class ListPage(TypedDict):
 
 
 class RequestContext:
-    """What a handler needs for one request."""
-
     __slots__ = ("_caller", "authentication", "broker", "sampler", "settings", "sources")
 
     def __init__(
@@ -78,33 +76,27 @@ class RequestContext:
             raise AssertionError("a public route has no user")
         return self._caller
 
-    async def manage(self, command: str, **arguments: Any) -> Any:
-        """Send a command with the user's token."""
+    async def manage(self, command: str, **arguments: Any) -> dict[str, Any]:
         return await self.broker.manage(self.caller.token, command, origin=self.caller.origin, **arguments)
 
     async def change(self, command: str, **arguments: Any) -> dict[str, Any]:
         """Send a command that changes something, and drop every cached answer."""
         try:
-            found: dict[str, Any] = await self.manage(command, **arguments)
+            return await self.manage(command, **arguments)
         finally:
             self.broker.cache.clear()
-        return found
 
-    async def read(self, command: str, *, seconds: float = CACHE_SECONDS, **arguments: Any) -> Any:
+    async def read(self, command: str, *, seconds: float = CACHE_SECONDS, **arguments: Any) -> dict[str, Any]:
         """Send a command that changes nothing; its answer is cached for a moment."""
         return await self.broker.read(self.caller.token, command, seconds=seconds, **arguments)
 
     async def rows(self, command: str) -> list[Row]:
-        """Every row of a list."""
         return await self.broker.rows(self.caller.token, command)
 
     async def page(self, command: str, limit: int, after: str | None, **arguments: Any) -> ListPage:
-        """One page of a list."""
-        found: ListPage = await self.read(command, limit=limit, after=after, **arguments)
-        return found
+        return cast("ListPage", await self.read(command, limit=limit, after=after, **arguments))
 
     async def helen_names(self) -> list[str]:
-        """The Helens that are connected."""
         return helens_of(await self.broker.rows(self.caller.token, "list_services", seconds=HELEN_SECONDS))
 
     async def helens(self, view: str, arguments: Row, limit: int = MAX_VIEW_ROWS) -> HelenRows:
@@ -116,8 +108,7 @@ class RequestContext:
             found = await asyncio.gather(*(self.broker.helen_rows(name, view, arguments, limit) for name in names))
             return joined(dict(zip(names, found, strict=True)))
 
-        rows: HelenRows = await self.broker.cache.get(key, HELEN_SECONDS, ask)
-        return rows
+        return await self.broker.cache.get(key, HELEN_SECONDS, ask)
 
 
 Context = NamedDependency[RequestContext]

@@ -62,8 +62,6 @@ class ServiceRing:
 
 
 class RingBuffers:
-    """All services, with the same sample times."""
-
     def __init__(self) -> None:
         self._times = array("d", [math.nan] * RING_SAMPLES)
         self._count = 0
@@ -75,7 +73,6 @@ class RingBuffers:
         return len(self._services)
 
     def add(self, wall: float, mono: float, status: Row, rates: Iterable[Row], services: Iterable[Row]) -> None:
-        """Add one sample of the broker."""
         seconds = 0.0 if self._last_mono is None else mono - self._last_mono
         index = self._next(wall)
         self._last_mono = mono

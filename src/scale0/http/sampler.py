@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final
 
 from scale0.client.admin.helens import PAGE_ROWS
@@ -13,7 +13,7 @@ from scale0.http.broker_client import BrokerClient
 from scale0.http.problem import ApiProblem
 from scale0.http.ring_buffers import RingBuffers
 from scale0.kernel.edge.clocks import read_now
-from scale0.kernel.edge.log_setup import now_called
+from scale0.kernel.edge.log_setup import set_process_name
 from scale0.kernel.log_context import about
 
 SAMPLE_SECONDS: Final = 1.0
@@ -23,25 +23,28 @@ _LOG: Final = logging.getLogger("scale0.http")
 Row = dict[str, Any]
 
 
-class Sampler:
-    """The last five minutes of one broker."""
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` while the block runs, and cancel it at the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
+
+class Sampler:
     def __init__(self, broker: BrokerClient) -> None:
         self._broker = broker
         self._rings = RingBuffers()
         self._is_named = False
         self._is_failing = False
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Take samples while the block runs."""
-        task = asyncio.create_task(self._run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        return background(self._run())
 
     def rates(self, service: str | None = None) -> Row:
         """Per second, over the last ten seconds; without a name, of all services together."""
@@ -77,7 +80,7 @@ class Sampler:
             _LOG.info("the broker answers again", extra=about())
         self._is_failing = False
         if not self._is_named:
-            now_called(f"{status['broker']}/management")
+            set_process_name(f"{status['broker']}/management")
             self._is_named = True
         now = read_now()
         self._rings.add(now.wall, now.mono, status, rates["items"], services["items"])

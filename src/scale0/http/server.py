@@ -145,7 +145,6 @@ def for_ever(_stop: asyncio.Event) -> None:
 
 
 def main(settings: HttpSettings, watch_parent: Callable[[asyncio.Event], None] = when_closed) -> int:
-    """Run the server; the exit status of the process."""
     log_to_stderr("management", form="json" if settings.log_format == "json" else None)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop messages repeat ours
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -25,8 +25,6 @@ class ThreadPoolTimeout(Scale0Error):
 
 
 class BlockingThreads:
-    """The threads for one kind of work."""
-
     def __init__(self, name: str, threads: int, waiting: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._max_open = threads + waiting

@@ -31,7 +31,6 @@ Query = dict[str, bool]
 
 
 def known_queries(app: Litestar) -> dict[int, Query]:
-    """The query parameters of each handler."""
     found: dict[int, Query] = {}
     for route in app.routes:
         if isinstance(route, HTTPRoute):
@@ -44,7 +43,6 @@ def known_queries(app: Litestar) -> dict[int, Query]:
 
 
 def is_integer(field: FieldDefinition | None) -> bool:
-    """True for a parameter of type `int` or `int | None`."""
     return field is not None and (field.annotation is int or any(one.annotation is int for one in field.inner_types))
 
 
@@ -55,17 +53,13 @@ async def check(request: Request[Any, Any, Any]) -> None:
     field = handler.parsed_data_field
     if field is None:
         return
-    if field.is_optional and request.headers.get("content-length", "0") == "0" and not is_chunked(request):
+    headers = request.headers
+    if field.is_optional and headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise ApiProblem(415, f"the body must be {JSON}, but its Content-Type is {kind[:60] or 'missing'}")
     body_of(await request.body(), field.annotation)
-
-
-def is_chunked(request: Request[Any, Any, Any]) -> bool:
-    """True if a body of unknown length may follow."""
-    return "transfer-encoding" in request.headers
 
 
 def check_query(given: Iterable[tuple[str, Any]], known: Query) -> None:

@@ -18,7 +18,8 @@ import msgspec
 
 from scale0.http.thread_pool import BlockingThreads
 from scale0.kernel.errors import Scale0Error
-from scale0.pipeline.reports.catalog import ABOUT, TAKES, make
+from scale0.pipeline.reports import REPORTS
+from scale0.pipeline.reports.catalog import TAKES, make
 from scale0.pipeline.reports.model import as_data, time_of
 from scale0.pipeline.reports.period import NothingThen
 from scale0.pipeline.reports.query import Filters, NoTables, ReportQuery
@@ -97,7 +98,6 @@ class WarehouseReader:
         return await self._answer(("report", name, query), lambda root: _report(root, name, query))
 
     async def tables(self) -> bytes:
-        """The list of tables, as JSON."""
         return await self._answer(("tables",), _tables)
 
     async def rows(self, table: str, limit: int, after: str | None, period: WarehouseQuery) -> bytes:
@@ -144,8 +144,7 @@ class WarehouseReader:
 
 
 def reports() -> list[dict[str, Any]]:
-    """The reports, with the filters of each."""
-    return [{"name": name, "about": ABOUT[name], "takes": list(takes)} for name, takes in TAKES.items()]
+    return [{"name": name, "about": about, "takes": list(takes)} for name, (takes, about) in REPORTS.items()]
 
 
 def _translated(root: Path, work: Callable[[], Result]) -> Result:
@@ -249,7 +248,6 @@ def _offset(after: str | None, number: int) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """A cell as a JSON value."""
     match value:
         case datetime.datetime():
             return value.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")

@@ -19,7 +19,7 @@ class PeerAddress(Protocol):
     """The other end of a connection."""
 
     @property
-    def door(self) -> str:
+    def socket(self) -> str:
         """The name of its socket."""
         ...
 
@@ -58,7 +58,7 @@ class Effects:
     """The output of one round of a turn. Machines append to it."""
 
     __slots__ = (
-        *("asks", "closes", "deferred", "dials", "events", "hangs", "promises", "publishes", "sends"),
+        *("asks", "closes", "deferred", "dials", "events", "disconnects", "promises", "publishes", "sends"),
         "writes",
     )
 
@@ -72,7 +72,7 @@ class Effects:
         self.asks: list[Any] = []
         self.closes: list[Any] = []
         self.dials: list[str] = []
-        self.hangs: list[str] = []
+        self.disconnects: list[str] = []
 
     def is_empty(self) -> bool:
         return not (
@@ -85,7 +85,7 @@ class Effects:
             or self.deferred
             or self.closes
             or self.dials
-            or self.hangs
+            or self.disconnects
         )
 
     def send(self, peer: PeerAddress, message: Message) -> None:
@@ -112,9 +112,9 @@ class Effects:
         """Connects to another broker before anything is sent, and reconnects after failures."""
         self.dials.append(endpoint)
 
-    def hang_up(self, endpoint: str) -> None:
+    def disconnect(self, endpoint: str) -> None:
         """Closes the connection to a dialed endpoint after everything was sent."""
-        self.hangs.append(endpoint)
+        self.disconnects.append(endpoint)
 
     def close(self, peer: PeerAddress) -> None:
         """Closes this connection and drops its backlog, after everything was sent and promised."""

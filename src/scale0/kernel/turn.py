@@ -41,7 +41,7 @@ class TurnHost(Protocol):
     def send(self, peer: Any, frames: list[bytes]) -> Sent: ...
     def publish(self, socket: str, frames: list[bytes]) -> None: ...
     def dial(self, endpoint: str) -> None: ...
-    def hang_up(self, endpoint: str) -> None: ...
+    def disconnect(self, endpoint: str) -> None: ...
     def close(self, peer: Any) -> None: ...
     def failed(self, where: str, error: Exception) -> None:
         """Handles an exception of the machine: logs it, or raises it again."""
@@ -63,7 +63,7 @@ class SendBacklog:
         self.frames.append(frames)
         self.bytes += sum(map(len, frames))
 
-    def is_too_much(self, max_bytes: int, mono: float) -> bool:
+    def is_over_limit(self, max_bytes: int, mono: float) -> bool:
         """True for a peer over the limit that has accepted nothing for a while, or is behind by more than a burst."""
         over = self.bytes - max_bytes
         return over > 0 and (mono - self.moved > STALL_SECONDS or over > BURST_FACTOR * max_bytes)
@@ -95,14 +95,14 @@ class Turn:
 
     def _run(self, effects: Effects, now: Now) -> None:
         """Runs rounds until sending makes the machine decide nothing more."""
-        hang_ups: list[str] = []
+        disconnects: list[str] = []
         self._settle(effects, now)
         while not effects.is_empty():
-            hang_ups += effects.hangs
+            disconnects += effects.disconnects
             effects = self._round(effects, now)
             self._settle(effects, now)
-        for endpoint in hang_ups:
-            self._host.hang_up(endpoint)
+        for endpoint in disconnects:
+            self._host.disconnect(endpoint)
         self.due = self._machine.deadline()
 
     def _round(self, decided: Effects, now: Now) -> Effects:
@@ -178,7 +178,7 @@ class Turn:
 
     def _limit(self, peer: Any, backlog: SendBacklog, now: Now, effects: Effects) -> None:
         """Disconnects a peer that is too far behind."""
-        if backlog.is_too_much(self._max_peer_bytes, now.mono):
+        if backlog.is_over_limit(self._max_peer_bytes, now.mono):
             self.backlogs.pop(peer, None)
             self._machine.overflow(peer, now, effects)
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from scale0.pipeline.time_ranges import days_of, days_of_month, hours_of, month_of
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Callable, Mapping, Set
 
     from pyspark.sql import DataFrame
 
@@ -119,3 +121,45 @@ class Mart(Protocol):
         `wants` returned.
         """
         ...
+
+
+class PeriodMart:
+    """A mart whose part depends only on the same hour of its inputs, on the hours of its day, or on the days of its
+    month.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data_set: DataSet,
+        inputs: tuple[str, ...],
+        compute: Callable[[Mapping[str, DataFrame], int], DataFrame],
+    ) -> None:
+        """`compute` gets the frames by input name, and the horizon."""
+        self.name = name
+        self.data_sets = (data_set,)
+        self.inputs = inputs
+        self._compute = compute
+
+    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
+        parts: frozenset[int] = frozenset().union(*(changed.get(name, ()) for name in self.inputs))
+        match self.data_sets[0].period:
+            case "day":
+                return days_of(parts)
+            case "month":
+                return frozenset(month_of(day) for day in parts)
+            case _:
+                return parts
+
+    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
+        match self.data_sets[0].period:
+            case "day":
+                parts = hours_of(parts)
+            case "month":
+                parts = frozenset(day for month in parts for day in days_of_month(month))
+        return dict.fromkeys(self.inputs, parts)
+
+    def compute(
+        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
+    ) -> Mapping[str, DataFrame]:
+        return {self.data_sets[0].name: self._compute(inputs, horizon_us)}

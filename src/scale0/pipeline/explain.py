@@ -6,7 +6,7 @@ once, by (source, boot, seq). Computed entries are marked as such, and missing d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -86,7 +86,6 @@ def warehouse_facts(reader: ReportReader, what: str) -> WarehouseFacts:
 
 
 def events_of(reader: ReportReader, what: str) -> list[Event]:
-    """The newest events, oldest first."""
     agent, _, check = what.partition("/")
     rows = reader.rows(
         f'SELECT {_COLUMNS} FROM events WHERE "at" >= $since AND "at" < $until AND (ref = $what OR identity = $what'  # noqa: S608
@@ -127,7 +126,7 @@ def _of_interval(one: Interval, horizon_us: int) -> ExplainEntry:
     return ExplainEntry(one.from_us, one.to_us, "timeline", text, order=(1, "", 0, 0))
 
 
-def incidents_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
+def incidents_of(reader: ReportReader, what: str) -> Iterator[ExplainEntry]:
     rows = reader.rows(
         "SELECT epoch_us(opened), epoch_us(closed), down_seconds, worst_state, also_failing FROM incidents"
         " WHERE subject = $what AND opened < $until AND (closed IS NULL OR closed >= $since) ORDER BY opened",
@@ -136,16 +135,14 @@ def incidents_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
         what=what,
         **reader.period.bounds,
     )
-    found = []
     for opened, closed, down, worst, others in rows:
         end = "still open" if closed is None else f"closed {moment(closed)}"
         also = f", {counted(others, 'other subject')} failed at the same time" if others else ""
         text = f"incident: down for {duration(down or 0.0)}, worst state {worst or 'down'}, {end}{also}"
-        found.append(ExplainEntry(opened, closed, "incidents", text, order=(2, "", 0, 0)))
-    return tuple(found)
+        yield ExplainEntry(opened, closed, "incidents", text, order=(2, "", 0, 0))
 
 
-def sessions_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
+def sessions_of(reader: ReportReader, what: str) -> Iterator[ExplainEntry]:
     """Sessions that ended without an event of their own, because the broker was lost."""
     rows = reader.rows(
         'SELECT epoch_us(joined), epoch_us("left"), broker FROM sessions'
@@ -154,27 +151,23 @@ def sessions_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
         what=what,
         since=reader.period.bounds["since"],
     )
-    found = []
     for joined_us, left_us, broker in rows:
         text = f"its session at {broker} ended when {broker} stopped, after {duration((left_us - joined_us) / 1e6)}"
-        found.append(ExplainEntry(left_us, None, "sessions", text, order=(1, "", 0, 0)))
-    return tuple(found)
+        yield ExplainEntry(left_us, None, "sessions", text, order=(1, "", 0, 0))
 
 
-def tasks_of(reader: ReportReader, what: str) -> tuple[ExplainEntry, ...]:
+def tasks_of(reader: ReportReader, what: str) -> Iterator[ExplainEntry]:
     rows = reader.rows(
         "SELECT epoch_us(coalesce(ended, submitted)), outcome, attempts, wait_seconds, delay_seconds, run_seconds,"
         " wasted_seconds FROM tasks WHERE ref = $what ORDER BY submitted",
         ("tasks",),
         what=what,
     )
-    found = []
     for at_us, outcome, attempts, waited, delayed, ran, wasted in rows:
         parts = (("waited", waited), ("delayed", delayed), ("ran", ran), ("wasted", wasted))
         times = ", ".join(f"{name} {duration(value)}" for name, value in parts if value)
         text = f"total: {outcome}, {counted(attempts or 0, 'attempt')}{f', {times}' if times else ''}"
-        found.append(ExplainEntry(at_us, None, "tasks", text, order=(3, "", 0, 0)))
-    return tuple(found)
+        yield ExplainEntry(at_us, None, "tasks", text, order=(3, "", 0, 0))
 
 
 def unseen_of(reader: ReportReader, events: list[Event], what: str) -> list[str]:
@@ -222,7 +215,6 @@ def explanation_of(
 
 
 def order_of(event: Event) -> tuple[int, str, int, int]:
-    """The order of events in tables."""
     return event["at"], event["source"], event["boot"], event["seq"]
 
 
@@ -278,28 +270,27 @@ def summary_of(events: list[Event], sort: Sort) -> str:
 
 
 def others_of(events: list[Event], sort: Sort) -> list[str]:
-    """For a task: its client, and the nodes that ran it."""
     if sort != "task":
         return []
     return list(dict.fromkeys(event["identity"] for event in events if event["identity"]))
 
 
-def as_data(story: Explanation) -> dict[str, Any]:
+def as_data(explanation: Explanation) -> dict[str, Any]:
     """JSON output; times are ISO 8601 text in UTC."""
 
     def time(us: int | None) -> str | None:
         return None if us is None else to_time(us).isoformat().replace("+00:00", "Z")
 
     return {
-        "what": story.what,
-        "sort": story.sort,
-        "since": time(story.since_us),
-        "until": time(story.until_us),
-        "summary": story.summary,
+        "what": explanation.what,
+        "sort": explanation.sort,
+        "since": time(explanation.since_us),
+        "until": time(explanation.until_us),
+        "summary": explanation.summary,
         "entries": [
             {"at": time(one.at_us), "until": time(one.until_us), "kind": one.kind, "text": one.text, "id": one.id}
-            for one in story.entries
+            for one in explanation.entries
         ],
-        "unseen": list(story.unseen),
-        "others": list(story.others),
+        "unseen": list(explanation.unseen),
+        "others": list(explanation.others),
     }

@@ -45,8 +45,8 @@ def data_of(event: Event) -> dict[str, Any]:
 
 
 def sentence_of(event: Event, sort: str) -> str:
-    room = event["kind"].partition(".")[0]
-    match room:
+    subject = event["kind"].partition(".")[0]
+    match subject:
         case "task":
             return _task(event, sort)
         case "client":
@@ -172,7 +172,6 @@ def _short(text: str) -> str:
 
 
 def routine_sentence(events: Sequence[Event]) -> str:
-    """One sentence for many routine events."""
     kinds = Counter(event["kind"] for event in events)
     parts = []
     answers = [event for event in events if event["kind"] == "check.answered"]

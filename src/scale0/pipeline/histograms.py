@@ -13,23 +13,14 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.history.events.histogram import GAMMA, ZERO_BUCKET
+from scale0.history.events.histogram import GAMMA, QUANTILES, ZERO_BUCKET
+from scale0.pipeline.schemas import HISTOGRAM
 from scale0.pipeline.time_ranges import SECOND_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
-
-HISTOGRAM: Final = t.ArrayType(
-    t.StructType([t.StructField("bucket", t.IntegerType()), t.StructField("count", t.LongType())])
-)
-"""As stored in data sets. Unlike in the events' schema all fields are nullable, because a file cannot guarantee
-otherwise.
-"""
-
-SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-"""The quantiles that tables show."""
 
 DURATION_BITS: Final = 46
 MAX_US: Final = (1 << DURATION_BITS) - 1
@@ -228,12 +219,12 @@ def quantiles(histogram: Column, count: Column) -> Column:
         seen = state["seen"] + entry["count"]
         found = (
             f.coalesce(state[name], f.when(seen >= f.ceil(f.lit(share) * count), entry["bucket"])).alias(name)
-            for name, share in SHARES
+            for name, share in QUANTILES
         )
         return f.struct(seen.alias("seen"), *found)
 
-    none = (f.lit(None).cast("int").alias(name) for name, _ in SHARES)
+    none = (f.lit(None).cast("int").alias(name) for name, _ in QUANTILES)
     start = f.struct(f.lit(0).cast("bigint").alias("seen"), *none)
     return f.aggregate(
-        histogram, start, step, lambda end: f.struct(*(value_of(end[name]).alias(name) for name, _ in SHARES))
+        histogram, start, step, lambda end: f.struct(*(value_of(end[name]).alias(name) for name, _ in QUANTILES))
     )

@@ -66,7 +66,7 @@ def read(
 
     opened = _opened(warehouse)
     _no_patterns(opened)
-    return _reread(opened, lambda manifest: frame(_select(opened, manifest, table, since, until)))
+    return _reread(opened, lambda manifest: frame(select(opened, manifest, table, _span(since, until))))
 
 
 def open_arrow(
@@ -84,7 +84,7 @@ def open_arrow(
     opened = _opened(warehouse)
 
     def rows(manifest: Manifest) -> pa.Table:
-        chosen = _select(opened, manifest, table, since, until)
+        chosen = select(opened, manifest, table, _span(since, until))
         selected = list(chosen.columns) if columns is None else list(columns)
         schema = pa.schema([(name, arrow_type(type_name)) for name, type_name in chosen.columns.items()])
         if missing := [name for name in selected if name not in schema.names]:
@@ -168,12 +168,6 @@ def _is_gone(error: Exception) -> bool:
     return isinstance(error, FileNotFoundError) or any(
         sign in str(error) for sign in ("No files found that match", "No such file or directory", "PATH_NOT_FOUND")
     )
-
-
-def _select(
-    warehouse: Warehouse, manifest: Manifest, table: str, since: datetime | None, until: datetime | None
-) -> Selection:
-    return select(warehouse, manifest, table, _span(since, until))
 
 
 def _span(since: datetime | None, until: datetime | None) -> TimeSpan:

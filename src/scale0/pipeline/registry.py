@@ -16,15 +16,15 @@ from scale0.pipeline.aggregations.request_stats import RequestStatsAggregation
 from scale0.pipeline.aggregations.task_stats import TaskStatsAggregation
 from scale0.pipeline.aggregations.tasks import TaskAggregation
 from scale0.pipeline.engine.restatements import COLUMNS
+from scale0.pipeline.marts import availability
 from scale0.pipeline.marts.anomalies import Anomalies
-from scale0.pipeline.marts.audit import Audit
-from scale0.pipeline.marts.availability import AvailabilityDay, AvailabilityHour, AvailabilityMonth
+from scale0.pipeline.marts.audit import AUDIT
 from scale0.pipeline.marts.forecasts import Forecasts
-from scale0.pipeline.marts.metric_days import MetricDays
-from scale0.pipeline.marts.node_stats import NodeStats
+from scale0.pipeline.marts.metric_days import METRIC_DAYS
+from scale0.pipeline.marts.node_stats import NODE_HOURS
 from scale0.pipeline.marts.noise import Noise
-from scale0.pipeline.marts.series import SeriesMart
-from scale0.pipeline.marts.stat_days import RequestDays, TaskDays
+from scale0.pipeline.marts.series import SERIES_HOURS
+from scale0.pipeline.marts.stat_days import REQUEST_DAYS, TASK_DAYS
 from scale0.pipeline.warehouse.records import RESTATEMENTS, DataSetInfo, TableInfo
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ AGGREGATIONS: Final[tuple[Aggregation, ...]] = (
 )
 
 MARTS: Final[tuple[Mart, ...]] = (
-    Audit(),
-    AvailabilityHour(),
-    AvailabilityDay(),
-    AvailabilityMonth(),
+    AUDIT,
+    availability.HOUR_MART,
+    availability.DAY_MART,
+    availability.MONTH_MART,
     Noise(),
-    TaskDays(),
-    RequestDays(),
-    NodeStats(),
-    MetricDays(),
-    SeriesMart(),
+    TASK_DAYS,
+    REQUEST_DAYS,
+    NODE_HOURS,
+    METRIC_DAYS,
+    SERIES_HOURS,
     Anomalies(),
     Forecasts(),
 )

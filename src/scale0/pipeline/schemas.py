@@ -13,17 +13,16 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_type
 
-from scale0.history.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, Type
-from scale0.pipeline.time_ranges import Period
+from scale0.pipeline.time_ranges import DAY_HOURS, Period
+from scale0.pipeline.warehouse import records
+from scale0.pipeline.warehouse.selection import EVENT_COLUMNS
 from scale0.pipeline.warehouse.types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-PART: Final = "part"
-"""int: hours, days or months since 1970 (`time_ranges.py`)."""
-ROW_HASH: Final = "row_hash"
-"""xxhash64 of the row's other columns, bigint. The engine adds it when it writes."""
+
+PART: Final = records.PART
 
 
 class DataSet(NamedTuple):
@@ -51,35 +50,10 @@ def fields(*columns: tuple[str, t.DataType | str]) -> t.StructType:
     return out
 
 
-HISTOGRAM: Final = t.ArrayType(
-    t.StructType(
-        [t.StructField(name, {"int": t.IntegerType(), "bigint": t.LongType()}[kind]) for name, kind in HISTOGRAM_FIELDS]
-    )
-)
-"""Counts by log bucket, ascending, without zero counts."""
-
-METRICS: Final = t.ArrayType(
-    t.StructType(
-        [
-            t.StructField(name, {"string": t.StringType(), "double": t.DoubleType()}[kind])
-            for name, kind in METRIC_FIELDS
-        ]
-    ),
-)
-
-_TYPES: Final[dict[Type, t.DataType]] = {
-    "string": t.StringType(),
-    "bigint": t.LongType(),
-    "int": t.IntegerType(),
-    "double": t.DoubleType(),
-    "timestamp_us": t.TimestampType(),
-    "histogram": HISTOGRAM,
-    "metrics": METRICS,
-}
-
-EVENTS: Final = t.StructType([t.StructField(c.name, _TYPES[c.type], True) for c in COLUMNS])
+EVENTS: Final = fields(*EVENT_COLUMNS.items())
 """All nullable: a Parquet file does not guarantee otherwise."""
-
+HISTOGRAM: Final = EVENTS["histogram"].dataType
+"""Counts by log bucket, ascending, without zero counts."""
 
 UP: Final = "up"
 DOWN: Final = "down"
@@ -133,6 +107,11 @@ LIVENESS_SAMPLES: Final = fields(
 Ingestion computes these liveness samples from segments; `part` is the hour of `time`. A minute has several rows if a
 segment ended within it. A row with events = 0 only counts duplicates or rejected events; its seqs and times are theirs.
 """
+
+
+def day_of_hour() -> Column:
+    """The day of a row whose `part` is an hour."""
+    return f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int")
 
 
 def event_id(source: Column | str = "source", boot: Column | str = "boot", seq: Column | str = "seq") -> Column:

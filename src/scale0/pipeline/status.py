@@ -26,8 +26,6 @@ class PendingSegments(msgspec.Struct, frozen=True):
 
 
 class SourceStatus(msgspec.Struct, frozen=True):
-    """Status of one broker or Helen."""
-
     source: str
     boots: int
     events: int
@@ -90,7 +88,6 @@ def problem_text(problem: SegmentProblem) -> str:
 
 
 def sources_of(warehouse: Warehouse, manifest: Manifest) -> tuple[SourceStatus, ...]:
-    """Every source, with its totals from the audit table."""
     counted: dict[str, dict[str, int]] = {}
     for row in reading.open_arrow(warehouse, "audit").to_pylist():
         total = counted.setdefault(row["source"], dict.fromkeys(("holes", "rewinds", "duplicates", "rejected"), 0))
@@ -120,10 +117,7 @@ def pending_of(
     """What the next run would ingest, and errors for the sources that cannot be listed."""
 
     def seen_in(folder: str) -> set[tuple[str, Range]]:
-        if manifest is None:
-            return set()
-        known = warehouse.seen(manifest, folder)
-        return {(source, one) for source, ranges in known.names.items() for one in ranges}
+        return set() if manifest is None else warehouse.seen(manifest, folder).pairs()
 
     listings = {} if manifest is None else {public_name(url): folders for url, folders in manifest.listings.items()}
     listed, events, why = [], [], []

@@ -6,16 +6,14 @@ second table. Every list is ordered and continues after a key, so concurrent wri
 
 from __future__ import annotations
 
+from typing import Any, Final, NamedTuple
+
 import msgspec
 
 
 class AgentRow(msgspec.Struct, frozen=True):
     identity: str
     body: bytes
-
-
-class PutAgent(AgentRow, frozen=True):
-    """Store an agent."""
 
 
 class DropAgent(msgspec.Struct, frozen=True):
@@ -30,10 +28,6 @@ class CheckStateRow(msgspec.Struct, frozen=True):
     agent: str
     check: str
     body: bytes
-
-
-class PutCheckState(CheckStateRow, frozen=True):
-    """Store the state of a check. The most frequent write of all: thousands per second."""
 
 
 class DropCheckState(msgspec.Struct, frozen=True):
@@ -51,10 +45,6 @@ class SpoolRow(msgspec.Struct, frozen=True):
     """When its last report arrived. Wall clock."""
 
 
-class PutSpool(SpoolRow, frozen=True):
-    """Store which reports of a spool are stored."""
-
-
 class DropSpool(msgspec.Struct, frozen=True):
     agent: str
     spool: str
@@ -68,10 +58,6 @@ class IncidentRow(msgspec.Struct, frozen=True):
     closed_us: int | None
     """None: it is open."""
     body: bytes
-
-
-class PutIncident(IncidentRow, frozen=True):
-    """Store an incident; a put with a known id replaces it."""
 
 
 class SweepIncidents(msgspec.Struct, frozen=True):
@@ -88,28 +74,22 @@ class NoticeRow(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class PutNotice(NoticeRow, frozen=True):
-    """Store a notification that must be sent."""
-
-
 class DropNotice(msgspec.Struct, frozen=True):
     """Delete a notification: it was sent."""
 
     id: str
 
 
-CheckWrite = (
-    PutAgent
-    | DropAgent
-    | PutCheckState
-    | DropCheckState
-    | PutSpool
-    | DropSpool
-    | PutIncident
-    | SweepIncidents
-    | PutNotice
-    | DropNotice
-)
+# A row is also the write that puts it.
+PutAgent = AgentRow
+PutCheckState = CheckStateRow
+PutSpool = SpoolRow
+PutIncident = IncidentRow
+PutNotice = NoticeRow
+
+CheckPut = PutAgent | PutCheckState | PutSpool | PutIncident | PutNotice
+CheckDrop = DropAgent | DropCheckState | DropSpool | DropNotice
+CheckWrite = CheckPut | CheckDrop | SweepIncidents
 
 
 class ReadAgents(msgspec.Struct, frozen=True):
@@ -154,11 +134,27 @@ class ReadIncidents(msgspec.Struct, frozen=True):
 
 CheckQuery = ReadAgents | ReadCheckStates | ReadSpools | ReadNotices | ReadIncidents
 
-CheckAnswer = (
-    tuple[AgentRow, ...]
-    | tuple[CheckStateRow, ...]
-    | tuple[SpoolRow, ...]
-    | tuple[IncidentRow, ...]
-    | tuple[NoticeRow, ...]
+CheckAnswer = tuple[AgentRow | CheckStateRow | SpoolRow | IncidentRow | NoticeRow, ...]
+"""Rows of one class, which the class of a CheckQuery determines."""
+
+
+class CheckTable(NamedTuple):
+    """One table, and the classes for it. The first fields of each class are the key, or where a page begins."""
+
+    name: str
+    key: tuple[str, ...]
+    row: type[Any]
+    drop: type[Any] | None = None
+    page: type[Any] | None = None
+    blob: str = "body"
+    """The field of a row that is bytes."""
+
+
+CHECK_TABLES: Final = (
+    CheckTable("agents", ("identity",), AgentRow, DropAgent, ReadAgents),
+    CheckTable("check_states", ("agent", "check"), CheckStateRow, DropCheckState, ReadCheckStates),
+    CheckTable("spools", ("agent", "spool"), SpoolRow, DropSpool, ReadSpools, "seen"),
+    CheckTable("incidents", ("id",), IncidentRow),
+    CheckTable("notices", ("id",), NoticeRow, DropNotice, ReadNotices),
 )
-"""The class of a CheckQuery determines which."""
+TABLE_OF: Final = {kind: table for table in CHECK_TABLES for kind in (table.row, table.drop, table.page) if kind}

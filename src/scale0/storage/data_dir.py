@@ -81,7 +81,6 @@ def sync_directory(path: Path) -> None:
 
 
 def free_bytes(data_dir: Path) -> int:
-    """Free space on the disk of the data directory."""
     try:
         disk = os.statvfs(data_dir)
     except OSError as error:

@@ -169,6 +169,5 @@ def _check_integers(*numbers: int) -> None:
 
 
 def hit_failpoint(failpoint: Callable[[str], None] | None, name: Failpoint) -> None:
-    """Run a test's failpoint, if there is one."""
     if failpoint is not None:
         failpoint(name)

@@ -14,13 +14,9 @@ from scale0.storage.interface import StoreFailed
 from scale0.storage.rows import Write
 from scale0.storage.task_queries import ListTasks, TaskPage
 from scale0.storage.task_rows import (
-    ASSIGNED,
-    CANCELLED,
-    FAILED,
+    ENDED_STATUSES,
     FINISHED,
-    QUEUED,
-    RUNNING,
-    SCHEDULED,
+    OPEN_STATUSES,
     ChangeTask,
     EndedTask,
     EndTask,
@@ -31,9 +27,6 @@ from scale0.storage.task_rows import (
     ReopenTask,
     SweepTasks,
 )
-
-OPEN_STATUSES: Final = (SCHEDULED, QUEUED, ASSIGNED, RUNNING)
-ENDED_STATUSES: Final = (FINISHED, FAILED, CANCELLED)
 
 OPEN_FIELDS: Final = OpenTask.__struct_fields__
 ENDED_FIELDS: Final = EndedTask.__struct_fields__

@@ -33,6 +33,9 @@ FINISHED: Final = 7_000
 FAILED: Final = 9_000
 CANCELLED: Final = 9_500
 
+OPEN_STATUSES: Final = (SCHEDULED, QUEUED, ASSIGNED, RUNNING)
+ENDED_STATUSES: Final = (FINISHED, FAILED, CANCELLED)
+
 STATUS_NAMES: Final = {
     SCHEDULED: "scheduled",
     QUEUED: "queued",
@@ -257,18 +260,7 @@ class PutTaskCommand(msgspec.Struct, frozen=True):
     """For CANCEL: the error with which the task ends."""
 
 
-TaskWrite = (
-    PutTask
-    | LeaseTask
-    | ChangeTask
-    | EndTask
-    | ReopenTask
-    | SweepTasks
-    | PutDependency
-    | DropDependency
-    | PutTaskClient
-    | DropTaskClient
-    | ReleaseTask
-    | FreeReservation
-    | PutTaskCommand
-)
+OpenTaskWrite = PutTask | LeaseTask | ChangeTask | EndTask | ReopenTask | SweepTasks
+SharedWrite = ReleaseTask | FreeReservation | PutTaskCommand
+"""Only in a shared store."""
+TaskWrite = OpenTaskWrite | PutDependency | DropDependency | PutTaskClient | DropTaskClient | SharedWrite

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -42,7 +41,7 @@ from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_reserved
 from scale0.testing.stub_async import AsyncStub
-from scale0.testing.stub_tasks import StubQueue, StubSubmission, StubTask
+from scale0.testing.stub_tasks import StubQueue, StubSubmission, StubTask, in_thread
 from scale0.transport.core.backend_session import RequestReceived
 
 if TYPE_CHECKING:
@@ -350,14 +349,18 @@ class StubNetwork:
     def _run(self, request: RequestReceived, parts: list[Sequence[bytes]]) -> Answer:
         backends = self._backends(request.service)
         if not backends:
-            return "error", request.id, (codes.NO_SUCH_SERVICE, f"nobody offers {request.service}")
+            return "error", request.id, (codes.NO_SUCH_SERVICE, f"no worker offers {request.service}")
         # Round-robin over the workers, as a broker would.
         turn = self._turns.get(request.service, 0)
         self._turns[request.service] = turn + 1
         handler = backends[turn % len(backends)].handlers[request.service]
+
+        def put(_id: str, bodies: Sequence[bytes]) -> None:
+            parts.append(bodies)
+
         if handler.is_async:
-            return run_coroutine(handler, request, parts)
-        return perform(handler, request, lambda _id, bodies: parts.append(bodies))
+            return in_thread(lambda: asyncio.run(perform_async(handler, request, put)))
+        return perform(handler, request, put)
 
     def _backends(self, service: str) -> list[Worker]:
         return [worker for worker in self._workers if service in worker.handlers]
@@ -373,23 +376,10 @@ class StubNetwork:
             case "scale0.ping":
                 found = self.ping()
             case _:
-                message = f"{service} is reserved, and there is no such thing"
+                message = f"{service} is a reserved name that this broker does not implement"
                 return "error", REQUEST_ID, (codes.NO_SUCH_SERVICE, message)
         return "reply", REQUEST_ID, (payload.encode(found),)
 
 
 def total_slots(worker: Worker) -> int:
     return sum(handler.slots for handler in worker.handlers.values())
-
-
-def run_coroutine(handler: Handler, request: RequestReceived, parts: list[Sequence[bytes]]) -> Answer:
-    """Run a coroutine to its end in a loop and a thread of its own: the test may have a running loop."""
-    found: list[Answer] = []
-
-    def run() -> None:
-        found.append(asyncio.run(perform_async(handler, request, lambda _id, bodies: parts.append(bodies))))
-
-    thread = threading.Thread(target=run, name="scale0-stub")
-    thread.start()
-    thread.join()
-    return found[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ from scale0.tasks.jsonrpc.arguments import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORIT
 from scale0.tasks.node.assigned_tasks import AssignedTask
 
 NODE: Final = "stub"
+
+Result = TypeVar("Result")
 
 
 class StubTaskFault(msgspec.Struct):
@@ -86,7 +88,7 @@ class StubQueue:
         dependencies = options.wire().get("after", ())
         unknown = [other for other in dependencies if other not in self.entries]
         if id_ in self.entries or unknown:
-            why = f"after: unknown task {unknown[0]}" if unknown else f"the task id {id_} is taken"
+            why = f"after: unknown task {unknown[0]}" if unknown else f"the task id {id_} is in use"
             raise TaskIdTaken(messages.BAD_TASK, why, service, id_)
         future = TaskFuture(id_, SubmissionTemplate(service, b"", b"", True, False), None, b"")
         entry = self.entries[id_] = StubEntry(future, params, options, [self.entries[other] for other in dependencies])
@@ -173,20 +175,23 @@ class StubQueue:
         entry.future.fault = fault
 
 
-def run_handler(handler: Handler, task: AssignedTask, report: Callable[[float, str], Any]) -> Outcome:
-    """Run a handler as a task, in a thread of its own, so that it does not see the context of the test."""
-    found: list[Outcome] = []
-
-    def run() -> None:
-        current_task.set(RunningTask(task, lambda _job, done, note: report(done, note)))
-        found.append(
-            asyncio.run(perform_task_async(handler, task)) if handler.is_async else perform_task(handler, task)
-        )
-
-    thread = threading.Thread(target=run, name="scale0-stub-task")
+def in_thread(work: Callable[[], Result]) -> Result:
+    """Run `work` to its end in a thread of its own: the test may have a running loop, and context of its own."""
+    found: list[Result] = []
+    thread = threading.Thread(target=lambda: found.append(work()), name="scale0-stub")
     thread.start()
     thread.join()
     return found[0]
+
+
+def run_handler(handler: Handler, task: AssignedTask, report: Callable[[float, str], Any]) -> Outcome:
+    """Run a handler as a task."""
+
+    def run() -> Outcome:
+        current_task.set(RunningTask(task, lambda _job, done, note: report(done, note)))
+        return asyncio.run(perform_task_async(handler, task)) if handler.is_async else perform_task(handler, task)
+
+    return in_thread(run)
 
 
 class StubTask:

@@ -1,15 +1,12 @@
-"""The tables beside the judge: where they differ, in words.
-
-Lives here: reading the tables, and comparing. Never here: what is right.
-"""
+"""The tables beside the judge: where they differ, in words."""
 
 from __future__ import annotations
 
 import datetime
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scale0.pipeline.reading import open_arrow
 from tests.pipeline.judge.reckoning import CLASSES, DAY, HOUR, Verdict, together
@@ -27,22 +24,11 @@ from tests.pipeline.judge.work import (
 from tests.pipeline.naive_history import START
 
 Row = dict[str, Any]
+Key = tuple[Any, ...]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 TABLES = (
-    "audit",
-    "timeline",
-    "availability",
-    "incidents",
-    "sessions",
-    "tasks",
-    "task_stats",
-    "request_stats",
-    "node_stats",
-    "check_states",
-    "metric_trends",
-    "anomalies",
-    "forecasts",
-    "noise",
+    *("audit", "timeline", "availability", "incidents", "sessions", "tasks", "task_stats", "request_stats"),
+    *("node_stats", "check_states", "metric_trends", "anomalies", "forecasts", "noise"),
 )
 SHARES = {"p50": 50, "p90": 90, "p99": 99}
 NEAR = 1e-9
@@ -69,7 +55,6 @@ def everything(warehouse: Path) -> dict[str, list[str]]:
 
 
 def differences(warehouse: Path, verdict: Verdict) -> list[str]:
-    """Every difference of every table, in words."""
     return [
         *_timeline(rows(warehouse, "timeline"), verdict),
         *_availability(rows(warehouse, "availability"), verdict),
@@ -112,7 +97,7 @@ def _seconds(subject: tuple[str, str], laid: dict[int, tuple[Any, ...]], verdict
         (one.kind, one.soft, one.state, one.flapping) if one.kind != "absent" else nothing
         for one in verdict.seconds.get(subject, [])
     ]
-    found = [laid.get(second, nothing)[:4] for second in range(verdict.world.horizon)]
+    found = [laid.get(second, nothing)[:4] for second in range(verdict.view.horizon)]
     found = [nothing if one[0] == "absent" else one for one in found]
     pairs = list(zip(itertools.chain(expected, itertools.repeat(nothing)), found, strict=False))
     for (should, does), run in itertools.groupby(enumerate(pairs), key=lambda pair: pair[1]):
@@ -120,7 +105,7 @@ def _seconds(subject: tuple[str, str], laid: dict[int, tuple[Any, ...]], verdict
         if should != does:
             evidence = laid.get(seconds[0], (None,))[-1]
             yield f"timeline {subject} {_span(seconds)}: expected {should}, found {does}, evidence {evidence}"
-    if beyond := [second for second in laid if not 0 <= second < verdict.world.horizon]:
+    if beyond := [second for second in laid if not 0 <= second < verdict.view.horizon]:
         yield f"timeline {subject}: beyond the horizon {_span(sorted(beyond))}"
 
 
@@ -135,7 +120,7 @@ def _availability(found: list[Row], verdict: Verdict) -> Iterator[str]:
     by_key = {(row["subject_kind"], row["subject"], row["grain"], row["start"] // 1_000_000): row for row in found}
     if len(by_key) != len(found):
         yield "availability: a key twice"
-    horizon = verdict.world.horizon
+    horizon = verdict.view.horizon
     for subject in verdict.seconds:
         for grain, length in (("hour", HOUR), ("day", DAY)):
             for start in range(0, horizon, length):
@@ -172,16 +157,53 @@ def _period(
     yield from _unequal(where, should, row)
 
 
+class Near(NamedTuple):
+    """A number that may differ by so much."""
+
+    value: float | None
+    tolerance: float = MICRO
+
+
+class Within(NamedTuple):
+    """A number between two others, or none at all."""
+
+    bounds: tuple[float, float] | None
+
+
+def _same(one: Any, other: Any) -> bool:
+    match one:
+        case Near(None) | Within(None):
+            return other is None
+        case Near(value, tolerance):
+            return other is not None and abs(value - other) <= tolerance
+        case Within((low, high)):
+            return other is not None and low <= other <= high
+        case float() if isinstance(other, float | int):
+            return abs(one - other) <= NEAR * max(1.0, abs(one))
+        case _:
+            return bool(one == other)
+
+
 def _unequal(where: str, should: Row, row: Row) -> Iterator[str]:
     for name, value in should.items():
         if not _same(value, row[name]):
             yield f"{where}: {name} expected {value}, found {row[name]}"
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float | int):
-        return abs(one - other) <= NEAR * max(1.0, abs(one))
-    return bool(one == other)
+def _keyed(
+    table: str, found: list[Row], key: Callable[[Row], Key], expected: Iterable[tuple[Key, Row]]
+) -> Iterator[str]:
+    """Each expected row is there once, with these values, and no other."""
+    by_key = {key(row): row for row in found}
+    if len(by_key) != len(found):
+        yield f"{table}: a key twice"
+    for at, should in expected:
+        row = by_key.pop(at, None)
+        if row is None:
+            yield f"{table} {at}: not found, expected {should}"
+        else:
+            yield from _unequal(f"{table} {at}", should, row)
+    yield from (f"{table} not expected: {row}" for row in by_key.values())
 
 
 # Things with a beginning and an end.
@@ -190,73 +212,49 @@ SEVERITY = ("", "ok", "warning", "unknown", "critical")
 
 
 def _incidents(found: list[Row], verdict: Verdict) -> Iterator[str]:
-    by_key = {((row["subject_kind"], row["subject"]), row["opened"] // 1_000_000): row for row in found}
-    if len(by_key) != len(found):
-        yield "incidents: a key twice"
+    expected: list[tuple[Key, Row]] = []
     others = together(verdict)
     for subject in verdict.seconds:
         for one in verdict.incidents(subject):
-            where = f"incident {subject} opened {_clock(one.opened)}"
-            row = by_key.pop((subject, one.opened), None)
-            if row is None:
-                yield f"{where}: expected {one}, not found"
-                continue
             near = others[subject, one.opened]
             should: Row = {"closed": None if one.closed is None else one.closed * 1_000_000}
             should |= {"down_seconds": float(one.down_seconds), "flapping": one.flapping, "also_failing": len(near)}
             if subject[0] == "check":
                 should["worst_state"] = max(one.states, key=SEVERITY.index)
             should["also_failing_first"] = [{"subject_kind": s[0], "subject": s[1]} for _, s in near[:10]]
-            yield from _unequal(where, should, row)
-    for row in by_key.values():
-        yield f"incident not expected: {row}"
+            expected.append(((subject, one.opened), should))
+    return _keyed(
+        "incidents",
+        found,
+        lambda row: ((row["subject_kind"], row["subject"]), row["opened"] // 1_000_000),
+        expected,
+    )
 
 
 def _check_states(found: list[Row], verdict: Verdict) -> Iterator[str]:
-    by_key = {(row["agent"], row["check"], row["id"]): row for row in found}
-    if len(by_key) != len(found):
-        yield "check_states: a key twice"
+    expected: list[tuple[Key, Row]] = []
     for (agent, check), results in verdict.results.items():
         for one in changes(results):
-            where = f"check_states {agent}/{check} {_clock(one.at)} {one.event.id}"
-            row = by_key.pop((agent, check, one.event.id), None)
-            if row is None:
-                yield f"{where}: expected {one.state} hard {one.hard} flapping {one.flapping}, not found"
-                continue
             should: Row = {"time": one.at * 1_000_000, "state": one.state, "hard": one.hard, "attempt": one.attempt}
-            should |= {
-                "previous": one.previous,
-                "flapping": one.flapping,
-                "flapping_percent": float(round(one.percent, 2)),
-            }
-            yield from _unequal(where, should, row)
-    for row in by_key.values():
-        yield f"check_states not expected: {row}"
+            should |= {"previous": one.previous, "flapping": one.flapping}
+            should["flapping_percent"] = float(round(one.percent, 2))
+            expected.append(((agent, check, one.event.id), should))
+    return _keyed("check_states", found, lambda row: (row["agent"], row["check"], row["id"]), expected)
 
 
 def _sessions(found: list[Row], verdict: Verdict) -> Iterator[str]:
-    by_key = {(row["identity"], row["id"]): row for row in found}
-    if len(by_key) != len(found):
-        yield "sessions: a key twice"
-    for one in verdict.world.sessions:
-        row = by_key.pop((one.identity, one.joined.id), None)
-        if row is None:
-            yield f"session {one.identity} {one.joined.id} {_clock(one.joined.at)}: not found"
-            continue
-        should: Row = {
-            "joined": one.joined.at * 1_000_000,
-            "left": None if one.ended is None else one.ended * 1_000_000,
-        }
-        should |= {"reason": one.reason, "broker": one.source}
-        yield from _unequal(f"session {one.identity} {one.joined.id} {_clock(one.joined.at)}", should, row)
-    for row in by_key.values():
-        yield f"session not expected: {row}"
+    expected: list[tuple[Key, Row]] = []
+    for one in verdict.view.sessions:
+        left = None if one.ended is None else one.ended * 1_000_000
+        should: Row = {"joined": one.joined.at * 1_000_000, "left": left, "reason": one.reason, "broker": one.source}
+        expected.append(((one.identity, one.joined.id), should))
+    return _keyed("sessions", found, lambda row: (row["identity"], row["id"]), expected)
 
 
 def _tasks(found: list[Row], verdict: Verdict) -> Iterator[str]:
-    whole = whole_tasks(verdict.world.events)
+    whole = whole_tasks(verdict.view.events)
     left = [row for row in found if row["ref"] in whole]
-    for one in tasks_of([event for event in verdict.world.events if event.ref in whole]):
+    for one in tasks_of([event for event in verdict.view.events if event.ref in whole]):
         submitted = None if one.submitted is None else one.submitted * 1_000_000
         ended = None if one.end is None else one.end.at * 1_000_000
         same = [row for row in left if (row["ref"], row["submitted"], row["ended"]) == (one.ref, submitted, ended)]
@@ -282,64 +280,41 @@ def _seconds_of(us: int | None) -> float | None:
 def audit_differences(warehouse: Path, verdict: Verdict) -> list[str]:
     """Of `audit` alone: what was recorded at or before the horizon, by source and day."""
     start = datetime.datetime.fromtimestamp(START, datetime.UTC).date()
-    by_key = {(row["source"], (row["day"] - start).days): row for row in rows(warehouse, "audit")}
-    out: list[str] = []
-    for key, one in audit_of(verdict.world.sources).items():
-        row = by_key.pop(key, None)
-        out += [f"audit {key}: not found"] if row is None else _unequal(f"audit {key}", vars(one), row)
-    return out + [f"audit not expected: {row}" for row in by_key.values()]
+    expected = [(key, vars(one)) for key, one in audit_of(verdict.view.sources).items()]
+    found = rows(warehouse, "audit")
+    return list(_keyed("audit", found, lambda row: (row["source"], (row["day"] - start).days), expected))
 
 
 # Sums of work.
 
 
 def _task_stats(found: list[Row], verdict: Verdict) -> Iterator[str]:
-    by_key = {(row["method"], row["grain"], row["start"] // 1_000_000): row for row in found}
+    expected: list[tuple[Key, Row]] = []
     for grain in GRAINS:
-        for (method, start), one in task_stats(verdict.world.events, grain).items():
-            where = f"task_stats {method} {grain} {_clock(start)}"
-            row = by_key.pop((method, grain, start), None)
-            if row is None:
-                yield f"{where}: not found"
-                continue
+        for (method, start), one in task_stats(verdict.view.events, grain).items():
             should: Row = {name: getattr(one, name) for name in ("submitted", "finished", "failed", "cancelled")}
             should |= {"retried": one.attempts_ended, "busy_seconds": one.busy / 1e6}
-            yield from _unequal(where, should, row)
             for word, values in (("wait", one.waits), ("run", one.runs)):
-                shares = {f"{word}_{name}": nearest_rank(values, share) for name, share in SHARES.items()}
-                yield from _ranks(
-                    where, shares | {f"{word}_max": max(values, default=None)}, row, exact=grain == "minute"
-                )
-    yield from (f"task_stats not expected: {key}" for key in by_key)
-
-
-def _ranks(where: str, should: Row, row: Row, *, exact: bool) -> Iterator[str]:
-    for name, value in should.items():
-        near = MICRO if exact or name.endswith("max") else max(MICRO, MIDDLE * (value or 0))
-        does = row[name]
-        if (value is None) != (does is None) or (value is not None and abs(value - does) > near):
-            yield f"{where}: {name} expected {value}, found {does}"
+                should[f"{word}_max"] = Near(max(values, default=None))
+                for name, share in SHARES.items():
+                    value = nearest_rank(values, share)
+                    bucket = 0.0 if grain == "minute" else MIDDLE * (value or 0)
+                    should[f"{word}_{name}"] = Near(value, max(MICRO, bucket))
+            expected.append(((method, grain, start), should))
+    return _keyed("task_stats", found, lambda row: (row["method"], *_period_of(row)), expected)
 
 
 def _request_stats(found: list[Row], verdict: Verdict) -> Iterator[str]:
-    by_key = {(row["service"], row["grain"], row["start"] // 1_000_000): row for row in found}
+    expected: list[tuple[Key, Row]] = []
     for grain in GRAINS:
-        for (service, start), one in request_stats(verdict.world.events, grain).items():
-            where = f"request_stats {service} {grain} {_clock(start)}"
-            row = by_key.pop((service, grain, start), None)
-            if row is None:
-                yield f"{where}: not found"
-                continue
-            row["failed"] = dict(row["failed"] or {})
-            buckets = [{"bucket": bucket, "count": one.buckets[bucket]} for bucket in sorted(one.buckets)]
+        for (service, start), one in request_stats(verdict.view.events, grain).items():
             should: Row = {"answered": one.answered, "failed": dict(one.failed), "bytes": one.bytes}
-            row["histogram"] = row["histogram"] or []
-            yield from _unequal(where, should | {"histogram": buckets}, row)
-            yield from _ranks(where, {"max": one.longest}, row, exact=True)
-            for name, share in SHARES.items():
-                bounds = bucket_bounds(one.buckets, share)
-                if (bounds is None) != (row[name] is None) or (
-                    bounds is not None and not bounds[0] <= row[name] <= bounds[1]
-                ):
-                    yield f"{where}: {name} expected within {bounds}, found {row[name]}"
-    yield from (f"request_stats not expected: {key}" for key in by_key)
+            should["histogram"] = [{"bucket": bucket, "count": one.buckets[bucket]} for bucket in sorted(one.buckets)]
+            should |= {name: Within(bucket_bounds(one.buckets, share)) for name, share in SHARES.items()}
+            expected.append(((service, grain, start), should | {"max": Near(one.longest)}))
+    filled = [row | {"failed": dict(row["failed"] or {}), "histogram": row["histogram"] or []} for row in found]
+    return _keyed("request_stats", filled, lambda row: (row["service"], *_period_of(row)), expected)
+
+
+def _period_of(row: Row) -> tuple[str, int]:
+    return row["grain"], row["start"] // 1_000_000

@@ -1,12 +1,11 @@
-"""A history through the pipeline and past the judge: the parts that all tests of it share.
-
-Lives here: computing tables of made events, judging them, and saying where the two differ. Never here: a history.
-"""
+"""A history through the pipeline and past the judge: the parts that all tests of it share."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.engine.runs import RunOptions, RunOutcome, run
@@ -14,10 +13,7 @@ from tests.pipeline.judge import compare
 from tests.pipeline.judge.journals import Row, us, write
 from tests.pipeline.judge.reckoning import Verdict, judge
 from tests.pipeline.judge.results import Formula
-from tests.pipeline.judge.seconds import World, seen
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.pipeline.judge.seconds import HistoryView, seen
 
 SHOWN = 40
 """Differences that a failure lists."""
@@ -36,15 +32,14 @@ def compute(
     segments: list[list[Row]],
     *,
     until: int | None = None,
-    said: Parameters | None = None,
+    chosen: Parameters | None = None,
     now_us: int = NOW,
 ) -> RunOutcome:
-    """Deliver these segments to a warehouse, and run."""
     write(segments, place / "segments")
     job = RunOptions(
         warehouse=place / "warehouse",
         segments=(f"file://{place / 'segments'}",),
-        parameters=said or Parameters(),
+        parameters=chosen or Parameters(),
         until_us=None if until is None else us(until),
     )
     outcome = run(job, lambda _events: spark, lambda: now_us, lambda *_: None)
@@ -53,7 +48,7 @@ def compute(
 
 
 def judged(events: list[Row], until: int, formula: Formula = FORMULAS[0], **words: Any) -> Verdict:
-    return judge(World(seen(events, until), until, **words), formula)
+    return judge(HistoryView(seen(events, until), until, **words), formula)
 
 
 def agree(warehouse: Path, verdict: Verdict) -> None:

@@ -1,7 +1,6 @@
-"""Small histories by chance, with all that can go wrong in them.
+"""Small histories of whole networks by chance, with all that can go wrong in them.
 
-Lives here: a seeded generator of whole networks. Never here: what a history means, or anything of `src/scale0`.
-Invariant: the same seeds make the same events.
+Nothing of `src/scale0` is used here. The same seeds make the same events.
 """
 
 from __future__ import annotations
@@ -124,12 +123,12 @@ def _next(dice: random.Random, journal: Journal, now: int, name: str, data: Row,
     return -1 if what in SESSION_ENDS else boot
 
 
-def happen(journal: Journal, now: int, name: str, data: Row, boot: int, what: str, heard: int) -> None:
-    """Something happens to a client in a boot; it was last heard so many seconds ago."""
+def happen(journal: Journal, now: int, name: str, data: Row, boot: int, what: str, silent_seconds: int) -> None:
+    """Something happens to a client in a boot; its last sign of life was so many seconds ago."""
     match what:
         case "lost":
             begin = max(journal.boots[boot][0], _last(journal, name))
-            journal.record(now, "client.lost", at=max(begin, now - heard), identity=name, data=data)
+            journal.record(now, "client.lost", at=max(begin, now - silent_seconds), identity=name, data=data)
         case "seen":
             journal.record(now, "client.seen", identity=name, code=12, seconds=5.0)
         case "left" | "changed" | "joined":

@@ -1,12 +1,10 @@
-"""Journals of a story told line by line, and their segments cut as one likes.
+"""What a source records, with its boots, silences and losses, and its segments cut as one likes.
 
-Lives here: what a source records, with its boots, silences and losses, and how segments are written. Never here: what a
-history means, or anything of `src/scale0`. Invariant: times are whole seconds since START.
+Nothing of `src/scale0` is used here. Times are whole seconds since START.
 """
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import json
 import random
@@ -14,10 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from tests.pipeline.naive_history import NAMES, SCHEMA, START
+from tests.pipeline.naive_history import NAMES, START, write_segment
 
 Row = dict[str, Any]
 ALIVE = 60
@@ -169,14 +164,8 @@ def cut(events: list[Row], dice: random.Random, most: int) -> list[list[Row]]:
 
 
 def write(segments: list[list[Row]], folder: Path) -> None:
-    """One file for each."""
     for group in segments:
-        first, last = group[0], group[-1]
-        day = datetime.datetime.fromtimestamp(last["time"] / 1e6, datetime.UTC).date().isoformat()
-        path = folder / f"written={day}" / f"seg-{first['source']}-{first['boot']}-{first['seq']}-{last['seq']}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        table = pa.table({name: pa.array([row[name] for row in group], SCHEMA.field(name).type) for name in NAMES})
-        pq.write_table(table.cast(SCHEMA), path, compression="zstd", write_page_checksum=True)
+        write_segment(group, folder)
 
 
 def ordered(events: list[Row]) -> bool:

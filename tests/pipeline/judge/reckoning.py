@@ -1,7 +1,4 @@
-"""The judge of numbers: from the seconds of a subject to its availability and its incidents.
-
-Lives here: counting. Never here: why a second is what it is.
-"""
+"""The judge of numbers: from the seconds of a subject to its availability and its incidents."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.pipeline.judge.results import CheckSecond, Formula, Result, check_seconds, checks_of, results_of
-from tests.pipeline.judge.seconds import AGENT, BACKEND, World
+from tests.pipeline.judge.seconds import AGENT, BACKEND, HistoryView
 
 HOUR, DAY = 3600, 86400
 CLASSES = ("up", "down", "downtime", "unobserved", "absent")
@@ -44,7 +41,7 @@ class Period:
 class Verdict:
     """What every subject was in every second, and what follows from it."""
 
-    world: World
+    view: HistoryView
     seconds: dict[Subject, list[CheckSecond]]
     results: dict[tuple[str, str], list[Result]]
 
@@ -75,26 +72,25 @@ class Verdict:
         )
 
 
-def judge(world: World, formula: Formula) -> Verdict:
-    """Look at every second of every subject."""
+def judge(view: HistoryView, formula: Formula) -> Verdict:
     seconds: dict[Subject, list[CheckSecond]] = {}
-    first = max(0, min((one.at for one in world.events), default=world.horizon))
+    first = max(0, min((one.at for one in view.events), default=view.horizon))
     nothing = [CheckSecond("absent")] * first
     """Before anything happened; a history may begin late in its first day."""
-    every = range(first, world.horizon)
-    for name in world.brokers():
-        seconds["broker", name] = nothing + [CheckSecond(world.broker_class(name, now)) for now in every]
-    for name in world.clients(BACKEND):
-        seconds["client", name] = nothing + [CheckSecond(world.client_class(name, now)) for now in every]
-    for name in world.clients(AGENT):
-        seconds["agent", name] = nothing + [CheckSecond(world.agent_class(name, now)) for now in every]
-    for name in world.services():
-        seconds["service", name] = nothing + [CheckSecond(world.service_class(name, now)) for now in every]
+    every = range(first, view.horizon)
+    for name in view.brokers():
+        seconds["broker", name] = nothing + [CheckSecond(view.broker_class(name, now)) for now in every]
+    for name in view.clients(BACKEND):
+        seconds["client", name] = nothing + [CheckSecond(view.client_class(name, now)) for now in every]
+    for name in view.clients(AGENT):
+        seconds["agent", name] = nothing + [CheckSecond(view.agent_class(name, now)) for now in every]
+    for name in view.services():
+        seconds["service", name] = nothing + [CheckSecond(view.service_class(name, now)) for now in every]
     results = {}
-    for agent, check in checks_of(world):
-        results[agent, check] = results_of(world, agent, check, formula)
-        seconds["check", f"{agent}/{check}"] = check_seconds(world, agent, check, results[agent, check])
-    return Verdict(world, seconds, results)
+    for agent, check in checks_of(view):
+        results[agent, check] = results_of(view, agent, check, formula)
+        seconds["check", f"{agent}/{check}"] = check_seconds(view, agent, check, results[agent, check])
+    return Verdict(view, seconds, results)
 
 
 def incidents_of(seconds: list[CheckSecond]) -> list[Incident]:

@@ -1,7 +1,7 @@
 """The judge of checks: results one after the other, soft and hard, flapping as the formulas were published.
 
-Lives here: what a check's results mean, step by step, and its class in a second. Never here: Spark, bits, or anything
-of `scale0.pipeline`. Invariant: percentages are fractions, so nothing is rounded before it is compared.
+Neither Spark nor anything of `scale0.pipeline` is used here. Percentages are fractions, so nothing is rounded before it
+is compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tests.pipeline.judge.seconds import Seen, World
+from tests.pipeline.judge.seconds import HistoryView, Seen
 
 STATES = 21
 ICINGA = [Fraction(80 + 2 * i, 100) for i in range(20)]
@@ -21,7 +21,7 @@ DEFAULTS = {"icinga": (30, 25), "nagios": (30, 20), "sensu": (60, 20)}
 
 @dataclass(frozen=True)
 class Formula:
-    """How flapping is told, and between which limits."""
+    """How flapping is detected, and between which limits."""
 
     name: str = "icinga"
     start: float | None = None
@@ -93,15 +93,13 @@ def counted(events: list[Seen]) -> list[Seen]:
     return out
 
 
-def results_of(world: World, agent: str, check: str, formula: Formula) -> list[Result]:
+def results_of(view: HistoryView, agent: str, check: str, formula: Formula) -> list[Result]:
     """The results of one check, in order. When its definition is removed, all that was known of it goes."""
     out: list[Result] = []
     bad, hard_problem, flapping, previous = 0, False, False, None
     history: list[str] = []
-    mine = [one for one in counted(world.events) if (one.identity, one.service) == (agent, check)]
-    gone = [
-        one for one in world.events if one.kind == "check.removed" and (one.identity, one.service) == (agent, check)
-    ]
+    mine = [one for one in counted(view.events) if (one.identity, one.service) == (agent, check)]
+    gone = [one for one in view.events if one.kind == "check.removed" and (one.identity, one.service) == (agent, check)]
     for one in sorted(mine + gone, key=lambda one: one.key):
         if one.kind == "check.removed":
             bad, hard_problem, flapping, previous, history = 0, False, False, None, []
@@ -122,14 +120,12 @@ def results_of(world: World, agent: str, check: str, formula: Formula) -> list[R
     return out
 
 
-def checks_of(world: World) -> list[tuple[str, str]]:
-    return sorted({(one.identity, one.service) for one in counted(world.events)})
+def checks_of(view: HistoryView) -> list[tuple[str, str]]:
+    return sorted({(one.identity, one.service) for one in counted(view.events)})
 
 
 @dataclass(frozen=True)
 class CheckSecond:
-    """What a check was in a second."""
-
     kind: str
     soft: bool = False
     state: str | None = None
@@ -139,21 +135,18 @@ class CheckSecond:
 ABSENT = CheckSecond("absent")
 
 
-def check_seconds(world: World, agent: str, check: str, results: list[Result]) -> list[CheckSecond]:
-    """Every second of it, up to the horizon."""
+def check_seconds(view: HistoryView, agent: str, check: str, results: list[Result]) -> list[CheckSecond]:
     out = []
-    gone = [
-        one for one in world.events if one.kind == "check.removed" and (one.identity, one.service) == (agent, check)
-    ]
+    gone = [one for one in view.events if one.kind == "check.removed" and (one.identity, one.service) == (agent, check)]
     upcoming = list(results)
     latest: Result | None = None
-    for now in range(world.horizon):
+    for now in range(view.horizon):
         while upcoming and upcoming[0].at <= now:
             latest = upcoming.pop(0)
         if latest is None or any(latest.event.key < one.key and one.at <= now for one in gone):
             out.append(ABSENT)
             continue
-        if world.in_downtime(agent, check, now):
+        if view.in_downtime(agent, check, now):
             kind = "downtime"
         elif now >= latest.vouches_until:
             kind = "unobserved"

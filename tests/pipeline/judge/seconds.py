@@ -1,8 +1,7 @@
 """The judge: what every second of a small history was, by plain loops, as the contract of the tables says it.
 
-Lives here: sources and when they watched, sessions, downtimes, and the class of brokers, clients, agents and services
-in a second. Never here: Spark, speed, or anything of `scale0.pipeline`: it must be obviously right. Invariants: times
-are whole seconds since START; a second s is [s, s + 1); events after the horizon have not happened.
+Neither Spark nor anything of `scale0.pipeline` is used here: it must be obviously right, not fast. Times are whole
+seconds since START; a second s is [s, s + 1); events after the horizon have not happened.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ def second(us: int) -> int:
 
 
 def seen(events: list[dict[str, Any]], horizon: int) -> list[Seen]:
-    """What has happened by the horizon, in order."""
     out = []
     for row in events:
         data = json.loads(row["data"]) if row["data"] else {}
@@ -103,7 +101,7 @@ class Source:
 
     @cached_property
     def broker_since(self) -> int | None:
-        """When it first said that it is a broker. What it recorded before, if that was lost once, may be a Helen's."""
+        """When it first recorded that it is a broker. What it recorded before, if that was lost, may be a Helen's."""
         return min((one.time for one in self.events if one.kind == "broker.started"), default=None)
 
     def pause(self, now: int) -> Break | None:
@@ -137,7 +135,6 @@ class Session:
         return self.joined.at <= now and (self.ended is None or now < self.ended)
 
     def offered(self, now: int) -> frozenset[str]:
-        """What it offers in this second."""
         current: frozenset[str] = frozenset()
         for since, services in self.offers:
             if since <= now:
@@ -158,7 +155,6 @@ REASONS = {
 
 
 def sessions_of(events: list[Seen], sources: dict[str, Source]) -> list[Session]:
-    """Every session, of every client at every source."""
     out = []
     for source, identity in sorted({(one.source, one.identity) for one in events if one.kind == "client.joined"}):
         mine = [one for one in events if (one.source, one.identity) == (source, identity)]
@@ -234,7 +230,7 @@ def downtimes_of(events: list[Seen]) -> list[Downtime]:
 
 
 @dataclass
-class World:
+class HistoryView:
     """A history as it looks at a horizon."""
 
     events: list[Seen]
@@ -286,8 +282,8 @@ class World:
         if pause is None:
             return "up"
         if pause.end is None:
-            told = (one for one in self.peers_lost if one.identity == name)
-            return "down" if any(pause.begin <= one.at <= now for one in told) else "unobserved"
+            reports = (one for one in self.peers_lost if one.identity == name)
+            return "down" if any(pause.begin <= one.at <= now for one in reports) else "unobserved"
         return "unobserved" if pause.hole else "down"
 
     def client_class(self, identity: str, now: int) -> str:

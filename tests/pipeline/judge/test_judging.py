@@ -1,7 +1,12 @@
-"""The tables beside the judge: chosen stories, one for each meaning, then histories by chance.
+"""The tables beside the judge: chosen stories, one for each meaning, then histories by chance and drawn by hypothesis.
 
 JUDGE_SEEDS says how many networks by chance (default 4; `40-80`: these), JUDGE_RUNS into how many runs they are cut
 (default 2). The networks of one history stand beside each other: a run costs more than what it computes.
+
+JUDGE_EXAMPLES says how many histories hypothesis draws (default 5). An example is a run of Spark or two, of seconds
+each: what fails is made smaller only if JUDGE_SHRINK is set.
+
+Promise: PIPE-6, PIPE-7
 """
 
 from __future__ import annotations
@@ -9,24 +14,24 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from pyspark.sql import SparkSession
 
 from scale0.pipeline.aggregation import Parameters
 from scale0.pipeline.engine import advance
 from scale0.pipeline.engine.runs import RunOptions, backfill
-from tests.pipeline.judge import compare, histories, stories
+from tests.pipeline.judge import compare, drawn, histories, stories
 from tests.pipeline.judge.computing import FORMULAS, NOW, SHOWN, agree, compute, judged, parameters
-from tests.pipeline.judge.journals import Row, Story, cut, offer, us
-from tests.pipeline.judge.promises import PROMISES, UNTIL, Promise, Span
+from tests.pipeline.judge.journals import Row, Story, cut, offer, ordered, us
 from tests.pipeline.judge.reckoning import Verdict
 from tests.pipeline.judge.results import Formula
 from tests.pipeline.judge.seconds import second
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.pipeline.judge.stories import EXPECTATIONS, UNTIL, Expected, Span
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.extended]
 
@@ -36,11 +41,10 @@ TOGETHER = 4
 """Networks of one history."""
 RUNS = int(os.environ.get("JUDGE_RUNS", "2"))
 
-stories.told()  # fills PROMISES, which are parameters below
+stories.recorded()  # fills EXPECTATIONS, which are parameters below
 
 
 def groups() -> list[tuple[int, ...]]:
-    """The seeds of each history."""
     first, _, last = os.environ.get("JUDGE_SEEDS", str(TOGETHER)).partition("-")
     seeds = range(int(first), int(last)) if last else range(int(first))
     return [tuple(seeds[number : number + TOGETHER]) for number in range(0, len(seeds), TOGETHER)]
@@ -50,17 +54,17 @@ def groups() -> list[tuple[int, ...]]:
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("told")
+def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("stories")
     # Not --until, but the driver's own clock keeps it from what lies in the future.
-    outcome = compute(spark, place, cut(stories.told(), random.Random(1), 500), now_us=us(UNTIL) - EARLY_US)
+    outcome = compute(spark, place, cut(stories.recorded(), random.Random(1), 500), now_us=us(UNTIL) - EARLY_US)
     assert outcome.horizon_us == us(UNTIL)
     return place / "warehouse"
 
 
 @pytest.fixture(scope="module")
-def timeline(told: Path) -> list[Row]:
-    return compare.rows(told, "timeline")
+def timeline(warehouse: Path) -> list[Row]:
+    return compare.rows(warehouse, "timeline")
 
 
 def spans(timeline: list[Row], kind: str, subject: str) -> tuple[Span, ...]:
@@ -78,30 +82,28 @@ def spans(timeline: list[Row], kind: str, subject: str) -> tuple[Span, ...]:
     return tuple(out)
 
 
-@pytest.mark.parametrize("told_of", PROMISES, ids=lambda one: f"{one.name}-{one.subject}")
-def test_the_timeline_keeps_the_promise_that(told_of: Promise, timeline: list[Row]):
-    assert spans(timeline, told_of.kind, told_of.subject) == told_of.spans
+@pytest.mark.parametrize("expected", EXPECTATIONS, ids=lambda one: f"{one.name}-{one.subject}")
+def test_the_timeline_keeps_the_promise_that(expected: Expected, timeline: list[Row]):
+    assert spans(timeline, expected.kind, expected.subject) == expected.spans
 
 
 @pytest.fixture(scope="module")
 def verdict() -> Verdict:
-    return judged(stories.told(), UNTIL)
+    return judged(stories.recorded(), UNTIL)
 
 
-def test_every_table_agrees_with_the_judge_of_the_stories(told: Path, verdict: Verdict):
-    agree(told, verdict)
+def test_every_table_agrees_with_the_judge_of_the_stories(warehouse: Path, verdict: Verdict):
+    agree(warehouse, verdict)
 
 
-def test_the_audit_counts_nothing_beyond_the_horizon(told: Path, verdict: Verdict):
-    assert compare.audit_differences(told, verdict) == []
+def test_the_audit_counts_nothing_beyond_the_horizon(warehouse: Path, verdict: Verdict):
+    assert compare.audit_differences(warehouse, verdict) == []
 
 
 # By chance.
 
 
 class Chance(NamedTuple):
-    """A history, computed at once."""
-
     events: list[Row]
     formula: Formula
     until: int
@@ -118,7 +120,7 @@ def chance(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
     last = max(second(row["time"]) for row in events)
     until = min(last, dice.choice((last, story.end - dice.randint(1, 3000), story.begin // 3600 * 3600 + 7200)))
     place = tmp_path_factory.mktemp("chance")
-    compute(spark, place, cut(events, dice, 10_000), until=until, said=parameters(formula))
+    compute(spark, place, cut(events, dice, 10_000), until=until, chosen=parameters(formula))
     return Chance(events, formula, until, place / "warehouse", dice)
 
 
@@ -129,7 +131,6 @@ def test_a_history_by_chance_agrees_with_the_judge(chance: Chance):
 
 
 def equal(warehouse: Path, chance: Chance) -> None:
-    """All tables, row by row."""
     wanted, found = compare.everything(chance.warehouse), compare.everything(warehouse)
     for table in compare.TABLES:
         lost = sorted(set(wanted[table]) - set(found[table]))[:SHOWN]
@@ -139,12 +140,12 @@ def equal(warehouse: Path, chance: Chance) -> None:
 
 
 def test_runs_as_time_goes_by_make_the_tables_of_one_run(chance: Chance, spark: SparkSession, tmp_path: Path):
-    """Each run finds what was recorded since the one before, cut anew."""
+    """Each run finds what was recorded since the one before, cut again."""
     first = min(second(row["time"]) for row in chance.events)
     ends = sorted(chance.dice.randint(first, chance.until) for _ in range(RUNS - 1))
     for begin, end in itertools.pairwise((first, *ends, 10**9)):
         fresh = [row for row in chance.events if begin <= second(row["time"]) < end]
-        compute(spark, tmp_path, cut(fresh, chance.dice, 200), until=chance.until, said=parameters(chance.formula))
+        compute(spark, tmp_path, cut(fresh, chance.dice, 200), until=chance.until, chosen=parameters(chance.formula))
     equal(tmp_path / "warehouse", chance)
 
 
@@ -160,7 +161,7 @@ def test_late_segments_in_any_order_make_the_tables_of_one_run(
     first = min(second(row["time"]) for row in chance.events)
     horizons = sorted(chance.dice.randint(first + 600, chance.until) for _ in range(RUNS - 1))
     for number, until in enumerate((*horizons, chance.until)):
-        compute(spark, tmp_path, segments[number::RUNS], until=until, said=parameters(chance.formula))
+        compute(spark, tmp_path, segments[number::RUNS], until=until, chosen=parameters(chance.formula))
     equal(tmp_path / "warehouse", chance)
     job = RunOptions(warehouse=tmp_path / "warehouse", segments=())
     backfill(job, lambda _events: spark, lambda: NOW, lambda *_: None, us(0), None)
@@ -173,7 +174,45 @@ def test_a_service_without_a_backend_for_a_day_is_absent_where_a_day_is_the_limi
     hub.record(100, "client.joined", identity="gone", data=offer(["forgotten"]))
     hub.record(1800, "client.left", identity="gone", data=offer(["forgotten"]))
     events = story.events()
-    compute(spark, tmp_path, cut(events, random.Random(1), 2000), until=27 * 3600 - 60, said=Parameters(absent_days=1))
+    compute(
+        spark, tmp_path, cut(events, random.Random(1), 2000), until=27 * 3600 - 60, chosen=Parameters(absent_days=1)
+    )
     found = spans(compare.rows(tmp_path / "warehouse", "timeline"), "service", "forgotten")
     assert found == (("up", 100, 1800), ("down", 1800, 86400 + 1800))
     agree(tmp_path / "warehouse", judged(events, 27 * 3600 - 60, absent_days=1))
+
+
+# Drawn by hypothesis.
+
+
+EXAMPLES = int(os.environ.get("JUDGE_EXAMPLES", "5"))
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
+if os.environ.get("JUDGE_SHRINK"):
+    PHASES.append(Phase.shrink)
+
+
+@given(drawn.histories())
+@settings(max_examples=EXAMPLES, phases=PHASES, suppress_health_check=list(HealthCheck))
+def test_every_second_is_what_the_judge_says(spark: SparkSession, history: drawn.Drawn):
+    """Also flapping, incidents and availability, which are made of the seconds."""
+    story = history.story
+    events = story.events()
+    assert ordered(events)
+    last = max(second(row["time"]) for row in events)
+    until = max(last - history.before_end, story.begin + 1)
+    seconds = story.end - story.begin
+    dice, formula = random.Random(seconds), FORMULAS[seconds % len(FORMULAS)]
+    segments = cut(events, dice, history.cut)
+    late = [] if history.late is None else segments[:: history.late]
+    event(f"late segments: {bool(late)}, {formula.name}")
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        place = Path(folder)
+        if seconds % 2:
+            # Late hours have steps of their own, for the keys that they touch alone.
+            patch.setattr(advance, "NEAR_EVENTS", -1)
+        for part in ([one for one in segments if one not in late], late):
+            if part:
+                compute(spark, place, part, until=until, chosen=parameters(formula))
+        verdict = judged(events, until, formula)
+        agree(place / "warehouse", verdict)
+        assert compare.audit_differences(place / "warehouse", verdict) == []

@@ -7,19 +7,19 @@ import itertools
 import pytest
 
 from tests.pipeline.judge import histories, journals, stories
-from tests.pipeline.judge.promises import PROMISES, UNTIL, Promise, Span
 from tests.pipeline.judge.reckoning import Verdict, judge
 from tests.pipeline.judge.results import Formula
-from tests.pipeline.judge.seconds import World, second, seen
+from tests.pipeline.judge.seconds import HistoryView, second, seen
+from tests.pipeline.judge.stories import EXPECTATIONS, UNTIL, Expected, Span
 
 pytestmark = pytest.mark.slow
 
-stories.told()  # fills PROMISES, which are the parameters below
+stories.recorded()  # fills EXPECTATIONS, which are the parameters below
 
 
 @pytest.fixture(scope="module")
 def verdict() -> Verdict:
-    return judge(World(seen(stories.told(), UNTIL), UNTIL), Formula())
+    return judge(HistoryView(seen(stories.recorded(), UNTIL), UNTIL), Formula())
 
 
 def spans(verdict: Verdict, kind: str, subject: str) -> tuple[Span, ...]:
@@ -31,9 +31,9 @@ def spans(verdict: Verdict, kind: str, subject: str) -> tuple[Span, ...]:
     return tuple(out)
 
 
-@pytest.mark.parametrize("told", PROMISES, ids=lambda told: f"{told.name}-{told.subject}")
-def test_the_judge_finds_what_was_written_by_hand(told: Promise, verdict: Verdict):
-    assert spans(verdict, told.kind, told.subject) == told.spans
+@pytest.mark.parametrize("expected", EXPECTATIONS, ids=lambda one: f"{one.name}-{one.subject}")
+def test_the_judge_finds_what_was_written_by_hand(expected: Expected, verdict: Verdict):
+    assert spans(verdict, expected.kind, expected.subject) == expected.spans
 
 
 def test_an_incident_goes_on_through_what_was_not_seen(verdict: Verdict):

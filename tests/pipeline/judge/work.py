@@ -1,6 +1,6 @@
 """The judge of work: tasks, and what tasks and requests amount to in a minute, an hour and a day.
 
-Lives here: plain loops over events. Never here: Spark, or anything of `scale0.pipeline`. Durations are microseconds.
+Plain loops over events, without Spark and anything of `scale0.pipeline`. Durations are microseconds.
 """
 
 from __future__ import annotations
@@ -93,7 +93,6 @@ def whole_tasks(events: list[Seen]) -> set[str]:
 
 
 def tasks_of(events: list[Seen]) -> list[Task]:
-    """Every life of every task, event by event."""
     out: list[Task] = []
     living: dict[str, Task] = {}
     tried: dict[str, int] = {}
@@ -119,8 +118,6 @@ def tasks_of(events: list[Seen]) -> list[Task]:
 
 @dataclass
 class TaskStats:
-    """A method in a period."""
-
     submitted: int = 0
     finished: int = 0
     failed: int = 0
@@ -154,8 +151,6 @@ def task_stats(events: list[Seen], grain: str) -> dict[tuple[str, int], TaskStat
 
 @dataclass
 class RequestStats:
-    """A service in a period."""
-
     answered: int = 0
     failed: Counter[int] = field(default_factory=Counter)
     longest: float | None = None
@@ -201,8 +196,6 @@ def bucket_bounds(buckets: Counter[int], percent: int) -> tuple[float, float] | 
 
 @dataclass
 class Audit:
-    """What a source recorded in a day."""
-
     events: int = 0
     first_seq: int = 0
     last_seq: int = 0

@@ -1,12 +1,12 @@
-"""Certificates for the tests of this folder."""
+"""An authority for the tests of this folder."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.processes.agent.credentials import Credentials
+from tests.fakes.certificates import Authority
 
 
 @pytest.fixture(scope="session")
-def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
-    return Credentials(tmp_path_factory.mktemp("credentials"))
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))

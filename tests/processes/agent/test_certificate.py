@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -13,11 +12,11 @@ from hypothesis import strategies as st
 from scale0.kernel.errors import ConfigError
 from scale0.monitoring.agent.edge.certificate import read_certificate
 from scale0.monitoring.checks.certificates import parse_certificate
-from tests.processes.agent.credentials import Credentials
+from tests.fakes.certificates import Authority
 
 
-def test_it_says_what_a_library_for_certificates_says(credentials: Credentials):
-    path, _ = credentials.issue("web-1.example.com")
+def test_it_says_what_a_library_for_certificates_says(authority: Authority):
+    path, _ = authority.agent("web-1.example.com")
     found = read_certificate(path)
     other = x509.load_pem_x509_certificate(path.read_bytes())
     assert found.identity == "web-1.example.com"
@@ -33,9 +32,9 @@ def test_what_is_none_is_refused(tmp_path, text):
         read_certificate(file)
 
 
-def test_a_name_that_no_agent_may_have_is_refused(credentials: Credentials):
+def test_a_name_that_no_agent_may_have_is_refused(authority: Authority):
     with pytest.raises(ConfigError, match="common name"):
-        read_certificate(credentials.issue("no good")[0])
+        read_certificate(authority.agent("no good")[0])
 
 
 def test_no_file_is_refused(tmp_path):
@@ -44,8 +43,8 @@ def test_no_file_is_refused(tmp_path):
 
 
 @given(st.data())
-def test_bytes_that_were_changed_raise_nothing_but_what_is_expected(credentials, data):
-    der = bytearray(ssl.PEM_cert_to_DER_cert(Path(credentials.helen[0]).read_text()))
+def test_bytes_that_were_changed_raise_nothing_but_what_is_expected(authority, data):
+    der = bytearray(ssl.PEM_cert_to_DER_cert(authority.ca.read_text()))
     for _ in range(data.draw(st.integers(1, 4))):
         der[data.draw(st.integers(0, len(der) - 1))] = data.draw(st.integers(0, 255))
     try:

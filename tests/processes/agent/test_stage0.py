@@ -15,6 +15,7 @@ import pytest
 
 from scale0.monitoring.agent.edge import stage0
 from scale0.monitoring.agent.edge.stage0 import FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS, wait_before
+from tests.fakes.agent_process import AgentProcess
 
 
 def test_waits_grow_and_end_somewhere():
@@ -46,23 +47,15 @@ def test_a_start_that_fails_is_tried_again(monkeypatch):
 
 
 @pytest.mark.processes
-def test_modules_in_the_folder_that_it_was_started_in_are_not_ours(credentials, tmp_path):
+def test_modules_in_the_folder_that_it_was_started_in_are_not_ours(authority, tmp_path):
     """Whoever may write there could put code into an agent that runs as root."""
-    certificate, key = credentials.issue("web-1")
-    config = {
-        "helen": ["127.0.0.1:1"],
-        "certificate": str(certificate),
-        "private_key": str(key),
-        "server_ca": str(credentials.ca),
-        "data_dir": str(tmp_path / "var"),
-        "checks_dir": str(tmp_path),
-    }
-    (tmp_path / "agent.json").write_text(json.dumps(config))
+    agent = AgentProcess(tmp_path, authority, 1)
+    agent.file.write_text(json.dumps(agent.config))
     folder = tmp_path / "cwd"
     folder.mkdir()
     for module in ("asyncio", "msgspec", "ssl"):
         (folder / f"{module}.py").write_text("raise SystemExit(9)")
-    command = [sys.executable, "-P", stage0.__file__, str(tmp_path / "agent.json")]
+    command = [sys.executable, "-P", stage0.__file__, str(agent.file)]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         # It never ends by itself, and never says that it is ready where it loads what it should not.

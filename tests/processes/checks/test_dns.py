@@ -49,8 +49,8 @@ def test_records_of_every_type_are_read_and_compared(type_, data, text):
     found = checked(lambda asked: [reply(asked, record(type_, data))], type=type_, expect=[text])
     assert found.state == "ok", found
     assert found.message.endswith(text)
-    said = metrics(found)
-    assert (said["records"].value, said["ttl_seconds"].value) == (1, 300)
+    values = metrics(found)
+    assert (values["records"].value, values["ttl_seconds"].value) == (1, 300)
 
 
 @pytest.mark.processes
@@ -93,14 +93,14 @@ def test_answers_to_other_questions_are_passed_over():
 
 @pytest.mark.processes
 def test_a_datagram_that_got_lost_is_sent_again():
-    heard = []
+    questions = []
 
     def answers(asked):
-        heard.append(asked)
-        return [] if len(heard) == 1 else [reply(asked, record("A", bytes(4)))]
+        questions.append(asked)
+        return [] if len(questions) == 1 else [reply(asked, record("A", bytes(4)))]
 
     assert checked(answers, timeout=1.5).state == "ok"
-    assert len(heard) == 2
+    assert len(questions) == 2
 
 
 # Promise: CHECK-1

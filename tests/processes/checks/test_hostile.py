@@ -119,7 +119,7 @@ def test_patterns_of_files_mean_what_they_mean_to_a_shell(tmp_path, monkeypatch)
     assert run("file_age", path=f"{tmp_path}/*/*.log").metrics[-1].value == 2
 
 
-def test_a_mount_with_a_name_that_is_no_unicode_is_told_as_far_as_it_can_be(monkeypatch):
+def test_a_mount_with_a_name_that_is_no_unicode_is_reported_as_far_as_it_can_be(monkeypatch):
     """Whoever may mount chooses the name; it must not be the end of whoever reports it."""
 
     class Partition:

@@ -21,10 +21,10 @@ from tests.processes.checks.servers import again, metrics, run
 
 def test_load_is_what_the_system_says_by_core():
     found = run("load", warn=1e9, crit=1e9)
-    said = metrics(found)
+    values = metrics(found)
     assert found.state == "ok"
-    assert said["load1"].value == pytest.approx(os.getloadavg()[0], abs=1)
-    assert said["load5_per_core"].value == pytest.approx(said["load5"].value / (os.cpu_count() or 1))
+    assert values["load1"].value == pytest.approx(os.getloadavg()[0], abs=1)
+    assert values["load5_per_core"].value == pytest.approx(values["load5"].value / (os.cpu_count() or 1))
 
 
 def test_each_average_may_have_a_range_of_its_own():
@@ -43,9 +43,9 @@ def test_memory_agrees_with_psutil():
     assert ours is not None
     assert ours.total == theirs.total
     assert ours.available == pytest.approx(theirs.available, rel=0.1)
-    said = metrics(run("memory", warn=None, crit=None))
-    assert said["used_bytes"].value + said["available_bytes"].value == theirs.total
-    assert said["used_percent"].max == 100
+    values = metrics(run("memory", warn=None, crit=None))
+    assert values["used_bytes"].value + values["available_bytes"].value == theirs.total
+    assert values["used_percent"].max == 100
 
 
 def test_memory_in_use_is_judged_by_percent_or_by_what_is_left():
@@ -55,7 +55,7 @@ def test_memory_in_use_is_judged_by_percent_or_by_what_is_left():
     assert "available" in left.message
 
 
-def test_swap_is_told_or_said_to_be_missing():
+def test_swap_is_measured_or_reported_as_missing():
     found = run("swap", warn=None, crit=None, missing="warning")
     if psutil.swap_memory().total:
         assert found.state == "ok"
@@ -78,9 +78,9 @@ def test_cpu_tells_what_happened_since_its_last_run():
     while time.monotonic() < ends:  # a core is busy, and it is us
         pass
     second = again(check, warn=None, crit=None)
-    said = metrics(second)
+    values = metrics(second)
     assert "since boot" not in second.message
-    assert said["busy_percent"].value > 100 / (os.cpu_count() or 1) / 2
+    assert values["busy_percent"].value > 100 / (os.cpu_count() or 1) / 2
     assert all(0 <= metric.value <= 100 for metric in second.metrics)
 
 
@@ -124,12 +124,12 @@ def test_an_interface_that_is_named_and_not_there_is_critical():
 def test_disk_tells_space_and_inodes_of_every_real_mount():
     found = run("disk", warn=None, crit=None, inodes_warn=None, inodes_crit=None)
     assert found.state == "ok"
-    said = metrics(found)
+    values = metrics(found)
     room = psutil.disk_usage("/")
-    assert said["used_percent:/"].value == pytest.approx(room.percent, abs=1)
-    assert said["free_bytes:/"].value == pytest.approx(room.free, rel=0.05)
-    assert said["used_bytes:/"].max == pytest.approx(room.used + room.free, rel=0.01)
-    assert not [name for name in said if name.endswith((":/proc", ":/sys"))]
+    assert values["used_percent:/"].value == pytest.approx(room.percent, abs=1)
+    assert values["free_bytes:/"].value == pytest.approx(room.free, rel=0.05)
+    assert values["used_bytes:/"].max == pytest.approx(room.used + room.free, rel=0.01)
+    assert not [name for name in values if name.endswith((":/proc", ":/sys"))]
 
 
 def test_disk_is_judged_by_percent_bytes_and_inodes():
@@ -191,7 +191,7 @@ def hung():
 
 
 # Promise: CHECK-1
-def test_a_mount_that_hangs_is_told_and_the_others_too(hung):
+def test_a_mount_that_hangs_is_reported_and_the_others_too(hung):
     around = CheckRun("disk", Deadline(0.5), RunState(), hung(("disk", "/")), None)
     found = disk.measure(disk.Args(include=("/", "/nowhere")), around)
     assert found.state == "critical"
@@ -214,10 +214,10 @@ def test_processes_are_found_by_name_command_line_and_user():
     try:
         until(lambda: run("process", command=mark).state == "ok")
         found = run("process", command=mark, name="python*", user=psutil.Process(child.pid).username(), crit="1:1")
-        said = metrics(found)
-        assert (found.state, said["count"].value) == ("ok", 1)
-        assert said["memory_bytes"].value > 1_000_000
-        assert said["threads"].value >= 1
+        values = metrics(found)
+        assert (found.state, values["count"].value) == ("ok", 1)
+        assert values["memory_bytes"].value > 1_000_000
+        assert values["threads"].value >= 1
         assert run("process", command=mark, memory_crit=1).state == "critical"
         assert run("process", command=mark, age_warn="1e6:").state == "warning"
         assert run("process", command=mark, warn="0").state == "warning"
@@ -246,7 +246,7 @@ def test_cpu_of_a_process_is_what_it_used_since_the_last_run():
 
 
 def test_a_process_check_must_say_which():
-    assert "say which" in run("process").message
+    assert "is required" in run("process").message
 
 
 def test_file_age_tells_the_newest_and_the_oldest(tmp_path):
@@ -279,7 +279,7 @@ def test_a_file_from_the_future_is_new(tmp_path):
     assert metrics(run("file_age", path=str(tmp_path / "f"), crit=60))["age_seconds"].value == 0
 
 
-def test_names_that_are_no_unicode_can_still_be_told(tmp_path):
+def test_names_that_are_no_unicode_can_still_be_reported(tmp_path):
     from scale0.monitoring.protocol.results import write_result
 
     with open(os.fsencode(tmp_path) + b"/\xff.log", "wb"):

@@ -26,10 +26,10 @@ def clock(ahead, flags=0x24, stratum=2, name=0):
     """A time server whose clock is so far ahead."""
 
     def answers(asked):
-        heard = stamp(time.time() + ahead)
+        received = stamp(time.time() + ahead)
         mark = struct.unpack("!2I", asked[40:48])
         sent = stamp(time.time() + ahead)
-        return [ntp.PACKET.pack(flags, stratum, 0, 0, 0, 0, name, 0, 0, *mark, *heard, *sent)]
+        return [ntp.PACKET.pack(flags, stratum, 0, 0, 0, 0, name, 0, 0, *mark, *received, *sent)]
 
     return answers
 
@@ -45,10 +45,10 @@ def checked(answers, timeout=5.0, **args):
 def test_the_offset_is_found_in_both_directions(ahead, state):
     found = checked(clock(ahead), samples=3)
     assert found.state == state, found
-    said = metrics(found)
-    assert said["offset_seconds"].value == pytest.approx(ahead, abs=0.2)
-    assert 0 <= said["delay_seconds"].value < 1
-    assert said["stratum"].value == 2
+    values = metrics(found)
+    assert values["offset_seconds"].value == pytest.approx(ahead, abs=0.2)
+    assert 0 <= values["delay_seconds"].value < 1
+    assert values["stratum"].value == 2
     if ahead:
         assert ("behind" if ahead > 0 else "ahead") in found.message
 
@@ -101,9 +101,9 @@ def test_loopback_answers_echoes(host):
         assert found.state == "unknown"
         return
     assert found.state == "ok", found
-    said = metrics(found)
-    assert said["loss_percent"].value == 0
-    assert 0 < said["rtt_min_seconds"].value <= said["rtt_seconds"].value <= said["rtt_max_seconds"].value < 1
+    values = metrics(found)
+    assert values["loss_percent"].value == 0
+    assert 0 < values["rtt_min_seconds"].value <= values["rtt_seconds"].value <= values["rtt_max_seconds"].value < 1
 
 
 def test_loopback_answers_echoes_of_ipv6():
@@ -131,11 +131,11 @@ def back(asked):
 
 
 def test_echoes_that_do_not_come_back_are_lost():
-    heard = []
+    questions = []
 
     def every_other(asked):
-        heard.append(asked)
-        return [back(asked)] if len(heard) % 2 else []
+        questions.append(asked)
+        return [back(asked)] if len(questions) % 2 else []
 
     assert len(echoed(every_other, count=4)) == 2
     assert echoed(lambda asked: [], count=2) == []

@@ -47,7 +47,7 @@ def test_wrong_args_are_unknown_and_say_so(name):
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))
-def test_an_unknown_key_is_told_with_the_nearest_known_one(name):
+def test_an_unknown_key_is_answered_with_the_nearest_known_one(name):
     found = BUILT_IN[name].run(b'{"wran": 5}', 1.0)
     assert found.message == f"{name}: there is no arg 'wran'; the nearest known one is warn"
 
@@ -62,7 +62,7 @@ def test_every_threshold_is_read_before_anything_is_done(name):
     for field in args_of(name).__struct_fields__:
         if field.endswith(("warn", "crit")):
             found = BUILT_IN[name].run(json.dumps({**needed, field: "20:10"}).encode(), 1.0)
-            assert found.message.startswith(f"{name}: arg {field}: '20:10' is no range"), found.message
+            assert found.message.startswith(f"{name}: arg {field}: '20:10' is not a range"), found.message
 
 
 # Promise: CHECK-5
@@ -168,11 +168,11 @@ LOCAL = {"load", "cpu", "memory", "uptime", "network", "disk"}
 # Promise: CHECK-6
 @pytest.mark.parametrize("name", sorted(LOCAL))
 def test_the_page_has_every_metric_that_a_run_gives(name):
-    said = {
+    values = {
         row.partition(":")[0]
         for row in re.findall(r"^\| `([\w:…]+)` \|", sections()[name].split("| metric |")[1], re.MULTILINE)
     }
-    assert {metric.name.partition(":")[0] for metric in run(name).metrics} <= said
+    assert {metric.name.partition(":")[0] for metric in run(name).metrics} <= values
 
 
 def test_no_check_has_an_arg_without_a_type():

@@ -21,9 +21,9 @@ def test_a_port_that_takes_connections_is_ok():
     with tcp_server(hold) as port:
         found = run("tcp", host="127.0.0.1", port=port)
     assert found.state == "ok"
-    said = metrics(found)["connect_seconds"]
-    assert 0 < said.value < 1
-    assert (said.unit, said.warn, said.crit) == ("s", 1.0, 5.0)
+    values = metrics(found)["connect_seconds"]
+    assert 0 < values.value < 1
+    assert (values.unit, values.warn, values.crit) == ("s", 1.0, 5.0)
 
 
 def test_a_port_that_takes_none_is_critical():

@@ -23,15 +23,15 @@ def test_a_certificate_tells_the_days_left(tmp_path, days, state):
     pem = certificate(tmp_path, days)
     found = checked(pem, ca_file=str(pem))
     assert found.state == state
-    said = metrics(found)["days_left"]
-    assert said.value == pytest.approx(days, abs=0.1)
-    assert (said.warn, said.crit) == (21, 7)
+    values = metrics(found)["days_left"]
+    assert values.value == pytest.approx(days, abs=0.1)
+    assert (values.warn, values.crit) == (21, 7)
     assert "localhost" in found.message
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("verify", [True, False])
-def test_an_expired_certificate_is_read_and_said_to_be_expired(tmp_path, verify):
+def test_an_expired_certificate_is_read_and_reported_as_expired(tmp_path, verify):
     pem = certificate(tmp_path, -3)
     found = checked(pem, ca_file=str(pem), verify=verify, crit=None)
     assert found.state == "critical"

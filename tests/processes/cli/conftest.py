@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.broker_process import BrokerProcess, broker_process
-from tests.processes.cli.shell import Shell
+from tests.fakes.shell import Shell, manager_of, shell_of
 
 WORKERS = str(Path(__file__).with_name("workers.py"))
 
@@ -25,14 +25,21 @@ def shell(broker: BrokerProcess, tmp_path: Path) -> Shell:
     return shell_of(broker, tmp_path)
 
 
+@pytest.fixture
+def confined(tmp_path: Path) -> Shell:
+    """A shell whose commands make their temporary files in `tmp`, a folder of its own."""
+    (tmp_path / "tmp").mkdir()
+    return Shell(tmp_path, TMPDIR=str(tmp_path / "tmp"))
+
+
+@pytest.fixture
+def manager(broker: BrokerProcess, tmp_path: Path) -> Shell:
+    """The same user, with the broker's token."""
+    return manager_of(broker, tmp_path)
+
+
 @pytest.fixture(scope="module")
 def served(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """The broker, with a worker."""
     with shell_of(broker, tmp_path_factory.mktemp("worker")).background("worker", WORKERS) as worker:
         worker.wait_for("ready ")
         yield broker
-
-
-def shell_of(broker: BrokerProcess, folder: Path, **variables: str) -> Shell:
-    frontend, backend = (broker.endpoints[name].removeprefix("tcp://") for name in ("frontend", "backend"))
-    return Shell(folder, SCALE0_JOIN=frontend, SCALE0_JOIN_BACKEND=backend, **variables)

@@ -1,7 +1,6 @@
 """`scale0 WORDS…`, to which a signal comes at an exact moment: `python ended_at.py MOMENT COUNT SIGNAL WORDS…`.
 
-Lives here: the moments, as Python itself names them. Never here: what must come of it. Invariant: the signal hits the
-thread that is at this moment, and comes once.
+The moments are those that Python names. The signal comes once, to the thread that is at this moment.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ class Moment:
         self.number = number
 
     def pass_by(self) -> None:
-        """It happens."""
         self.left -= 1
         if self.left == 0:
             signal.pthread_kill(threading.get_ident(), self.number)

@@ -19,8 +19,8 @@ from scale0.cli.bench import output
 from scale0.cli.bench.measurements import RESULT_TTL_SECONDS, Bounds, Figure, figure_of
 from scale0.cli.bench.output import Bench, Effort, MachineFacts
 from tests.fakes.ports import free_port
+from tests.fakes.shell import Shell
 from tests.fakes.waiting import until
-from tests.processes.cli.shell import Shell
 
 FIGURES = {*output.NAMES}
 MACHINE = MachineFacts("0.1.0", "3.11.7", "4.3.5", "Linux 6 x86_64", 2, 0.1, "/tmp", "ext4", 2e7)
@@ -34,7 +34,7 @@ def found(machine: MachineFacts = MACHINE, fsync_us: float = 100.0, own: bool = 
 
 
 @pytest.mark.parametrize(
-    ("bench", "said"),
+    ("bench", "text"),
     [
         (found(fsync_us=8000.0), "fsync 8,000 µs: tasks one by one are limited by your disk"),
         (found(), "not the disk: a task's 2 commits take 10% of its 2,000 µs"),
@@ -46,18 +46,18 @@ def found(machine: MachineFacts = MACHINE, fsync_us: float = 100.0, own: bool = 
         (found(tasks_completed=Effort(0.2, 0.4)), "tasks: latency between the processes"),
     ],
 )
-def test_what_limits_it_follows_from_the_figures(bench, said):
-    assert [line for line in output.limits(bench) if said in line]
+def test_what_limits_it_follows_from_the_figures(bench, text):
+    assert [line for line in output.limits(bench) if text in line]
 
 
-def test_a_busy_machine_is_told_of_and_nothing_is_said_of_its_processor():
-    told = list(output.limits(found(MACHINE._replace(load=4.0), tasks_completed=Effort(0.2, 0.4))))
-    assert not [line for line in told if line.startswith("tasks:")]
+def test_a_busy_machine_is_reported_and_nothing_about_its_processor():
+    lines = list(output.limits(found(MACHINE._replace(load=4.0), tasks_completed=Effort(0.2, 0.4))))
+    assert not [line for line in lines if line.startswith("tasks:")]
 
 
 def test_a_broker_of_others_is_not_judged_by_our_disk():
-    told = list(output.limits(found(own=False, fsync_us=8000.0)))
-    assert not [line for line in told if "your disk" in line]
+    lines = list(output.limits(found(own=False, fsync_us=8000.0)))
+    assert not [line for line in lines if "your disk" in line]
 
 
 def test_the_table_fits_80_columns(capsys):
@@ -67,7 +67,7 @@ def test_the_table_fits_80_columns(capsys):
     assert [line for line in lines if line.startswith("fsync of 4 KiB")]
 
 
-def test_a_measure_ends_by_its_time_by_its_number_or_when_it_is_told_to():
+def test_a_measurement_ends_by_its_time_by_its_number_or_by_its_event():
     ended = threading.Event()
     assert list(Bounds(60, 3, ended).each("x")) == ["x"] * 3
     assert not Bounds(0, 3, ended).more()
@@ -79,10 +79,9 @@ def test_a_measure_ends_by_its_time_by_its_number_or_when_it_is_told_to():
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_without_a_broker_it_measures_a_network_of_its_own_and_nothing_is_left(tmp_path):
-    (tmp_path / "tmp").mkdir()
-    shell = Shell(tmp_path, TMPDIR=str(tmp_path / "tmp"), SCALE0_JOIN="")
-    value = shell.json("bench", "--own", "--seconds", "1")
+def test_without_a_broker_it_measures_a_network_of_its_own_and_nothing_is_left(confined, tmp_path):
+    confined.environment["SCALE0_JOIN"] = ""
+    value = confined.json("bench", "--own", "--seconds", "1")
     assert value.keys() >= FIGURES
     assert all(value[name]["rate"] > 0 for name in FIGURES)
     assert all(value[name]["p99_us"] >= value[name]["p50_us"] > 0 for name in FIGURES if name.endswith("single"))
@@ -119,7 +118,7 @@ def test_at_a_broker_that_is_there_it_says_so_first_and_leaves_nothing_behind(se
     assert (value["own"], value["broker"]) == (False, "broker-1")
     assert 0 < value["tasks_completed"]["done"] <= 2_000
     assert 0 < value["requests_batched"]["done"] <= 20_000
-    # Its worker said goodbye before it ended; the broker may hear that a moment later.
+    # Its worker disconnected before it ended; the broker may receive that a moment later.
     until(lambda: {row["service"] for row in shell.json("services")} == services, "its services are gone")
     assert not [row for row in shell.json("clients") if "bench" in row["identity"]]
     assert rows_left(served.config["data_dir"]) == []
@@ -135,7 +134,7 @@ def test_a_signal_ends_it_and_no_task_is_left(served, shell):
         until(lambda: ended_tasks(data_dir) > known, "its tasks are under way")
         children = psutil.Process(running.process.pid).children(recursive=True)
         running.signal(signal.SIGINT)
-        assert running.wait() == 130, running.said
+        assert running.wait() == 130, running.output
     until(lambda: not any(child.is_running() for child in children), "its worker is gone")
     assert rows_left(data_dir) == []
 

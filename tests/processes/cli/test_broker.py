@@ -12,22 +12,11 @@ import argon2
 import pytest
 
 from scale0.storage.sqlite.schema import APPLICATION_ID, STORE_VERSION
-from tests.fakes.broker_process import broker_process
+from tests.fakes.broker_process import ANY_PORTS, broker_process
+from tests.fakes.shell import Shell, shell_of
 from tests.fakes.waiting import until
-from tests.processes.cli.conftest import shell_of
-from tests.processes.cli.shell import Shell
 
 pytestmark = pytest.mark.processes
-
-ANY_PORTS = [
-    word for name in ("frontend", "backend", "peer", "config-pub", "task-pub") for word in (f"--{name}-port", "0")
-]
-
-
-@pytest.fixture
-def manager(broker, tmp_path):
-    """A shell with the broker's folder at hand."""
-    return shell_of(broker, tmp_path, SCALE0_DATA_DIR=broker.config["data_dir"])
 
 
 def test_a_broker_from_flags_says_ready_serves_and_stops_in_order(tmp_path):
@@ -81,14 +70,14 @@ def test_a_port_that_is_taken_is_named(tmp_path):
 
 
 def test_a_folder_in_use_is_refused_by_name(broker, tmp_path):
-    done = Shell(tmp_path).run("broker", *ANY_PORTS, "--data-dir", broker.config["data_dir"])
-    assert done.returncode == 1
-    assert f"in use by process {broker.pid}" in done.stderr
+    assert f"in use by process {broker.pid}" in Shell(tmp_path).refuses(
+        "broker", *ANY_PORTS, "--data-dir", broker.config["data_dir"]
+    )
 
 
-def exported(shell: Shell, said: str) -> None:
+def exported(shell: Shell, output: str) -> None:
     """Do what `up` says one should type in other shells, where ports were taken."""
-    found = re.search(r"export (SCALE0_JOIN)=(\S+) (SCALE0_JOIN_BACKEND)=(\S+)", said)
+    found = re.search(r"export (SCALE0_JOIN)=(\S+) (SCALE0_JOIN_BACKEND)=(\S+)", output)
     if found:
         shell.environment |= {found[1]: found[2], found[3]: found[4]}
 
@@ -97,28 +86,27 @@ def exported(shell: Shell, said: str) -> None:
 def test_up_starts_a_network_and_what_it_prints_works(tmp_path):
     shell = Shell(tmp_path)
     with shell.background("up") as running:
-        said = running.wait_for("Ctrl-C ends it.")
-        exported(shell, said)
+        output = running.wait_for("Ctrl-C ends it.")
+        exported(shell, output)
         until(lambda: "helen.check" in shell.run("call").stdout, "Helen is there")
         status = shell.json("status")
         assert status["state"] == "active"
-        assert status["endpoints"]["frontend"] in said
+        assert status["endpoints"]["frontend"] in output
         assert status["requests"] is not None, "the token in .scale0 was used"
         assert (tmp_path / ".scale0" / ".gitignore").read_text() == "*\n"
         assert (tmp_path / ".scale0").stat().st_mode & 0o077 == 0
         for words in ("worker", "call", "task submit", "checks", "status", "top", "pipeline run", "report"):
-            assert f"\n    scale0 {words} " in said
+            assert f"\n    scale0 {words} " in output
         assert "The console is at http://127.0.0.1:" in running.wait_for("and this link opens it, once:")
-        assert all(len(line) <= 80 for line in running.said.splitlines() if "http" not in line and "/" not in line)
+        assert all(len(line) <= 80 for line in running.output.splitlines() if "http" not in line and "/" not in line)
 
-        again = Shell(tmp_path).run("up")
-        assert again.returncode == 1
-        assert "in use by process" in again.stderr
-        assert "next: it already runs: see `scale0 status`" in again.stderr
+        error = Shell(tmp_path).refuses("up")
+        assert "in use by process" in error
+        assert "next: it already runs: see `scale0 status`" in error
 
         running.signal(signal.SIGINT)
         assert running.wait() == 0
-        assert running.said.endswith("stopped\n")
+        assert running.output.endswith("stopped\n")
 
 
 def test_up_takes_the_next_free_ports_and_says_so(tmp_path):
@@ -131,10 +119,10 @@ def test_up_takes_the_next_free_ports_and_says_so(tmp_path):
             pass  # somebody else has it: just as good
         shell = Shell(tmp_path)
         with shell.background("up", "--bare") as running:
-            said = running.wait_for("Ctrl-C ends it.")
-            assert "is in use: using 57" in said
-            assert "export SCALE0_JOIN=127.0.0.1:57" in said
-            exported(shell, said)
+            output = running.wait_for("Ctrl-C ends it.")
+            assert "is in use: using 57" in output
+            assert "export SCALE0_JOIN=127.0.0.1:57" in output
+            exported(shell, output)
             assert shell.run("call").stdout.startswith("There is no service yet.")
 
 
@@ -158,10 +146,9 @@ def test_up_says_what_to_type_when_its_folder_is_of_another_version(tmp_path):
     store.commit()
     store.close()
     before = (tmp_path / "scale0.db").read_bytes()
-    done = Shell(tmp_path).run("up", "--bare", "--data-dir", str(tmp_path))
-    assert done.returncode == 1, done.stderr
-    assert f"has version {STORE_VERSION + 1}, this program supports {STORE_VERSION}" in done.stderr
-    assert "next: pip install --upgrade scale0, or use another folder with --data-dir FOLDER" in done.stderr
+    error = Shell(tmp_path).refuses("up", "--bare", "--data-dir", str(tmp_path))
+    assert f"has version {STORE_VERSION + 1}, this program supports {STORE_VERSION}" in error
+    assert "next: pip install --upgrade scale0, or use another folder with --data-dir FOLDER" in error
     assert (tmp_path / "scale0.db").read_bytes() == before
 
 
@@ -212,9 +199,7 @@ def test_a_broker_is_drained_disabled_and_enabled(manager, shell):
 
 
 def test_a_command_for_another_broker_is_not_given(manager):
-    done = manager.run("disable", "broker-2")
-    assert done.returncode == 1
-    assert "is broker-1, not broker-2" in done.stderr
+    assert "is broker-1, not broker-2" in manager.refuses("disable", "broker-2")
     assert manager.run("status").returncode == 0
 
 
@@ -225,24 +210,19 @@ def test_reload_says_what_changed(manager, broker):
     broker.file.write_text(json.dumps({**written, "request_timeout": 12}))
     assert manager.json("reload") == {"broker": "broker-1", "changed": ["request_timeout"]}
     broker.file.write_text(json.dumps({**written, "request_timeout": "soon"}))
-    done = manager.run("reload")
-    assert done.returncode == 1
-    assert "nothing was reloaded: " in done.stderr
-    assert "request_timeout" in done.stderr
+    error = manager.refuses("reload")
+    assert "nothing was reloaded: " in error
+    assert "request_timeout" in error
     broker.file.write_text(json.dumps(written))
 
 
 def test_without_a_token_management_is_wrong_usage_that_says_how(shell):
     for words in (("disable",), ("config", "show"), ("config", "history")):
-        done = shell.run(*words)
-        assert done.returncode == 2
-        assert "--auth-id" in done.stderr
+        assert "--auth-id" in shell.refuses(*words, status=2)
 
 
 def test_a_wrong_token_is_a_no(shell):
-    done = shell.run("drain", "--token", "s0_wrong")
-    assert done.returncode == 1
-    assert "(401 wrong credentials)" in done.stderr
+    assert "(401 wrong credentials)" in shell.refuses("drain", "--token", "s0_wrong")
 
 
 @pytest.mark.slow

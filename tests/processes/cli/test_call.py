@@ -8,9 +8,9 @@ import signal
 
 import pytest
 
+from tests.fakes.shell import Shell, shell_of
 from tests.fakes.waiting import until
-from tests.processes.cli.conftest import WORKERS, shell_of
-from tests.processes.cli.shell import Shell
+from tests.processes.cli.conftest import WORKERS
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("served")]
 
@@ -60,11 +60,10 @@ def test_wrong_arguments_are_a_no_that_says_how_to_quote(shell):
     assert "'\"5\"'" in done.stderr
 
 
-def test_a_service_that_nobody_offers_is_said_while_waiting_and_at_the_end(shell):
-    done = shell.run("call", "nobody.does", "--timeout", "1.3")
-    assert done.returncode == 1
-    assert "no worker offers nobody.does yet; waiting up to 1.3 s" in done.stderr
-    assert "nobody offers nobody.does (404 no such service)" in done.stderr
+def test_a_service_that_nobody_offers_is_reported_while_waiting_and_at_the_end(shell):
+    error = shell.refuses("call", "nobody.does", "--timeout", "1.3")
+    assert "no worker offers nobody.does yet; waiting up to 1.3 s" in error
+    assert "no worker offers nobody.does (404 no such service)" in error
 
 
 @pytest.mark.parametrize(
@@ -82,9 +81,7 @@ def test_a_service_that_nobody_offers_is_said_while_waiting_and_at_the_end(shell
     ],
 )
 def test_wrong_usage_is_2(shell, words):
-    done = shell.run(*words)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    shell.refuses(*words, status=2)
 
 
 def test_without_a_service_it_shows_what_is_there(shell):
@@ -123,30 +120,21 @@ def test_the_command_line_is_one_client_whatever_the_process(shell):
     assert first != second
 
 
-@pytest.mark.slow
-def test_a_reader_that_has_enough_is_no_error(shell):
-    with shell.background("services", "--json", "--watch") as watching:
-        watching.wait_until(lambda: watching.said.count("\n") >= 2)
-        watching.process.stdout.close()
-        assert watching.process.wait(30) == 0
-
-
 def test_ctrl_c_ends_a_watch_quietly(shell):
     with shell.background("services", "--watch") as watching:
         watching.wait_for("SERVICE")
         watching.signal(signal.SIGINT)
         assert watching.wait() == 130
-        assert "Traceback" not in watching.said
+        assert "Traceback" not in watching.output
 
 
 @pytest.mark.slow
 def test_nobody_at_home_is_3_and_says_what_to_do(tmp_path):
     shell = Shell(tmp_path, SCALE0_JOIN="127.0.0.1:9")
     for words in (("call", "say"), ("status",)):
-        done = shell.run(*words)
-        assert done.returncode == 3
-        assert "no broker answers: tcp://127.0.0.1:9 cannot be reached" in done.stderr
-        assert "scale0 up" in done.stderr
+        error = shell.refuses(*words, status=3)
+        assert "no broker answers: tcp://127.0.0.1:9 cannot be reached" in error
+        assert "scale0 up" in error
 
 
 def test_an_empty_network_says_what_to_type(tmp_path, tmp_path_factory):
@@ -166,11 +154,6 @@ def test_an_empty_network_says_what_to_type(tmp_path, tmp_path_factory):
         with shell.background("worker", "hello.py:worker") as worker:
             worker.wait_for("ready ")
             assert shell.run("call", "hello", "world").stdout == "Hello, world!\n"
-
-
-def test_completion_knows_the_services(shell):
-    shell.environment |= {"_SCALE0_COMPLETE": "bash_complete", "COMP_WORDS": "scale0 call ec", "COMP_CWORD": "2"}
-    assert shell.run().stdout == "plain,echo\n"
 
 
 @pytest.mark.slow

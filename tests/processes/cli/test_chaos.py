@@ -7,8 +7,6 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
@@ -26,8 +24,8 @@ from scale0.cli.demo.audit import (
     judge,
 )
 from scale0.cli.demo.chaos import BROKER, FEW, KINDS, kills, kinds
+from tests.fakes.shell import Shell
 from tests.fakes.waiting import until
-from tests.processes.cli.shell import Shell
 
 pytestmark = pytest.mark.extended
 
@@ -146,15 +144,7 @@ def test_the_same_seed_makes_the_same_plan_and_kills_both_parts():
 
 
 def chaos(shell: Shell, seconds: float, *words: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "scale0", "chaos", "--seconds", str(seconds), "--json", *words],
-        capture_output=True,
-        text=True,
-        cwd=shell.folder,
-        env=shell.environment,
-        timeout=seconds + 120,
-        check=False,
-    )
+    done = shell.run("chaos", "--seconds", str(seconds), "--json", *words, seconds=seconds + 120)
     report: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == 0, json.dumps(report, indent=1)
     return report
@@ -163,9 +153,8 @@ def chaos(shell: Shell, seconds: float, *words: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("seed", [3])
-def test_a_network_that_is_killed_for_a_while_loses_nothing(tmp_path, seed):
-    (tmp_path / "tmp").mkdir()
-    report = chaos(Shell(tmp_path, TMPDIR=str(tmp_path / "tmp")), 8, "--seed", str(seed), "--kill-every", "1.5")
+def test_a_network_that_is_killed_for_a_while_loses_nothing(confined, tmp_path, seed):
+    report = chaos(confined, 8, "--seed", str(seed), "--kill-every", "1.5")
     assert (report["seed"], report["kept"], report["lost"], report["duplicated"]) == (seed, True, 0, 0)
     assert report["accepted"] > 300
     assert report["finished"] + report["failed_as_expected"] == report["accepted"]
@@ -188,12 +177,11 @@ def test_a_network_that_is_killed_for_a_minute_loses_nothing(tmp_path):
 @pytest.mark.processes
 @pytest.mark.parametrize("count", [1, 3, 4])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
-def test_chaos_that_is_ended_takes_its_processes_and_its_folder_with_it(tmp_path, number, code, count):
-    (tmp_path / "tmp").mkdir()
-    with Shell(tmp_path, TMPDIR=str(tmp_path / "tmp")).background("chaos", "--workers", "2") as running:
+def test_chaos_that_is_ended_takes_its_processes_and_its_folder_with_it(confined, tmp_path, number, code, count):
+    with confined.background("chaos", "--workers", "2") as running:
         children = until(lambda: started(running.process.pid, count), "its processes have started")
         running.signal(number)
-        assert running.wait() == code, running.said
+        assert running.wait() == code, running.output
     until(lambda: not any(child.is_running() for child in children), "the children are gone")
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -206,6 +194,4 @@ def started(pid: int, count: int) -> list[psutil.Process]:
 
 @pytest.mark.processes
 def test_a_folder_that_is_in_use_is_wrong_usage(tmp_path):
-    done = Shell(tmp_path).run("chaos", "--keep", str(tmp_path.parent))
-    assert done.returncode == 2
-    assert "is not empty" in done.stderr
+    assert "is not empty" in Shell(tmp_path).refuses("chaos", "--keep", str(tmp_path.parent), status=2)

@@ -1,5 +1,6 @@
 """Completion of values that only the network knows: quick, and silent when nobody answers."""
 
+# Promise: TERM-6
 from __future__ import annotations
 
 import os
@@ -9,8 +10,7 @@ import time
 
 import pytest
 
-from tests.processes.cli.conftest import shell_of
-from tests.processes.cli.shell import Shell
+from tests.fakes.shell import Shell, manager_of
 
 pytestmark = pytest.mark.processes
 
@@ -27,9 +27,8 @@ def completed(shell: Shell, *words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
-# Promise: TERM-6
 def test_services_brokers_clients_tasks_and_tokens_are_completed(served, tmp_path):
-    manager = shell_of(served, tmp_path, SCALE0_DATA_DIR=served.config["data_dir"])
+    manager = manager_of(served, tmp_path)
     id_ = manager.run("task", "submit", "say", "hello").stdout.strip()
     manager.run("access", "issue", "grafana")
     assert completed(manager, "call", "by") == ["bytes", "bytes.parts"]
@@ -40,25 +39,28 @@ def test_services_brokers_clients_tasks_and_tokens_are_completed(served, tmp_pat
     assert completed(manager, "config", "diff", "1") == ["1"]
 
 
-# Promise: TERM-6
-def test_without_a_right_nothing_is_said_where_one_is_needed(served, shell):
+def test_without_a_right_nothing_is_completed_where_one_is_needed(served, shell):
     assert completed(shell, "task", "show", "") == []
     assert completed(shell, "call", "who") == ["who"]
     assert completed(shell, "check", "run", "a") == []
 
 
-# Promise: TERM-6
 def test_completion_is_quick_and_silent_when_the_broker_is_away(tmp_path):
     shell = Shell(tmp_path, SCALE0_JOIN="127.0.0.1:1")
+    assert completed(shell, "st") == ["status"]
     began = time.monotonic()
     assert completed(shell, "call", "x") == []
     assert time.monotonic() - began < AWAY_SECONDS
 
 
-@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_its_shell_reads(tmp_path, name):
+@pytest.mark.parametrize(("name", "word"), [("bash", "complete -o"), ("zsh", "#compdef scale0"), ("fish", "complete")])
+def test_the_script_is_one_that_its_shell_reads(tmp_path, name, word):
     script = tmp_path / f"completion.{name}"
-    script.write_text(Shell(tmp_path).run("completion", name).stdout)
+    done = Shell(tmp_path).run("completion", name)
+    assert done.returncode == 0
+    assert word in done.stdout
+    assert "_SCALE0_COMPLETE" in done.stdout
+    script.write_text(done.stdout)
     program = shutil.which(name)
     if program is not None:  # bash is everywhere; the others where somebody has them
         done = subprocess.run([program, "-n", str(script)], capture_output=True, text=True, env=os.environ, check=False)

@@ -14,8 +14,9 @@ import pytest
 
 from scale0.cli.demo.report import missing
 from scale0.cli.demo.scenario import new_load
+from tests.fakes.processes import Background, processes_with
+from tests.fakes.shell import Shell
 from tests.fakes.waiting import until
-from tests.processes.cli.shell import Background, Shell, processes_with
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
@@ -25,39 +26,31 @@ NETWORK_SECONDS = 200.0
 """Without Spark; a free machine takes half a minute."""
 
 
-@pytest.fixture
-def shell(tmp_path) -> Shell:
-    """Whose temporary files are in a folder of their own."""
-    (tmp_path / "tmp").mkdir()
-    return Shell(tmp_path, TMPDIR=str(tmp_path / "tmp"))
-
-
 def without_java(shell: Shell) -> Shell:
-    """One that has no Java: the network alone is told of."""
+    """A shell without Java: the demo shows the network alone."""
     shell.environment["PATH"] = str(shell.folder)
     shell.environment.pop("JAVA_HOME", None)
     return shell
 
 
 def last_screen(demo: Background) -> list[str]:
-    """Its lines."""
-    _, heading, last = demo.said.rpartition("== Summary: ")
+    _, heading, last = demo.output.rpartition("== Summary: ")
     return (heading + last).rstrip().splitlines()
 
 
 @pytest.mark.timeout(DEMO_SECONDS + 60)
-def test_the_demo_keeps_its_promises_and_reports_what_happened(shell):
-    folder = shell.folder / "tmp"
-    with shell.background("demo") as demo:
+def test_the_demo_keeps_its_promises_and_reports_what_happened(confined):
+    folder = confined.folder / "tmp"
+    with confined.background("demo") as demo:
         demo.wait_for("worker-3  prefers demo-2")
         direct = psutil.Process(demo.process.pid).children()
         assert len(direct) == 5, "two brokers and three workers"
-        assert demo.wait(DEMO_SECONDS) == 0, demo.said
+        assert demo.wait(DEMO_SECONDS) == 0, demo.output
     screen = last_screen(demo)
     [page] = folder.iterdir()
     assert len(screen) <= 24, screen
     assert all(len(line) <= 80 for line in screen if str(page) not in line), screen
-    assert "\x1b" not in demo.said
+    assert "\x1b" not in demo.output
     text = re.sub(r"\s+", " ", " ".join(screen))
     assert "every promise was kept (10 of 10; " in text
     assert re.search(r"kept (\d[\d,]*) of \1 calls answered \(", text)
@@ -72,20 +65,20 @@ def test_the_demo_keeps_its_promises_and_reports_what_happened(shell):
     assert all(word in html for word in ("worker-1", "demo-2", "demo.build", "demo/memory", "<svg"))
     # While it ran, one could see what was killed and how the count went on.
     steps = ("worker-1 (process", "demo-1 (process", "Helen opens an incident", "Helen closes the incident")
-    assert sorted(steps, key=demo.said.index) == list(steps)
-    assert len(re.findall(r"calls [\d,]+ answered, 0 failed; tasks", demo.said)) > 5
+    assert sorted(steps, key=demo.output.index) == list(steps)
+    assert len(re.findall(r"calls [\d,]+ answered, 0 failed; tasks", demo.output)) > 5
     until(lambda: not processes_with(folder), "nothing of it is left running")
 
 
 @pytest.mark.timeout(NETWORK_SECONDS + 60)
-def test_a_demo_that_loses_tasks_says_so_and_exits_with_1(shell):
+def test_a_demo_that_loses_tasks_says_so_and_exits_with_1(confined):
     """Planted: the disk of a broker is lost while it is dead, with tasks on it that were acknowledged."""
-    folder = shell.folder / "tmp"
-    with without_java(shell).background("demo") as demo:
-        demo.wait_until(lambda: "demo-1 (process" in demo.said, NETWORK_SECONDS)
+    folder = confined.folder / "tmp"
+    with without_java(confined).background("demo") as demo:
+        demo.wait_until(lambda: "demo-1 (process" in demo.output, NETWORK_SECONDS)
         [home] = folder.glob("scale0-demo-*/data/demo-1")
         shutil.rmtree(home)
-        assert demo.wait(NETWORK_SECONDS) == 1, demo.said
+        assert demo.wait(NETWORK_SECONDS) == 1, demo.output
     screen = last_screen(demo)
     assert "A PROMISE WAS BROKEN" in screen[0]
     [tasks] = [line for line in screen if "tasks acknowledged" in line]
@@ -115,12 +108,12 @@ def test_without_java_the_demo_leaves_out_its_report_and_says_what_it_needs(monk
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
-def test_a_demo_that_is_ended_takes_its_processes_and_its_folder_with_it(shell, number, code):
-    folder = shell.folder / "tmp"
-    with shell.background("demo") as demo:
+def test_a_demo_that_is_ended_takes_its_processes_and_its_folder_with_it(confined, number, code):
+    folder = confined.folder / "tmp"
+    with confined.background("demo") as demo:
         demo.wait_for("tasks 0 accepted")
         children = psutil.Process(demo.process.pid).children(recursive=True)
         demo.signal(number)
-        assert demo.wait() == code, demo.said
+        assert demo.wait() == code, demo.output
         until(lambda: not any(child.is_running() for child in children), "the children are gone")
     assert list(folder.iterdir()) == []

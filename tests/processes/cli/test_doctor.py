@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from scale0.broker.edge.key_folder import KeyFolder
-from tests.processes.cli.shell import Shell
+from tests.fakes.shell import Shell
 
 pytestmark = pytest.mark.processes
 
 
-def by_probe(said: str) -> dict[str, list[dict[str, Any]]]:
+def by_probe(output: str) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
-    for one in json.loads(said):
+    for one in json.loads(output):
         assert one.keys() == {"probe", "state", "words", "next"}
         found.setdefault(one["probe"], []).append(one)
     return found
@@ -56,9 +56,9 @@ def test_what_was_planted_is_found_and_said_how_to_mend(tmp_path):
 def test_beside_a_broker_it_knows_what_time_it_is_there(broker, shell):
     done = shell.run("doctor", "--json")
     found = by_probe(done.stdout)
-    [told] = found["broker"]
-    assert told["state"] == "ok"
-    assert " answers at 127.0.0.1:" in told["words"]
+    [finding] = found["broker"]
+    assert finding["state"] == "ok"
+    assert " answers at 127.0.0.1:" in finding["words"]
     assert not [one for one in found["clock"] if one["state"] == "fail"]
     assert done.returncode == any(one["state"] == "fail" for some in found.values() for one in some)
 

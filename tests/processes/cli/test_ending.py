@@ -1,4 +1,4 @@
-"""A command with processes of its own ends when it is told to, at any moment, and leaves nothing behind."""
+"""A command with processes of its own ends by a signal at any moment, and leaves nothing behind."""
 
 # Promise: CLI-2
 from __future__ import annotations
@@ -13,8 +13,10 @@ import pytest
 
 from scale0.cli.common.child_process import ChildFailed
 from scale0.cli.demo.local_network import LocalNetwork
+from tests.fakes.broker_process import ANY_PORTS
+from tests.fakes.processes import Background, background, processes_with
+from tests.fakes.shell import Shell
 from tests.fakes.waiting import until
-from tests.processes.cli.shell import Background, Shell, background, processes_with
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -34,13 +36,6 @@ MOMENTS = [
 STATUS = [(signal.SIGINT, 130), (signal.SIGTERM, 1)]
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    """Whose temporary files are in a folder of their own."""
-    (tmp_path / "tmp").mkdir()
-    return Shell(tmp_path, TMPDIR=str(tmp_path / "tmp"))
-
-
 def nothing_is_left(shell: Shell) -> bool:
     """Its folder is gone when it has ended; its processes are, too, or will be in a moment."""
     folder = shell.folder / "tmp"
@@ -52,38 +47,31 @@ def nothing_is_left(shell: Shell) -> bool:
 @pytest.mark.parametrize("command", ["chaos", "demo"])
 @pytest.mark.parametrize(("moment", "count"), MOMENTS)
 @pytest.mark.parametrize(("number", "status"), STATUS)
-def test_a_signal_at_an_exact_moment_of_the_start_ends_it(shell, command, moment, count, number, status):
+def test_a_signal_at_an_exact_moment_of_the_start_ends_it(confined, command, moment, count, number, status):
     words = [sys.executable, str(SCRIPT), moment, str(count), str(int(number)), command]
-    with background(words, shell.folder, shell.environment) as running:
-        assert running.wait(SOON_SECONDS) == status, running.said
-    assert "Traceback" not in running.said
-    assert nothing_is_left(shell)
+    with background(words, confined.folder, confined.environment) as running:
+        assert running.wait(SOON_SECONDS) == status, running.output
+    assert "Traceback" not in running.output
+    assert nothing_is_left(confined)
 
 
 @pytest.mark.parametrize("command", ["chaos", "demo"])
-def test_a_signal_as_soon_as_it_runs_ends_it(shell, command):
-    with shell.background(command) as running:
+def test_a_signal_as_soon_as_it_runs_ends_it(confined, command):
+    with confined.background(command) as running:
         running.signal(signal.SIGTERM)
         # The kernel ends it as long as there is nothing to clean up.
-        assert running.wait(SOON_SECONDS) in (-signal.SIGTERM, 1), running.said
-    assert nothing_is_left(shell)
+        assert running.wait(SOON_SECONDS) in (-signal.SIGTERM, 1), running.output
+    assert nothing_is_left(confined)
 
 
-@pytest.mark.parametrize("command", ["chaos", "demo"])
-def test_a_signal_as_soon_as_it_has_a_folder_ends_it(shell, command):
-    with shell.background(command) as running:
-        until(lambda: list((shell.folder / "tmp").iterdir()), "it has a folder")
+@pytest.mark.parametrize(("command", "step"), [("chaos", ""), ("demo", ""), ("demo", "a Helen and an agent start")])
+def test_a_signal_as_soon_as_it_has_a_folder_or_at_a_later_step_ends_it(confined, command, step):
+    with confined.background(command) as running:
+        until(lambda: list((confined.folder / "tmp").iterdir()), "it has a folder")
+        running.wait_for(step)
         running.signal(signal.SIGTERM)
-        assert running.wait(SOON_SECONDS) == 1, running.said
-    assert nothing_is_left(shell)
-
-
-def test_a_demo_is_ended_while_its_monitoring_starts(shell):
-    with shell.background("demo") as running:
-        running.wait_for("a Helen and an agent start")
-        running.signal(signal.SIGTERM)
-        assert running.wait(SOON_SECONDS) == 1, running.said
-    assert nothing_is_left(shell)
+        assert running.wait(SOON_SECONDS) == 1, running.output
+    assert nothing_is_left(confined)
 
 
 STUCK = """
@@ -99,8 +87,8 @@ with stop_on_signal() as ending:
 
 
 @pytest.mark.parametrize(("number", "status"), STATUS)
-def test_a_second_signal_ends_at_once_what_is_cleaning_up(shell, number, status):
-    with background([sys.executable, "-c", STUCK], shell.folder, shell.environment) as running:
+def test_a_second_signal_ends_at_once_what_is_cleaning_up(confined, number, status):
+    with background([sys.executable, "-c", STUCK], confined.folder, confined.environment) as running:
         running.wait_for("begun")
         running.signal(number)
         running.wait_for("cleaning up")
@@ -115,7 +103,7 @@ def again(running: Background, number: signal.Signals) -> bool:
     return running.process.poll() is not None
 
 
-def test_a_story_that_fails_says_why_and_one_that_ends_returns(shell):
+def test_a_story_that_fails_says_why_and_one_that_ends_returns(confined):
     code = (
         "from scale0.cli.common.signals import stop_on_signal\n"
         "with stop_on_signal() as ending:\n"
@@ -123,7 +111,7 @@ def test_a_story_that_fails_says_why_and_one_that_ends_returns(shell):
         "    ending.run(lambda: {}['missing'])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=shell.environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], env=confined.environment, capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.returncode) == ("42\n", 1)
     assert "KeyError: 'missing'" in done.stderr
@@ -132,10 +120,7 @@ def test_a_story_that_fails_says_why_and_one_that_ends_returns(shell):
 def test_a_network_that_is_closed_has_ended_its_command_and_starts_nothing_more(tmp_path):
     network = LocalNetwork(tmp_path, ("demo-1",))
     codes: list[int] = []
-    ports = [
-        word for name in ("frontend", "backend", "peer", "config-pub", "task-pub") for word in (f"--{name}-port", "0")
-    ]
-    words = ["broker", "--data-dir", str(network.data_dir), *ports]
+    words = ["broker", "--data-dir", str(network.data_dir), *ANY_PORTS]
     running = threading.Thread(target=lambda: codes.append(network.run(words, 60.0, subprocess.DEVNULL)[0]))
     running.start()
     until((network.data_dir / "scale0.db").exists, "it runs")

@@ -1,4 +1,4 @@
-"""Help and completion: quick, complete, and plain where nobody watches."""
+"""Help: quick, complete, and plain where no terminal is."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 import click
 import pytest
 
-from scale0.cli.main import cli
-from tests.processes.cli.shell import Shell
+from tests.docs.commands import walk
+from tests.fakes.shell import Shell
 
 HELP_SECONDS = 0.3
 """Of a core: what a busy machine makes of it is no fault of ours."""
@@ -24,15 +24,8 @@ def children_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def commands(group: click.Group, *words: str):
-    for name, command in group.commands.items():
-        yield (*words, name), command
-        if isinstance(command, click.Group):
-            yield from commands(command, *words, name)
-
-
 def test_every_command_and_option_is_explained():
-    for words, command in commands(cli):
+    for words, command in walk():
         assert command.help, words
         assert command.get_short_help_str(80), words
         for parameter in command.params:
@@ -44,9 +37,9 @@ def test_every_reading_command_has_json():
     reading = {"services", "clients", "status", "call", "enable", "disable", "drain", "reload"}
     reading |= {"agents", "checks", "incidents", "config check", "config show", "config history"}
     reading |= {"check run", "check test", "check list", "handler list", "silence list", "downtime list"}
-    leaves = {" ".join(words): command for words, command in commands(cli)}
+    commands = dict(walk())
     for name in reading:
-        assert "--json" in [word for p in leaves[name].params for word in p.opts], name
+        assert "--json" in [word for p in commands[f"scale0 {name}"].params for word in p.opts], name
 
 
 @pytest.mark.processes
@@ -82,38 +75,22 @@ def test_nothing_is_imported_before_it_is_needed(imports, absent):
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize(("shell", "word"), [("bash", "complete -o"), ("zsh", "#compdef scale0"), ("fish", "complete")])
-def test_completion_scripts(tmp_path, shell, word):
-    done = Shell(tmp_path).run("completion", shell)
-    assert done.returncode == 0
-    assert word in done.stdout
-    assert "_SCALE0_COMPLETE" in done.stdout
-
-
-@pytest.mark.processes
-def test_completion_completes_commands(tmp_path):
-    shell = Shell(tmp_path, _SCALE0_COMPLETE="bash_complete", COMP_WORDS="scale0 st", COMP_CWORD="1")
-    assert shell.run().stdout == "plain,status\n"
-
-
 def on_a_terminal(words: list[str], environment: dict[str, str]) -> str:
-    """What a command prints on a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "scale0", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
     )
     os.close(theirs)
-    said = b""
+    output = b""
     try:
         while more := os.read(ours, 65_536):
-            said += more
+            output += more
     except OSError:
         pass  # the other end was closed: that is how a terminal ends
     finally:
         os.close(ours)
         process.wait(30)
-    return said.decode(errors="replace")
+    return output.decode(errors="replace")
 
 
 @pytest.mark.processes

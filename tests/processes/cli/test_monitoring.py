@@ -19,8 +19,9 @@ import pytest
 
 from scale0.cli.main import main
 from scale0.history.segments.exporter import RESTART_POLICY
+from tests.fakes.processes import Background
+from tests.fakes.shell import VARIABLES, Shell
 from tests.fakes.waiting import until
-from tests.processes.cli.shell import VARIABLES, Background, Shell
 
 pytestmark = pytest.mark.processes
 
@@ -81,14 +82,17 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         yield running
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     status: int
     out: str
     err: str
 
 
+TypeCommand = Callable[[str], CommandResult]
+
+
 @pytest.fixture
-def typed(net: Network, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Said]:
+def typed(net: Network, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> TypeCommand:
     """Commands in this process: the same as in a shell, and much quicker."""
     monkeypatch.chdir(net.shell.folder)
     for name in VARIABLES:
@@ -96,11 +100,11 @@ def typed(net: Network, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     for name in ("SCALE0_JOIN", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, net.shell.environment[name])
 
-    def run(words: str) -> Said:
+    def run(words: str) -> CommandResult:
         monkeypatch.setattr("sys.argv", ["scale0", *words.split()])
         with pytest.raises(SystemExit) as end:
             main()
-        return Said(int(end.value.code or 0), *capsys.readouterr())
+        return CommandResult(int(end.value.code or 0), *capsys.readouterr())
 
     return run
 
@@ -132,7 +136,7 @@ def test_a_check_runs_now_as_it_is_defined_or_as_it_is_asked(net):
     assert set(net.shell.json("check", "run", "vm")) > FIRST
 
 
-def audited(typed: Callable[[str], Said], net: Network) -> list[dict[str, Any]]:
+def audited(typed: TypeCommand, net: Network) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(typed(f"audit --command run_check --json --data-dir {net.folder}").out)
     return found
 
@@ -212,34 +216,34 @@ def test_empty_tables_teach(typed):
 
 @contextlib.contextmanager
 def page() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A web page that is told notices: its URL, and what it was told."""
-    told: list[dict[str, Any]] = []
+    """A webhook: its URL, and the notices that it received."""
+    notices: list[dict[str, Any]] = []
 
-    class Told(http.server.BaseHTTPRequestHandler):
+    class Receiver(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            notices.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_args: Any) -> None: ...
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Told) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/", told
+            yield f"http://127.0.0.1:{server.server_port}/", notices
         finally:
             server.shutdown()
             thread.join()
 
 
 @pytest.mark.slow
-def test_a_problem_is_shown_told_held_back_and_over(net):
+def test_a_problem_is_shown_notified_silenced_and_over(net):
     shell = net.shell
-    with page() as (url, told):
+    with page() as (url, notices):
         assert shell.run("handler", "add", "pager", "--webhook", url).returncode == 0
         assert shell.run("handler", "test", "pager").returncode == 0
-        assert [each["kind"] for each in told] == ["test"]
+        assert [each["kind"] for each in notices] == ["test"]
 
         where = ["--arg", "host=127.0.0.1", "--arg", f"port={CLOSED_PORT}"]
         rest = ["--interval", "0.2", "--max-attempts", "1", "--handler", "pager"]
@@ -258,7 +262,7 @@ def test_a_problem_is_shown_told_held_back_and_over(net):
         assert all(len(line) <= 80 for line in shown.stdout.splitlines())
         open_now = shell.run("incidents", "--check", "po.*")
         assert (open_now.returncode, "  open  " in open_now.stdout) == (1, True)
-        assert until(lambda: [each["check"] for each in told if each["kind"] == "problem"], "it is told")
+        assert until(lambda: [each["check"] for each in notices if each["kind"] == "problem"], "it is told")
 
         silenced = shell.run("silence", "add", "--check", "po.*", "--for", "1h").stdout
         name = re.match(r"(silence-\w+)", silenced)
@@ -284,15 +288,14 @@ def test_a_downtime_ends_and_is_taken_away(net):
     add = ("downtime", "add", "--agent", "nosuch")
     assert shell.run(*add, "--for", "1", "--name", "short").returncode == 0
     assert shell.run(*add, "--from", "2100-01-01T00:00", "--for", "4h", "--name", "far").returncode == 0
-    shown = until(lambda: re.search(r"^short .* over ", found := listed(shell), re.MULTILINE) and found, "it ends")
+    listing = ("downtime", "list")
+    shown = until(
+        lambda: re.search(r"^short .* over ", out := shell.run(*listing).stdout, re.MULTILINE) and out, "it ends"
+    )
     assert re.search(r"^far +nosuch +all +2100-01-01 00:00:00, 4 h +-$", shown, re.MULTILINE)
     assert shell.run("downtime", "end", "--over").returncode == 0
     assert [row["name"] for row in shell.json("downtime", "list")] == ["far"]
     assert shell.run("downtime", "end", "far").returncode == 0
-
-
-def listed(shell: Shell) -> str:
-    return shell.run("downtime", "list").stdout
 
 
 @pytest.mark.slow
@@ -303,7 +306,7 @@ def test_up_again_keeps_agents_and_configuration_and_ends_all_it_started(tmp_pat
         assert len(started) >= 3, "Helen, stage0 and the agent"
         first.up.signal(signal.SIGINT)
         assert first.up.wait() == 0
-        assert first.up.said.endswith("stopped\n")
+        assert first.up.output.endswith("stopped\n")
         assert gone(started)
     file = tmp_path / ".scale0" / "monitoring" / "agent.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "labels": {"role": "test"}}))
@@ -353,9 +356,9 @@ def test_an_agents_own_checks_can_be_tried_without_a_network(tmp_path):
     assert plugin.stdout.startswith("ok: FINE well")
     kinds = {row["name"]: row["kind"] for row in shell.json("check", "test", "--config", "agent.json")}
     assert (kinds["hello"], kinds["told"], kinds["load"]) == ("Lua", "plugin", "built-in")
-    unknown = shell.run("check", "test", "hallo", "--config", "agent.json")
-    assert unknown.returncode == 2
-    assert "there is no check hallo\n  next: did you mean hello?" in unknown.stderr
+    assert "there is no check hallo\n  next: did you mean hello?" in shell.refuses(
+        "check", "test", "hallo", "--config", "agent.json", status=2
+    )
     (checks / "load.lua").touch()
     assert "load is a built-in check" in shell.run("check", "test", "hello", "--config", "agent.json").stderr
     assert not (tmp_path / "data").exists()
@@ -376,8 +379,8 @@ def test_who_dies_is_started_again_and_who_watches_sees_it(net):
         [helen] = net.running("scale0 helen")
         helen.kill()
         net.up.wait_for("Helen was killed by signal 9; restarting it")
-        seen = len(watching.wait_until(lambda: '"away"' in watching.said or "next:" in watching.said))
-        watching.wait_until(lambda: '"connected"' in watching.said[seen:])
+        seen = len(watching.wait_until(lambda: '"away"' in watching.output or "next:" in watching.output))
+        watching.wait_until(lambda: '"connected"' in watching.output[seen:])
     [stage0] = net.running("stage0")
     stage0.kill()
     net.up.wait_for("the agent was killed by signal 9; restarting it")

@@ -22,13 +22,14 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 import scale0
-from scale0.cli.common.authentication import GivenCredentials
+from scale0.cli.common.authentication import AdminAccess
 from scale0.cli.network import snapshot
 from scale0.cli.top.screen import DetailPage, TopApp
 from scale0.cli.top.views import VIEWS
 from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.fakes.processes import background
+from tests.fakes.shell import manager_of, shell_of
 from tests.fakes.waiting import PATIENCE_SECONDS
-from tests.processes.cli.conftest import shell_of
 
 pytestmark = pytest.mark.processes
 
@@ -39,8 +40,8 @@ QUIT_SECONDS = 5.0
 
 def app_of(broker: BrokerProcess, *, right: bool = True) -> TopApp:
     place = broker.endpoints["frontend"]
-    given = GivenCredentials(None, None, broker.config["data_dir"] if right else None)
-    return TopApp(place, snapshot.AdminRights(given, place), 0.2, VIEWS[0])
+    access = AdminAccess(place, data_dir=broker.config["data_dir"] if right else None)
+    return TopApp(place, snapshot.AdminRights(access), 0.2, VIEWS[0])
 
 
 async def until(pilot: Pilot[None], true: Callable[[], Any], what: str) -> None:
@@ -51,7 +52,6 @@ async def until(pilot: Pilot[None], true: Callable[[], Any], what: str) -> None:
 
 
 def screen(pilot: Pilot[None]) -> str:
-    """The texts of the screen."""
     return "\n".join(str(one.render()) for one in pilot.app.screen_stack[0].query(Static))
 
 
@@ -70,21 +70,14 @@ def piloted(broker: BrokerProcess, play: Any, *, right: bool = True) -> None:
 
 @contextlib.contextmanager
 def calling(broker: BrokerProcess, service: str) -> Iterator[None]:
-    """Somebody who calls a service again and again."""
     code = (
         "import sys, scale0\n"
         "with scale0.Client(sys.argv[1]) as net:\n"
         "    while True:\n"
         "        list(net.map(sys.argv[2], ['x'] * 20))\n"
     )
-    words = [sys.executable, "-c", code, broker.endpoints["frontend"], service]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen(words, env=environment)
-    try:
+    with background([sys.executable, "-c", code, broker.endpoints["frontend"], service], broker.data_dir):
         yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 # Promise: TERM-8
@@ -145,7 +138,7 @@ def test_a_pause_stands_still(served):
 
 
 # Promise: TERM-9
-def test_a_broker_that_goes_is_said_to_be_away_and_found_again(tmp_path):
+def test_a_broker_that_goes_is_shown_as_away_and_found_again(tmp_path):
     with broker_process(tmp_path) as broker:
 
         async def play(pilot: Pilot[None]) -> None:
@@ -191,19 +184,19 @@ def test_80_columns_and_24_lines_are_enough(served):
 
 # Promise: TERM-9
 def test_in_a_real_terminal_it_draws_and_quits(served, tmp_path):
-    shell = shell_of(served, tmp_path, SCALE0_DATA_DIR=served.config["data_dir"], TERM="xterm-256color")
+    shell = manager_of(served, tmp_path, TERM="xterm-256color")
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     words = [sys.executable, "-m", "scale0", "top"]
     process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=shell.environment)
     os.close(theirs)
     try:
-        said = read_until(ours, b"empty.list")
-        assert b"\x1b[?1049h" in said, "it has a screen of its own"
+        output = read_until(ours, b"empty.list")
+        assert b"\x1b[?1049h" in output, "it has a screen of its own"
         os.write(ours, b"q")
-        said = read_until(ours, b"\x1b[?1049l")
+        output = read_until(ours, b"\x1b[?1049l")
         assert process.wait(QUIT_SECONDS) == 0
-        assert b"Traceback" not in said
+        assert b"Traceback" not in output
     finally:
         process.kill()
         process.wait()
@@ -211,18 +204,18 @@ def test_in_a_real_terminal_it_draws_and_quits(served, tmp_path):
 
 
 def read_until(descriptor: int, text: bytes) -> bytes:
-    said = b""
+    output = b""
     until = time.monotonic() + PATIENCE_SECONDS
-    while text not in said:
+    while text not in output:
         readable, _, _ = select.select([descriptor], [], [], max(0.0, until - time.monotonic()))
-        assert readable, f"no {text!r} in {said[-2_000:]!r}"
-        said += os.read(descriptor, 65_536)
-    return said
+        assert readable, f"no {text!r} in {output[-2_000:]!r}"
+        output += os.read(descriptor, 65_536)
+    return output
 
 
 # Promise: TERM-8
 def test_through_a_pipe_it_is_one_frame_of_plain_text(served, tmp_path):
-    shell = shell_of(served, tmp_path, SCALE0_DATA_DIR=served.config["data_dir"])
+    shell = manager_of(served, tmp_path)
     done = shell.run("top")
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
@@ -235,7 +228,7 @@ def test_through_a_pipe_it_is_one_frame_of_plain_text(served, tmp_path):
 
 # Promise: TERM-8
 def test_as_json_it_is_one_object(served, tmp_path):
-    shell = shell_of(served, tmp_path, SCALE0_DATA_DIR=served.config["data_dir"])
+    shell = manager_of(served, tmp_path)
     with scale0.Client(served.endpoints["frontend"]) as client:
         client.call("say", "hello")
     found = shell.json("top", "--interval", "0.3")

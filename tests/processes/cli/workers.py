@@ -12,11 +12,10 @@ import scale0
 
 worker = scale0.Worker(identity=os.environ.get("TEST_WORKER"))
 empty = scale0.Worker()
-
-
-@worker.service("echo")
-def echo(*args: Any, **kwargs: Any) -> list[Any]:
-    return [list(args), kwargs]
+worker.add("nothing", lambda: None)
+worker.add("empty.list", list)
+worker.add("who", lambda: worker.identity)
+worker.add("bytes", lambda *bodies: [body[::-1] for body in bodies], raw=True)
 
 
 @worker.service("say")
@@ -24,14 +23,9 @@ def say(text: str) -> str:
     return text
 
 
-@worker.service("nothing")
-def nothing() -> None:
-    return None
-
-
-@worker.service("empty.list")
-def empty_list() -> list[int]:
-    return []
+@worker.service("echo")
+def echo(*args: Any, **kwargs: Any) -> list[Any]:
+    return [list(args), kwargs]
 
 
 @worker.service("count")
@@ -44,25 +38,24 @@ def breaks() -> None:
     raise LookupError("no such thing")
 
 
-@worker.service("bytes", raw=True)
-def frames(*bodies: bytes) -> list[bytes]:
-    return [body[::-1] for body in bodies]
-
-
 @worker.service("bytes.parts", raw=True)
 def frames_in_parts(*bodies: bytes) -> Iterator[bytes]:
     yield from bodies
 
 
-@worker.service("who")
-def who() -> str | None:
-    return worker.identity
+@worker.service("mends", slots=2)
+def mends(gate: str) -> str:
+    if not Path(gate).exists():
+        raise scale0.GiveUp("there is no gate")
+    return "mended"
 
 
-@worker.service("wait.for", slots=2)
-def wait_for(begun: str, gate: str) -> str:
-    """Say that it began, and end when a file is there."""
-    Path(begun).touch()
-    while not Path(gate).exists():
+@worker.service("wait.for", slots=8)
+def wait_for(gate: str, begun: str = "") -> str:
+    """Make the file `begun`; end when the file `gate` is there, or the task is cancelled."""
+    if begun:
+        Path(begun).touch()
+    scale0.progress(0.5, "half of \x1b[2J it")
+    while not Path(gate).exists() and not scale0.cancelled():
         time.sleep(0.005)
     return "finished"

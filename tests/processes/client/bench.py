@@ -1,6 +1,6 @@
-"""A session without a socket: a clock that the test moves, and a broker's part that the test speaks.
+"""A session without a socket: the test moves its clock and sends what a broker would.
 
-Lives here: what a link does for a session, in order: close, open, send. Never here: a rule of a session.
+As a socket does, it closes, opens and sends, in this order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ News = TypeVar("News")
 
 
 class Bench:
-    """One session, its clock, and what it said, opened and told."""
+    """One session, its clock, what it sent and opened, and its notifications."""
 
     def __init__(self, session: FrontendSession | BackendSession) -> None:
         self.session = session
@@ -36,7 +36,7 @@ class Bench:
 
     @property
     def words(self) -> list[str]:
-        """The commands that were said."""
+        """The commands that were sent."""
         return [message[0] for message in self.said]
 
     def act(self, name: str, *args: Any) -> None:
@@ -60,7 +60,7 @@ class Bench:
         self.hear("REPLY", b'{"boot": "%s"}' % boot.encode(), id="~", service="scale0.ping")
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes, and each deadline in it is heeded when it comes."""
+        """Time passes, and each deadline in it is handled when it comes."""
         end = self.mono + seconds
         for _ in range(10_000):
             due = self.session.deadline()
@@ -88,7 +88,7 @@ class Bench:
         return found
 
     def hush(self) -> list[tuple[Any, ...]]:
-        """What was said since the last time."""
+        """What was sent since the last call."""
         said, self.said = self.said, []
         return said
 

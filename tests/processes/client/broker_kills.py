@@ -1,8 +1,7 @@
 """`python -m tests.processes.client.broker_kills`: kill brokers of a group again and again.
 
-Lives here: the rounds, and how long each client waited. Never here: a broker that stops in order. Invariants: a broker
-is a real process and dies by SIGKILL; before each death everybody is at home; whoever is not served within the bound
-breaks a promise.
+Each broker is a real process and dies by SIGKILL. Before each kill every client is connected to its own broker. A
+client that is not served within the bound breaks a promise.
 
 Each of three brokers has a client and a worker of its own. When one dies, all three clients ask at once for what only
 its worker offers: its own client has to find another broker, its worker too, and the other two brokers have to find the
@@ -24,36 +23,36 @@ from pathlib import Path
 import scale0
 from tests.fakes.broker_process import BrokerProcess
 from tests.fakes.waiting import until
-from tests.processes.client.net import Together, client_of, started
-from tests.processes.client.several import all_know, brokers, is_there
+from tests.processes.client.handlers import paint
+from tests.processes.client.net import Together, all_know, brokers, client_of, is_there, started
 
 NAMES = ("a", "b", "c")
 SERVED_SECONDS = 5.0
 """From a broker's death until its clients are served again, at a heartbeat of one second."""
-HOME_SECONDS = 60.0
-"""How long it may take until all are at home again, on a busy machine."""
+RETURN_SECONDS = 60.0
+"""How long it may take until all clients have returned, on a busy machine."""
 
 
 class Rounds:
     """Three brokers, and who belongs to them."""
 
-    def __init__(self, town: dict[str, BrokerProcess], stack: ExitStack) -> None:
-        self.town = town
+    def __init__(self, group: dict[str, BrokerProcess], stack: ExitStack) -> None:
+        self.group = group
         self.own: list[float] = []
         """How long clients of the broker that died waited."""
         self.others: list[float] = []
         """How long clients of the other brokers waited for its worker."""
-        self._clients = {name: stack.enter_context(client_of(town[name], timeout=30)) for name in NAMES}
+        self._clients = {name: stack.enter_context(client_of(group[name], timeout=30)) for name in NAMES}
         for name in NAMES:
-            worker = scale0.Worker(town[name].endpoints["backend"], identity=f"worker-{name}")
-            worker.add(f"paint.{name}", lambda colour: f"it is {colour}", slots=4)
+            worker = scale0.Worker(group[name].endpoints["backend"], identity=f"worker-{name}")
+            worker.add(f"paint.{name}", paint, slots=4)
             stack.enter_context(started(worker))
 
     def kill(self, victim: str) -> float:
         """One death: the longest that anybody waited."""
         for name in NAMES:
-            until(partial(self._is_at_home, name), f"all of {name} are at home", HOME_SECONDS)
-        self.town[victim].kill9()
+            until(partial(self._is_connected, name), f"the clients of {name} are connected to it", RETURN_SECONDS)
+        self.group[victim].kill9()
         died = time.monotonic()
         taken: dict[str, float] = {}
         together = Together()
@@ -62,26 +61,25 @@ class Rounds:
         together.join(60)
         self.own.append(taken.pop(victim))
         self.others += taken.values()
-        self.town[victim].restart()
+        self.group[victim].restart()
         return max(self.own[-1], *taken.values())
 
     def _ask(self, name: str, victim: str, died: float, taken: dict[str, float]) -> None:
         assert self._clients[name].call(f"paint.{victim}", "red", retry=True) == "it is red"
         taken[name] = time.monotonic() - died
 
-    def _is_at_home(self, name: str) -> bool:
+    def _is_connected(self, name: str) -> bool:
         client = self._clients[name]
-        home = client.ping()["broker"] == name and client._core.session.connection.addresses.has_others
-        return home and is_there(self.town[name], f"worker-{name}") and all_know(self.town[name], NAMES)
+        returned = client.ping()["broker"] == name and client._core.session.connection.addresses.has_others
+        return returned and is_there(self.group[name], f"worker-{name}") and all_know(self.group[name], NAMES)
 
 
-def say(words: str) -> None:
-    """A line for whoever watches."""
-    sys.stdout.write(f"{words}\n")
+def write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def told(what: str, seconds: list[float]) -> str:
+def summary(what: str, seconds: list[float]) -> str:
     """Median, 99th percentile and the longest."""
     some = sorted(seconds)
     p99 = some[math.ceil(0.99 * len(some)) - 1]
@@ -99,12 +97,12 @@ def main() -> int:
         rounds = Rounds(stack.enter_context(brokers(Path(folder), *NAMES)), stack)
         for number in range(1, options.kills + 1):
             victim = dice.choice(NAMES)
-            say(f"{number}: {victim} dies; all are served after {rounds.kill(victim):.2f} s")
-    say(told("its own clients are served again", rounds.own))
-    say(told("clients of others are served by its worker", rounds.others))
+            write(f"{number}: {victim} dies; all are served after {rounds.kill(victim):.2f} s")
+    write(summary("its own clients are served again", rounds.own))
+    write(summary("clients of others are served by its worker", rounds.others))
     late = sum(seconds > SERVED_SECONDS for seconds in (*rounds.own, *rounds.others))
     took = time.monotonic() - began
-    say(f"{options.kills} kills, heartbeat 1 s: {late} waited longer than {SERVED_SECONDS:g} s ({took:.0f} s)")
+    write(f"{options.kills} kills, heartbeat 1 s: {late} waited longer than {SERVED_SECONDS:g} s ({took:.0f} s)")
     return 1 if late else 0
 
 

@@ -1,7 +1,6 @@
 """Callers that never stop asking: numbered calls, one after another, each with its outcome and how long it took.
 
-Lives here: the stream of calls, in threads of a test or as a program: `python callers.py ENDPOINT FIRST FOLDER`. Never
-here: a check.
+They run in threads of a test, or as a program: `python callers.py ENDPOINT FIRST`.
 """
 
 from __future__ import annotations

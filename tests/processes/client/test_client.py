@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,8 @@ from scale0 import errors
 from scale0.kernel.errors import Refusal
 from tests.fakes.broker_process import BrokerProcess, broker_process
 from tests.fakes.waiting import until
-from tests.processes.client.net import Concurrency, Together, client_of, offered, started, token_of
+from tests.processes.client.handlers import arguments, fails, same, waits
+from tests.processes.client.net import Concurrency, Together, client_of, offered, started
 
 pytestmark = pytest.mark.processes
 
@@ -27,25 +27,11 @@ inside = Concurrency()
 gate = threading.Event()
 
 
-def echo(*args: Any, **kwargs: Any) -> list[Any]:
-    return [list(args), kwargs]
-
-
-def same(*frames: bytes) -> tuple[bytes, ...]:
-    return frames
-
-
 def double(number: int) -> int:
     if number == 13:
         raise Refusal(429, "thirteen is too many")
     with inside:
         return number * 2
-
-
-def fails(code: int) -> None:
-    error = RuntimeError("on purpose")
-    error.code = code  # type: ignore[attr-defined]
-    raise error
 
 
 def steps(most: int) -> Iterator[int]:
@@ -62,33 +48,28 @@ def open_gate(times: int) -> None:
         gate.set()
 
 
-def waits(seconds: float) -> str:
-    threading.Event().wait(seconds)
-    return "done"
-
-
 def no_json(*_: bytes) -> bytes:
     return b"{this is no JSON"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def town(broker: BrokerProcess) -> Iterator[None]:
-    worker = scale0.Worker(broker.endpoints["backend"], identity="town")
-    for function in (echo, fails, steps):
-        worker.add(function.__name__, function)
-    worker.add("double", double, slots=8)
-    worker.add("waits", waits, slots=4)
-    worker.add("same", same, raw=True)
-    worker.add("no_json", no_json, raw=True)
-    with started(worker):
+def worker(broker: BrokerProcess) -> Iterator[None]:
+    made = scale0.Worker(broker.endpoints["backend"], identity="shared")
+    for function in (arguments, fails, steps):
+        made.add(function.__name__, function)
+    made.add("double", double, slots=8)
+    made.add("waits", waits, slots=4)
+    made.add("same", same, raw=True)
+    made.add("no_json", no_json, raw=True)
+    with started(made):
         yield
 
 
 def test_arguments_travel_by_position_by_name_and_both(net: scale0.Client) -> None:
-    assert net.call("echo") == [[], {}]
-    assert net.call("echo", 1, "ü", None) == [[1, "ü", None], {}]
-    assert net.call("echo", a=1, b=[2.5]) == [[], {"a": 1, "b": [2.5]}]
-    assert net.call("echo", 1, a={"deep": [True]}) == [[1], {"a": {"deep": [True]}}]
+    assert net.call("arguments") == [[], {}]
+    assert net.call("arguments", 1, "ü", None) == [[1, "ü", None], {}]
+    assert net.call("arguments", a=1, b=[2.5]) == [[], {"a": 1, "b": [2.5]}]
+    assert net.call("arguments", 1, a={"deep": [True]}) == [[1], {"a": {"deep": [True]}}]
 
 
 def test_raw_frames_pass_as_they_are(net: scale0.Client) -> None:
@@ -148,7 +129,7 @@ def test_start_does_not_wait_and_results_come_in_any_order(net: scale0.Client) -
     slow, quick = net.start("waits", 0.3), net.start("double", 4)
     assert quick.result() == 8
     assert not slow.done
-    assert slow.result() == slow.result() == "done"
+    assert slow.result() == slow.result() == 0.3
 
 
 def test_the_broker_tells_who_is_there(net: scale0.Client) -> None:
@@ -159,7 +140,7 @@ def test_the_broker_tells_who_is_there(net: scale0.Client) -> None:
 
 
 def test_management_needs_the_token(net: scale0.Client, broker: BrokerProcess) -> None:
-    assert net.manage("status", auth_token=token_of(broker))["broker"] == "broker-1"
+    assert net.manage("status", auth_token=broker.token)["broker"] == "broker-1"
     with pytest.raises(errors.WrongCredentials) as caught:
         net.manage("status", auth_token="s0_wrong")
     assert caught.value.code == 401
@@ -187,7 +168,7 @@ def test_nobody_offers_it_is_404_and_nobody_answers_is_504(net: scale0.Client) -
 def test_what_cannot_travel_is_refused_before_it_spoils_anything(net: scale0.Client) -> None:
     other = net.start("waits", 0.1)
     with pytest.raises(TypeError):
-        net.call("echo", object())
+        net.call("arguments", object())
     with pytest.raises(TypeError):
         net.request("same", "text")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -196,10 +177,10 @@ def test_what_cannot_travel_is_refused_before_it_spoils_anything(net: scale0.Cli
         net.call("\ud800")
     for wrong in (0, -1, float("nan"), float("inf"), 1e9):
         with pytest.raises(ValueError):
-            net.call("echo", timeout=wrong)
+            net.call("arguments", timeout=wrong)
     with pytest.raises(ValueError):
         next(net.map("double", [1], in_flight=0))
-    assert other.result() == "done"
+    assert other.result() == 0.1
 
 
 def test_an_answer_that_is_no_json_is_its_callers_own_trouble(net: scale0.Client) -> None:
@@ -222,7 +203,7 @@ def test_over_the_limit_is_413_at_once_and_costs_nobody_else(net: scale0.Client,
     with pytest.raises(errors.TooBig):
         net.request("same", bytes(size), timeout=10)
     assert time.monotonic() - begin < 5
-    assert other.result() == "done"
+    assert other.result() == 0.2
 
 
 def test_many_big_bodies_are_not_packed_into_one_message_that_is_too_big(net: scale0.Client) -> None:
@@ -236,7 +217,7 @@ def test_a_closed_client_says_so_and_closing_twice_is_no_error(broker: BrokerPro
     net.close()
     net.close()
     with pytest.raises(RuntimeError, match="closed"):
-        net.call("echo")
+        net.call("arguments")
     with pytest.raises(ValueError):
         scale0.Client("127.0.0.1:5700")
     with pytest.raises(ValueError):

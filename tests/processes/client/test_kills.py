@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,11 +14,11 @@ import pytest
 import scale0
 from scale0.transport.core.calls import GRACE_SECONDS
 from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.fakes.processes import background
 from tests.fakes.waiting import until
-from tests.processes.client import callers, town
+from tests.processes.client import callers, handlers
 from tests.processes.client.callers import AGAIN_TIMEOUT, ONCE_TIMEOUT, Caller
-from tests.processes.client.net import client_of, offered
-from tests.processes.client.programs import programs
+from tests.processes.client.net import client_of, offered, programs
 
 pytestmark = pytest.mark.processes
 
@@ -36,22 +33,6 @@ SLOTS = 4
 """Of `again`, per worker."""
 OTHER_FIRST = 1_000_000
 """The first number of the caller that is a program."""
-
-
-@contextmanager
-def calling_program(broker: BrokerProcess) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, callers.__file__, broker.endpoints["frontend"], str(OTHER_FIRST)], stdout=subprocess.PIPE
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"calling\n"
-        yield process
-    finally:
-        process.kill()
-        process.wait(10)
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def more(caller: Caller, calls: int = 50) -> None:
@@ -75,12 +56,15 @@ def test_whatever_is_killed_every_call_ends_in_time(tmp_path: Path, capsys: pyte
     with (
         broker_process(tmp_path / "broker", default_heartbeat_interval=INTERVAL_SECONDS, frontend_idle=2) as broker,
         programs(broker.endpoints["backend"], tmp_path, "w1", "w2", "w3") as workers,
-        calling_program(broker) as other,
+        background(
+            [sys.executable, callers.__file__, broker.endpoints["frontend"], str(OTHER_FIRST)], tmp_path
+        ) as other,
         client_of(broker, timeout=5) as look,
     ):
         caller = Caller(broker.endpoints["frontend"], 0)
         caller.start()
         try:
+            other.wait_for("calling")
             more(caller)
             full = slots_of(look)
 
@@ -98,7 +82,7 @@ def test_whatever_is_killed_every_call_ends_in_time(tmp_path: Path, capsys: pyte
             measured["callers back"] = time.monotonic() - begin
             more(caller)
 
-            other.kill()
+            other.process.kill()
             other.wait(10)
             more(caller)
             until(lambda: len([row for row in look.clients() if row["role"] == "frontend"]) == 2, "it is forgotten")
@@ -110,7 +94,8 @@ def test_whatever_is_killed_every_call_ends_in_time(tmp_path: Path, capsys: pyte
             more(caller)
         finally:
             caller.finish()
-        quiet(look)
+        # No slot is busy for good, and nothing waits.
+        until(lambda: all(row["busy"] == row["waiting"] == 0 for row in look.services()), "all slots are free", 15)
     check_outcomes(caller)
     check_executions(caller, tmp_path)
     with capsys.disabled():
@@ -144,11 +129,6 @@ def slots_after_restart(broker: BrokerProcess, wanted: int) -> float:
         return took(lambda: slots_of(fresh) == wanted, f"{wanted} slots are back", 2 * BACK_SECONDS)
 
 
-def quiet(look: scale0.Client) -> None:
-    """Nobody asks any more: no slot is taken for good, and nothing waits."""
-    until(lambda: all(row["busy"] == row["waiting"] == 0 for row in look.services()), "all slots are free again", 15)
-
-
 def check_outcomes(caller: Caller) -> None:
     for service, timeout in (("once", ONCE_TIMEOUT), ("again", AGAIN_TIMEOUT)):
         late = [row for row in caller.outcomes[service] if row[2] > timeout + GRACE_SECONDS + SLACK_SECONDS]
@@ -161,10 +141,10 @@ def check_outcomes(caller: Caller) -> None:
 
 
 def check_executions(caller: Caller, folder: Path) -> None:
-    runs = Counter(int(line.split()[0]) for line in town.notes(folder, "done"))
+    runs = Counter(int(line.split()[0]) for line in handlers.notes(folder, "done"))
     twice = {number: count for number, count in runs.items() if count > 1}
     assert not twice, f"these ran more than once: {twice}"
     unrun = [number for number, code, _ in caller.outcomes["once"] if code == 200 and number not in runs]
     assert not unrun, f"answered, but never run: {unrun}"
     never = [number for number, code, _ in caller.outcomes["once"] if code == 404 and number in runs]
-    assert not never, f"told that nobody offers it, but it ran: {never}"
+    assert not never, f"answered with 404, but it ran: {never}"

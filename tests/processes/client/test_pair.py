@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-import scale0
 from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.fakes.shell import Shell
 from tests.fakes.waiting import until
-from tests.processes.cli.shell import Shell
-from tests.processes.client.net import Together, client_of, started, token_of
-from tests.processes.client.several import is_there, states_of
+from tests.processes.client.handlers import paint
+from tests.processes.client.net import Together, client_of, is_there, states_of, working
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
@@ -40,16 +39,11 @@ def pair(folder: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
             until(lambda: state_of(active, of="s") == "standby", "the active one knows it")
             yield active, standby
             for broker in (active, standby):
-                assert "Traceback" not in broker.log.read_text(errors="replace")
+                broker.assert_no_traceback()
 
 
 def state_of(broker: BrokerProcess, of: str = "") -> str:
-    """What this broker says of itself, or of another."""
     return states_of(broker).get(of or broker.config["identity"], "")
-
-
-def paint(colour: str) -> str:
-    return f"it is {colour}"
 
 
 class Callers:
@@ -95,50 +89,51 @@ class Callers:
 
 
 def test_the_active_broker_is_killed_under_load_and_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:
-    with pair(tmp_path) as (active, standby):
-        worker = scale0.Worker(active.endpoints["backend"], identity="painter")
-        worker.add("paint", paint, slots=8)
-        with started(worker), Callers(active) as callers:
-            for _ in range(KILLS):
-                until(callers.all_know_others, "they know where to turn to")
-                until(lambda: is_there(active, "painter") and callers.all_at("a"), "all are at home")
-                before = list(callers.done)
-                until(partial(callers.all_served, before), "all are served")
-                active.kill9()
-                before = list(callers.done)
-                until(partial(callers.all_served, before), "all are served again")
-                assert state_of(standby) == "active"
-                assert is_there(standby, "painter")
-                active.restart()
-                until(lambda: state_of(standby) == "standby", "it gives way")
+    with (
+        pair(tmp_path) as (active, standby),
+        working(active, paint, identity="painter", slots=8),
+        Callers(active) as callers,
+    ):
+        for _ in range(KILLS):
+            until(callers.all_know_others, "they know where to turn to")
             until(lambda: is_there(active, "painter") and callers.all_at("a"), "all are at home")
+            before = list(callers.done)
+            until(partial(callers.all_served, before), "all are served")
+            active.kill9()
+            before = list(callers.done)
+            until(partial(callers.all_served, before), "all are served again")
+            assert state_of(standby) == "active"
+            assert is_there(standby, "painter")
+            active.restart()
+            until(lambda: state_of(standby) == "standby", "it gives way")
+        until(lambda: is_there(active, "painter") and callers.all_at("a"), "all are at home")
     assert max(callers.longest) <= SERVED_SECONDS, callers.longest
 
 
 def test_an_active_broker_is_taken_out_of_service_and_nobody_notices(tmp_path: Path) -> None:
-    with pair(tmp_path) as (active, standby):
-        worker = scale0.Worker(active.endpoints["backend"], identity="painter")
-        worker.add("paint", paint, slots=8)
-        with started(worker), Callers(active) as callers, client_of(active, timeout=20) as admin:
-            until(callers.all_know_others)
-            admin.manage("drain", auth_token=token_of(active))
-            until(lambda: is_there(standby, "painter") and callers.all_at("s"), "all went to the standby")
-            admin.manage("enable", auth_token=token_of(active))
-            until(lambda: is_there(active, "painter") and callers.all_at("a"), "all are at home")
-            before = list(callers.done)
-            until(lambda: callers.all_served(before))
+    with (
+        pair(tmp_path) as (active, standby),
+        working(active, paint, identity="painter", slots=8),
+        Callers(active) as callers,
+        client_of(active, timeout=20) as admin,
+    ):
+        until(callers.all_know_others)
+        admin.manage("drain", auth_token=active.token)
+        until(lambda: is_there(standby, "painter") and callers.all_at("s"), "all went to the standby")
+        admin.manage("enable", auth_token=active.token)
+        until(lambda: is_there(active, "painter") and callers.all_at("a"), "all are at home")
+        before = list(callers.done)
+        until(lambda: callers.all_served(before))
     assert max(callers.longest) <= SERVED_SECONDS, callers.longest
 
 
 def test_programs_that_dial_the_standby_are_sent_on_and_the_command_line_shows_it(tmp_path: Path) -> None:
     with pair(tmp_path) as (active, standby):
-        worker = scale0.Worker(standby.endpoints["backend"], identity="painter")
-        worker.add("paint", paint)
-        with started(worker), client_of(standby, timeout=20) as net:
+        with working(standby, paint, identity="painter"), client_of(standby, timeout=20) as net:
             assert net.call("paint", "blue") == "it is blue"
             assert net.ping()["broker"] == "a"
             assert is_there(active, "painter")
-        shell, place = Shell(tmp_path), standby.endpoints["frontend"].removeprefix("tcp://")
+        shell, place = Shell(tmp_path), standby.address()
         assert "standby for a" in shell.run("status", "--join", place).stdout
         assert "standby for a" in shell.run("peers", "--join", place).stdout
         assert "s: standby for a" in shell.run("topology", "--join", place).stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,13 @@ from scale0 import errors
 from scale0.client.client import CONNECT_SECONDS
 from tests.fakes.broker_process import BrokerProcess, broker_process
 from tests.fakes.waiting import until
+from tests.processes.client.handlers import echo
 from tests.processes.client.net import Together, client_of, raises, started, working
 
 pytestmark = pytest.mark.processes
 
 BACKOFF_SECONDS = 1.0
 """The longest first delay."""
-
-
-def echo(value: Any) -> Any:
-    return value
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with broker_process(tmp_path) as running:
-        yield running
 
 
 def test_an_idle_client_survives_the_broker(own: BrokerProcess) -> None:
@@ -48,11 +38,11 @@ def test_an_idle_client_survives_the_broker(own: BrokerProcess) -> None:
 
 def test_a_management_command_of_an_idle_client_is_not_lost_either(own: BrokerProcess) -> None:
     with client_of(own, timeout=10) as net:
-        token = (Path(own.config["data_dir"]) / "token").read_text()
+        token = own.token
         assert net.manage("status", auth_token=token)
         own.kill9()
         own.restart()
-        token = (Path(own.config["data_dir"]) / "token").read_text()
+        token = own.token
         assert net.manage("status", auth_token=token)["broker"] == "broker-1"
         # And while it is known to be down: it waits for the next connection.
         own.kill9()
@@ -140,7 +130,7 @@ def test_the_second_with_one_identity_takes_over_and_the_first_says_so(own: Brok
             assert [row["identity"] for row in second.clients()].count("twin") == 1
 
 
-def test_an_answer_that_waits_for_the_line_is_said_after_it_is_back(own: BrokerProcess) -> None:
+def test_an_answer_that_waits_for_the_connection_is_sent_after_it_is_back(own: BrokerProcess) -> None:
     """A frontend whose connection breaks keeps its request: the broker has the same boot, and answers the new one."""
     with working(own, echo), client_of(own, timeout=10) as net:
         assert net.call("echo", 1) == 1

@@ -30,6 +30,7 @@ from scale0.transport.edge.client_socket import ClientSocket
 from tests.fakes.broker_process import BrokerProcess
 from tests.fakes.waiting import until
 from tests.processes.client.bench import Bench
+from tests.processes.client.handlers import echo, same, waits
 from tests.processes.client.net import Together, client_of, started, working
 
 PLACE = "tcp://127.0.0.1:5701"
@@ -119,7 +120,7 @@ def test_a_ready_on_the_same_connection_names_no_work() -> None:
 
 
 @pytest.mark.parametrize("count", [3, 3_000])
-def test_a_ready_on_a_new_connection_names_what_fits_and_the_rest_is_let_go(count: int) -> None:
+def test_a_ready_on_a_new_connection_names_what_fits_and_drops_the_rest(count: int) -> None:
     bench = backend()
     hold(bench, count)
     bench.act("closed", "the cable")
@@ -135,9 +136,7 @@ def test_a_ready_on_a_new_connection_names_what_fits_and_the_rest_is_let_go(coun
 # The link
 
 
-class News:
-    """A session that only has something to tell."""
-
+class SilentSession:
     def deadline(self) -> float | None:
         return None
 
@@ -149,38 +148,35 @@ class News:
 
 
 def test_news_are_delivered_though_what_came_after_them_failed() -> None:
-    told: list[Any] = []
-    link = ClientSocket(News(), told.extend)
+    received: list[Any] = []
+    socket = ClientSocket(SilentSession(), received.extend)
 
     def do(_: Now, out: SessionEffects) -> None:
         out.notifications.append(ConnectionLost("first"))
         raise Bell
 
     with pytest.raises(Bell):
-        link.act(do)
-    assert told == [ConnectionLost("first")]
+        socket.act(do)
+    assert received == [ConnectionLost("first")]
 
 
 def test_what_was_to_be_sent_is_heeded_though_what_came_after_it_failed() -> None:
-    told: list[Any] = []
-    session = News()
-    session.unsent = told.extend  # type: ignore[method-assign,assignment]
-    link = ClientSocket(session, told.extend)
+    received: list[Any] = []
+    session = SilentSession()
+    session.unsent = received.extend  # type: ignore[method-assign,assignment]
+    socket = ClientSocket(session, received.extend)
 
     def do(_: Now, out: SessionEffects) -> None:
         out.sends.append(("HEARTBEAT", {}))
         raise Bell
 
     with pytest.raises(Bell):
-        link.act(do)
-    assert told == [("HEARTBEAT", {})]
+        socket.act(do)
+    assert received == [("HEARTBEAT", {})]
 
 
 @pytest.mark.processes
 def test_a_bad_command_is_refused_and_costs_no_answer(broker: BrokerProcess, net: scale0.Client) -> None:
-    def echo(value: int) -> int:
-        return value
-
     with working(broker, echo):
         pending = net.start("echo", 7, timeout=5)
         # The answer lies unread in the socket: nobody leads.
@@ -197,19 +193,14 @@ def test_a_bad_command_is_refused_and_costs_no_answer(broker: BrokerProcess, net
 # Waiting
 
 
-def waits(seconds: float) -> float:
-    threading.Event().wait(seconds)
-    return seconds
-
-
 @pytest.fixture
-def town(broker: BrokerProcess) -> Iterator[None]:
+def worker(broker: BrokerProcess) -> Iterator[None]:
     with working(broker, waits, slots=10):
         yield
 
 
 @pytest.mark.processes
-@pytest.mark.usefixtures("town")
+@pytest.mark.usefixtures("worker")
 def test_a_leader_that_fails_hands_over(net: scale0.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     net.ping()
     ring = threading.Event()
@@ -238,7 +229,7 @@ def test_a_leader_that_fails_hands_over(net: scale0.Client, monkeypatch: pytest.
 
 
 @pytest.mark.processes
-@pytest.mark.usefixtures("town")
+@pytest.mark.usefixtures("worker")
 def test_an_interrupted_follower_waits_no_more(net: scale0.Client) -> None:
     def ring(*_: object) -> None:
         raise Bell
@@ -267,21 +258,19 @@ def test_an_answer_wakes_every_thread_and_may_come_twice() -> None:
     reply.wakers = [lock.release for lock in locks]
     reply.receive(CallAnswered(reply, (b"1",)))
     reply.receive(CallAnswered(reply, (b"1",)))
-    assert len(reply.wakers) == 2
+    assert reply.wakers is None, "each is called once"
     assert not any(lock.locked() for lock in locks)
 
 
 # The executor
 
 
-class Book:
-    """A session that writes down what is said."""
-
+class RecordingSession:
     def __init__(self) -> None:
-        self.said: list[Any] = []
+        self.sent: list[Any] = []
 
     def partial(self, _id: str, bodies: Any, *_: object) -> None:
-        self.said.append(bodies)
+        self.sent.append(bodies)
 
     reply = partial
 
@@ -301,21 +290,21 @@ class Slow:
 
 
 def test_answers_do_not_overtake_each_other() -> None:
-    book, link = Book(), Slow()
-    executor = Executor({}, book, link, None, lambda _: None)  # type: ignore[arg-type]
+    session, socket = RecordingSession(), Slow()
+    executor = Executor({}, session, socket, None, lambda _: None)  # type: ignore[arg-type]
     executor._answers.append(("partial", "1", "a"))
 
     def other() -> None:
         executor._answers.append(("partial", "1", "b"))
         executor.flush()
 
-    link.meanwhile.append(other)
+    socket.meanwhile.append(other)
     executor.flush()
-    assert book.said == ["a", "b"]
+    assert session.sent == ["a", "b"]
 
 
 def test_a_stop_is_seen_by_a_watch_that_goes_to_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = Executor({}, Book(), Slow(), None, lambda _: None)  # type: ignore[arg-type]
+    executor = Executor({}, RecordingSession(), Slow(), None, lambda _: None)  # type: ignore[arg-type]
 
     class Late(threading.Event):
         def clear(self) -> None:
@@ -384,11 +373,10 @@ def test_as_many_bodies_as_a_broker_takes_are_sent() -> None:
 
 
 @pytest.mark.processes
-def test_one_bad_request_costs_the_others_nothing(broker: BrokerProcess) -> None:
-    def echo(*bodies: bytes) -> list[bytes]:
-        return list(bodies)
-
-    async def ask() -> list[Any]:
+async def test_one_bad_request_costs_the_others_nothing(broker: BrokerProcess) -> None:
+    worker = scale0.Worker(broker.endpoints["backend"])
+    worker.add("raw", same, raw=True, slots=4)
+    with started(worker):
         async with scale0.AsyncClient(broker.endpoints["frontend"], timeout=5) as net:
             await net.ping()
             asked = [
@@ -398,12 +386,7 @@ def test_one_bad_request_costs_the_others_nothing(broker: BrokerProcess) -> None
                 net.request("raw", memoryview(b"abcdef")[::2]),  # type: ignore[arg-type]
                 net.request("raw", b"b"),
             ]
-            return await asyncio.gather(*asked, return_exceptions=True)
-
-    worker = scale0.Worker(broker.endpoints["backend"])
-    worker.add("raw", echo, raw=True, slots=4)
-    with started(worker):
-        one, many, long, holey, other = asyncio.run(ask())
+            one, many, long, holey, other = await asyncio.gather(*asked, return_exceptions=True)
     assert (one, other) == ([b"a"], [b"b"])
     assert isinstance(many, errors.CallError)
     assert isinstance(long, errors.CallError)

@@ -27,9 +27,8 @@ from scale0.errors import (
 )
 from tests.fakes.broker_process import BrokerProcess, broker_process
 from tests.fakes.waiting import until
-from tests.processes.client import task_worker, town
-from tests.processes.client.net import Together, client_of, raises, started
-from tests.processes.client.programs import Program
+from tests.processes.client import handlers
+from tests.processes.client.net import Together, client_of, programs, raises, started
 
 pytestmark = pytest.mark.processes
 
@@ -62,7 +61,6 @@ def at_work(broker: BrokerProcess) -> Iterator[None]:
 
 @pytest.fixture
 def gate() -> Iterator[str]:
-    """A task that waits for the test."""
     name = f"gate-{len(gates)}"
     gates[name] = threading.Event()
     yield name
@@ -173,7 +171,7 @@ def test_another_client_with_the_same_identity_finds_the_task_again(broker: Brok
         third.task_of(id_).result(10)
 
 
-def test_many_tasks_are_taken_in_windows_and_keep_their_order(net: scale0.Client) -> None:
+def test_many_tasks_are_submitted_in_windows_and_keep_their_order(net: scale0.Client) -> None:
     tasks = net.task(window=100).submit_many("echo", range(1_050))
     assert [task.result(30) for task in tasks] == list(range(1_050))
     starred = net.submit_many("echo", [(1,), (2,)], star=True)
@@ -252,40 +250,35 @@ def test_several_threads_wait_for_one_task(net: scale0.Client, gate: str) -> Non
     assert found == [gate] * 5
 
 
-def test_coroutines_submit_await_and_map(broker: BrokerProcess, gate: str) -> None:
-    async def main() -> None:
-        async with scale0.AsyncClient(broker.endpoints["frontend"], timeout=10) as net:
-            tasks = await asyncio.gather(*(net.submit("echo", number) for number in range(300)))
-            assert await asyncio.gather(*tasks) == list(range(300))
-            assert sorted([one async for one in net.task().map("echo", range(1_000), in_flight=100)]) == list(
-                range(1_000)
-            )
-            many = await net.submit_many("echo", range(50))
-            assert [await task for task in many] == list(range(50))
-            slow = await net.submit("waits", gate)
-            with pytest.raises(NoAnswer):
-                await slow.result(timeout=0.1)
-            assert not await slow.done()
-            await until_begun(slow)
-            waiters = [asyncio.create_task(slow.result(10)) for _ in range(3)]
-            await asyncio.sleep(0)
-            gates[gate].set()
-            assert await asyncio.gather(*waiters) == [gate] * 3
-            again = net.task_of(slow.id)
-            assert (await again.wait(10), await again) == (True, gate)
-            hasty = await net.task(wait=False).submit("echo", 5)
-            assert await (await hasty.confirm(10)) == 5
-            cancelled = await net.task(delay=600).submit("echo", 1)
-            assert await cancelled.cancel()
-            with pytest.raises(TaskCancelled):
-                await cancelled
-            with pytest.raises(NoSuchTask):
-                await net.task_of("nobody").status()
-            with pytest.raises(TaskFailed):
-                async for _ in net.task(max_attempts=1).map("breaks", ["x"]):
-                    pass
-
-    asyncio.run(main())
+async def test_coroutines_submit_await_and_map(broker: BrokerProcess, gate: str) -> None:
+    async with scale0.AsyncClient(broker.endpoints["frontend"], timeout=10) as net:
+        tasks = await asyncio.gather(*(net.submit("echo", number) for number in range(300)))
+        assert await asyncio.gather(*tasks) == list(range(300))
+        assert sorted([one async for one in net.task().map("echo", range(1_000), in_flight=100)]) == list(range(1_000))
+        many = await net.submit_many("echo", range(50))
+        assert [await task for task in many] == list(range(50))
+        slow = await net.submit("waits", gate)
+        with pytest.raises(NoAnswer):
+            await slow.result(timeout=0.1)
+        assert not await slow.done()
+        await until_begun(slow)
+        waiters = [asyncio.create_task(slow.result(10)) for _ in range(3)]
+        await asyncio.sleep(0)
+        gates[gate].set()
+        assert await asyncio.gather(*waiters) == [gate] * 3
+        again = net.task_of(slow.id)
+        assert (await again.wait(10), await again) == (True, gate)
+        hasty = await net.task(wait=False).submit("echo", 5)
+        assert await (await hasty.confirm(10)) == 5
+        cancelled = await net.task(delay=600).submit("echo", 1)
+        assert await cancelled.cancel()
+        with pytest.raises(TaskCancelled):
+            await cancelled
+        with pytest.raises(NoSuchTask):
+            await net.task_of("nobody").status()
+        with pytest.raises(TaskFailed):
+            async for _ in net.task(max_attempts=1).map("breaks", ["x"]):
+                pass
 
 
 async def until_begun(task: scale0.AsyncTask) -> None:
@@ -326,62 +319,51 @@ def test_without_a_broker_a_submission_ends_in_time_and_says_what_is_known(tmp_p
 
 def test_tasks_survive_kill9_of_the_broker_between_submit_and_result(tmp_path: Path) -> None:
     with broker_process(tmp_path / "broker", default_heartbeat_interval=0.5) as broker:
-        town_folder = tmp_path / "town"
-        town_folder.mkdir()
         with client_of(broker, timeout=30) as net:
             early = net.submit_many("once", range(100))
-            held = net.submit("hold", "held")
+            held = net.submit("begin_and_wait", "held")
             broker.kill9()
             late: list[Any] = []
             together = Together()
             together.start(lambda: late.extend(net.submit_many("once", range(100, 200))))
             together.start(lambda: held.wait(60))
             broker.restart()
-            program = Program(broker.endpoints["backend"], "worker", town_folder, task_worker.__file__)
-            try:
-                (town_folder / "go.held").touch()
+            (tmp_path / "go.held").touch()
+            with programs(broker.endpoints["backend"], tmp_path, "worker"):
                 together.join(60)
                 assert [task.result(60) for task in early + late] == list(range(200))
                 assert held.result(60) == "held"
-            finally:
-                program.close()
-        assert Counter(town.notes(town_folder, "ran")) == Counter(map(str, range(200)))
+        runs = Counter(line.split()[0] for line in handlers.notes(tmp_path, "done"))
+        assert runs == Counter(map(str, range(200)))
 
 
 def test_tasks_survive_kill9_of_the_broker_while_they_run(tmp_path: Path) -> None:
-    with broker_process(tmp_path / "broker", default_heartbeat_interval=0.5) as broker, client_of(broker) as net:
-        program = Program(broker.endpoints["backend"], "worker", tmp_path, task_worker.__file__)
-        try:
-            program.wait_until_up()
-            tasks = [net.submit("hold", name) for name in ("one", "two")]
-            until(lambda: len(town.notes(tmp_path, "begun")) == 2, "both run")
-            waiting = Together()
-            waiting.start(lambda: tasks[1].wait(60))
-            broker.kill9()
-            (tmp_path / "go.one").touch()
-            broker.restart()
-            (tmp_path / "go.two").touch()
-            assert [task.result(60) for task in tasks] == ["one", "two"]
-            waiting.join(60)
-            assert len(town.notes(tmp_path, "begun")) == 2, "what was done is not done again"
-        finally:
-            program.close()
+    with (
+        broker_process(tmp_path / "broker", default_heartbeat_interval=0.5) as broker,
+        client_of(broker) as net,
+        programs(broker.endpoints["backend"], tmp_path, "worker"),
+    ):
+        tasks = [net.submit("begin_and_wait", name) for name in ("one", "two")]
+        until(lambda: len(handlers.notes(tmp_path, "begun")) == 2, "both run")
+        waiting = Together()
+        waiting.start(lambda: tasks[1].wait(60))
+        broker.kill9()
+        (tmp_path / "go.one").touch()
+        broker.restart()
+        (tmp_path / "go.two").touch()
+        assert [task.result(60) for task in tasks] == ["one", "two"]
+        waiting.join(60)
+        assert len(handlers.notes(tmp_path, "begun")) == 2, "what was done is not done again"
 
 
 def test_tasks_of_a_killed_worker_are_done_by_another(tmp_path: Path) -> None:
     with broker_process(tmp_path / "broker", default_heartbeat_interval=0.5) as broker, client_of(broker) as net:
-        made = [Program(broker.endpoints["backend"], "first", tmp_path, task_worker.__file__)]
-        try:
-            made[0].wait_until_up()
-            task = net.submit("hold", "it")
-            until(lambda: town.notes(tmp_path, "begun"), "it runs")
-            made[0].kill9()
-            made.append(Program(broker.endpoints["backend"], "second", tmp_path, task_worker.__file__))
-            until(lambda: len(town.notes(tmp_path, "begun")) == 2, "it runs again")
+        with programs(broker.endpoints["backend"], tmp_path, "first"):
+            task = net.submit("begin_and_wait", "it")
+            until(lambda: handlers.notes(tmp_path, "begun"), "it runs")
+        with programs(broker.endpoints["backend"], tmp_path, "second"):
+            until(lambda: len(handlers.notes(tmp_path, "begun")) == 2, "it runs again")
             (tmp_path / "go.it").touch()
             assert task.result(30) == "it"
             assert task.status().attempt == 2
             assert task.status().node_id == "second"
-        finally:
-            for program in made:
-                program.close()

@@ -1,5 +1,6 @@
 """`Client` from many threads: one leads, all are answered, and nobody is left behind when it leaves."""
 
+# Promise: CLIENT-1
 from __future__ import annotations
 
 import os
@@ -14,12 +15,13 @@ import scale0
 from scale0 import errors
 from tests.fakes.broker_process import BrokerProcess
 from tests.fakes.waiting import until
+from tests.processes.client.handlers import echo, parts, waits
 from tests.processes.client.net import Together, client_of, raises, started
 
 LATE_SECONDS = 0.3
 """Less than the half second after which a client looks by itself."""
 MOST_LATE = 3
-"""The machine may be busy. If nobody is told, most runs have ten."""
+"""The machine may be busy. If the leader is not woken, most runs have ten."""
 
 pytestmark = pytest.mark.processes
 
@@ -27,26 +29,13 @@ THREADS = 50
 CALLS = 200
 
 
-def echo(value: int) -> int:
-    return value
-
-
-def waits(seconds: float) -> float:
-    threading.Event().wait(seconds)
-    return seconds
-
-
-def parts(most: int) -> Iterator[int]:
-    yield from range(most)
-
-
 @pytest.fixture(scope="module", autouse=True)
-def town(broker: BrokerProcess) -> Iterator[None]:
-    worker = scale0.Worker(broker.endpoints["backend"])
-    worker.add("echo", echo, slots=100)
-    worker.add("waits", waits, slots=50)
-    worker.add("parts", parts, slots=10)
-    with started(worker):
+def worker(broker: BrokerProcess) -> Iterator[None]:
+    made = scale0.Worker(broker.endpoints["backend"])
+    made.add("echo", echo, slots=100)
+    made.add("waits", waits, slots=50)
+    made.add("parts", parts, slots=10)
+    with started(made):
         yield
 
 
@@ -84,8 +73,8 @@ def test_whoever_leads_and_leaves_hands_over_at_once(net: scale0.Client) -> None
     assert max(late.values()) < 0.5, late
 
 
-def test_the_leader_hears_of_an_answer_that_another_thread_took_in(net: scale0.Client) -> None:
-    """Threads that send take in what came: whoever sleeps at the socket must be told, or sleeps until a heartbeat."""
+def test_the_leader_gets_an_answer_that_another_thread_received(net: scale0.Client) -> None:
+    """Threads that send also receive: a thread that sleeps at the socket must be woken, or sleeps until a heartbeat."""
     net.ping()
     stop = threading.Event()
 
@@ -143,6 +132,18 @@ def test_a_short_call_ends_in_time_though_the_leader_waits_for_a_long_one() -> N
         assert took[0] < 2.0
         net.close()
     together.join()
+
+
+def test_several_threads_may_wait_for_one_answer(net: scale0.Client) -> None:
+    pending = net.start("waits", 0.5, timeout=10)
+    answers: list[float] = []
+    together = Together()
+    for _ in range(5):
+        together.start(lambda: answers.append(pending.result()))
+    assert net.call("echo", "quick", timeout=10) == "quick"
+    assert not pending.done
+    together.join(10)
+    assert answers == [0.5] * 5
 
 
 def test_closing_ends_everybody_who_waits(broker: BrokerProcess) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,12 @@ pytestmark = pytest.mark.processes
 INTERVAL_SECONDS = 0.2
 LIVENESS = 6
 SILENCE_SECONDS = LIVENESS * INTERVAL_SECONDS
-"""After which a worker is taken for dead: more than a busy machine takes a processor away from one."""
+"""After which a worker is considered dead: more than a busy machine takes a processor away from one."""
 
 
 @pytest.fixture(scope="module")
 def quick_beat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker that soon takes the silent for dead."""
+    """A broker that soon considers the silent dead."""
     beat = {"default_heartbeat_interval": INTERVAL_SECONDS, "heartbeat_liveness": LIVENESS}
     with broker_process(tmp_path_factory.mktemp("quick"), **beat) as running:
         yield running
@@ -118,12 +117,14 @@ def test_quick_handlers_stay_in_the_thread_that_reads(broker: BrokerProcess, net
 def alive(broker: BrokerProcess, identity: str) -> dict[str, Any]:
     with client_of(broker) as net:
         found = [row for row in net.clients() if row["identity"] == identity]
-    assert found, f"{identity} was taken for dead"
+    assert found, f"{identity} was considered dead"
     return found[0]
 
 
 # Promise: CLIENT-3
-def test_a_handler_that_blocks_does_not_delay_heartbeats(quick_beat: BrokerProcess) -> None:
+@pytest.mark.parametrize("is_coroutine", [False, True], ids=["thread", "coroutine"])
+def test_a_handler_that_blocks_does_not_delay_heartbeats(quick_beat: BrokerProcess, is_coroutine: bool) -> None:
+    """A coroutine that blocks its loop neither."""
     done = threading.Event()
 
     def blocks() -> str:
@@ -131,29 +132,15 @@ def test_a_handler_that_blocks_does_not_delay_heartbeats(quick_beat: BrokerProce
         done.set()
         return "through"
 
-    with working(quick_beat, blocks, identity="blocked") as worker, client_of(quick_beat) as net:
+    async def blocks_loop() -> str:
+        return blocks()
+
+    handler = blocks_loop if is_coroutine else blocks
+    with working(quick_beat, handler, identity="blocked") as worker, client_of(quick_beat) as net:
         since = alive(quick_beat, "blocked")["since"]
-        call = net.start("blocks")
+        call = net.start(handler.__name__)
         while not done.is_set():
             assert alive(quick_beat, "blocked")["since"] == since
-            assert worker.wait_until_up(0)
-            done.wait(INTERVAL_SECONDS)
-        assert call.result() == "through"
-
-
-def test_a_coroutine_that_blocks_its_loop_does_not_delay_heartbeats(quick_beat: BrokerProcess) -> None:
-    done = threading.Event()
-
-    async def blocks_loop() -> str:
-        pause(1.5 * SILENCE_SECONDS)
-        done.set()
-        return "through"
-
-    with working(quick_beat, blocks_loop, identity="stuck") as worker, client_of(quick_beat) as net:
-        since = alive(quick_beat, "stuck")["since"]
-        call = net.start("blocks_loop")
-        while not done.is_set():
-            assert alive(quick_beat, "stuck")["since"] == since
             assert worker.wait_until_up(0)
             done.wait(INTERVAL_SECONDS)
         assert call.result() == "through"
@@ -210,32 +197,20 @@ def test_whatever_a_handler_does_its_caller_is_answered(broker: BrokerProcess, n
         def __str__(self) -> str:
             raise ValueError("no words")
 
-    def leaves() -> None:
-        sys.exit(3)
+    def raising(error: BaseException) -> Callable[[], None]:
+        def handler() -> None:
+            raise error
 
-    def unspeakable() -> None:
-        raise Unspeakable
-
-    def surrogate() -> None:
-        raise RuntimeError("\ud800")
-
-    def refuses() -> None:
-        raise Refusal(429, "not now")
-
-    def unencodable() -> object:
-        return object()
-
-    def raw_text(*_: bytes) -> str:
-        return "text"
-
-    def huge(*_: bytes) -> bytes:
-        return bytes(17 * 1024 * 1024)
+        return handler
 
     worker = scale0.Worker(broker.endpoints["backend"])
-    for function in (leaves, unspeakable, surrogate, refuses, unencodable):
-        worker.add(function.__name__, function)
-    worker.add("raw_text", raw_text, raw=True)
-    worker.add("huge", huge, raw=True)
+    worker.add("leaves", raising(SystemExit(3)))
+    worker.add("unspeakable", raising(Unspeakable()))
+    worker.add("surrogate", raising(RuntimeError("\ud800")))
+    worker.add("refuses", raising(Refusal(429, "not now")))
+    worker.add("unencodable", lambda: [object()])
+    worker.add("raw_text", lambda *_: "text", raw=True)
+    worker.add("huge", lambda *_: bytes(17 * 1024 * 1024), raw=True)
     with started(worker):
         since = alive(broker, worker.identity or "")["since"]
         expected = {"leaves": "SystemExit", "unspeakable": "Unspeakable", "surrogate": "RuntimeError"}
@@ -279,7 +254,7 @@ def test_services_come_and_go_while_it_runs(broker: BrokerProcess, net: scale0.C
         return "first"
 
     with working(broker, first) as worker:
-        in_hand, queued = net.start("first"), net.start("first")
+        in_flight, queued = net.start("first"), net.start("first")
         until(lambda: offered(net)["first"]["busy"] == 1)
         worker.add("second", lambda: "second", slots=2)
         until(lambda: "second" in offered(net))
@@ -288,7 +263,7 @@ def test_services_come_and_go_while_it_runs(broker: BrokerProcess, net: scale0.C
         until(lambda: "first" not in offered(net))
         release.set()
         # What was given is finished; what waits at the broker waits for somebody else.
-        assert in_hand.result() == "first"
+        assert in_flight.result() == "first"
         assert net.call("second") == "second"
         worker.add("first", lambda: "again")
         assert queued.result() in ("first", "again")
@@ -332,8 +307,8 @@ def test_a_second_worker_with_the_same_identity_takes_over(broker: BrokerProcess
             assert net.call("who") == "second"
 
 
-def test_an_answer_that_was_ready_while_the_line_was_down_is_said(tmp_path: Path) -> None:
-    """The broker still waits for it: the same boot, and READY names what is in hand."""
+def test_an_answer_that_was_ready_while_the_connection_was_down_is_sent(tmp_path: Path) -> None:
+    """The broker still waits for it: the same boot, and READY names what is in flight."""
     release, began = threading.Event(), threading.Event()
 
     def holds(number: int) -> int:
@@ -344,10 +319,16 @@ def test_an_answer_that_was_ready_while_the_line_was_down_is_said(tmp_path: Path
     with broker_process(tmp_path) as broker, working(broker, holds) as worker, client_of(broker) as net:
         call = net.start("holds", 7, timeout=15)
         assert began.wait(10)
-        session, link = worker._session, worker._socket
+        session, socket = worker._session, worker._socket
         assert session is not None
-        assert link is not None
-        link.act(lambda now, out: session.closed("a cut cable", now, out))
+        assert socket is not None
+        socket.act(lambda now, out: session.closed("a cut cable", now, out))
         assert not worker.wait_until_up(0)
         release.set()
         assert call.result() == 7
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "scale0.mine", "mmi.service", "tab\there"])
+def test_a_name_that_the_broker_would_refuse_is_refused_at_once(name: str) -> None:
+    with pytest.raises(ValueError, match="is not a valid service name"):
+        scale0.Worker().add(name, lambda: None)

@@ -16,7 +16,7 @@ import pytest
 import scale0
 from tests.fakes.broker_process import BrokerProcess, broker_process
 from tests.fakes.waiting import until
-from tests.processes.client import task_town as town
+from tests.processes.client import handlers
 from tests.processes.client.net import client_of, started, working
 
 pytestmark = pytest.mark.processes
@@ -33,8 +33,8 @@ def seen(name: str) -> int:
 @pytest.fixture(scope="module")
 def worker(broker: BrokerProcess) -> Iterator[scale0.Worker]:
     made = scale0.Worker(broker.endpoints["backend"], identity="durable")
-    for function in (town.segfault, town.leave, town.hog, town.hangs):
-        made.add(function.__name__, function, mode="process", slots=2)
+    for name in ("segfault", "leave", "hog", "hangs"):
+        made.add(name, getattr(handlers, name), mode="process", slots=2)
 
     @made.service("flaky", retry_on=(ConnectionError,))
     def flaky(name: str, succeeds_at: int) -> int:

@@ -15,27 +15,11 @@ import pytest
 import scale0
 from scale0.kernel.errors import Refusal
 from tests.fakes.waiting import until
-from tests.processes.client.net import Concurrency
-from tests.processes.client.task_desk import TaskDesk, at_work, task_desk
+from tests.processes.client.fake_broker import FakeBroker, fake_broker, worker_of
+from tests.processes.client.handlers import add
+from tests.processes.client.net import Concurrency, started
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture
-def desk() -> Iterator[TaskDesk]:
-    with task_desk() as made:
-        yield made
-
-
-def worker_of(desk: TaskDesk, *functions: Callable[..., Any], **options: Any) -> scale0.Worker:
-    worker = scale0.Worker(desk.endpoint, identity="w")
-    for function in functions:
-        worker.add(function.__name__, function, **options)
-    return worker
-
-
-def add(one: int, other: int = 1) -> int:
-    return one + other
 
 
 async def add_later(one: int, other: int = 1) -> int:
@@ -48,27 +32,26 @@ async def add_later(one: int, other: int = 1) -> int:
 
 @pytest.mark.parametrize("function", [add, add_later])
 @pytest.mark.parametrize("params", [[2], [2, 1], {"one": 2}, {"*": [2], "other": 1}, {"other": 1, "one": 2}])
-def test_one_function_serves_calls_and_tasks(desk: TaskDesk, function: Callable[..., Any], params: Any) -> None:
-    with at_work(worker_of(desk, function)):
-        task = desk.task(function.__name__, params)
-        desk.hand(task)
-        assert desk.result(task) == 3
-        desk.request(function.__name__, msgspec.json.encode(params))
-        until(lambda: desk.replies == [b"3"])
-    assert desk.of(task, "TASKSTATUS") == [{"id": task["id"], "attempt": 1, "status": "running"}]
+def test_one_function_serves_calls_and_tasks(fake: FakeBroker, function: Callable[..., Any], params: Any) -> None:
+    with started(worker_of(fake, function)):
+        [task] = fake.assign(fake.task(function.__name__, params))
+        assert fake.result(task) == 3
+        fake.request(function.__name__, msgspec.json.encode(params))
+        until(lambda: fake.replies == [b"3"])
+    assert fake.of(task, "TASKSTATUS") == [{"id": task["id"], "attempt": 1, "status": "running"}]
 
 
-def test_ready_says_prefetch_and_slots(desk: TaskDesk) -> None:
-    with at_work(worker_of(desk, add, slots=3)):
-        assert (desk.readies[0]["prefetch"], desk.readies[0]["slots"]) == (4_000, 3)
-    with task_desk() as other, at_work(scale0.Worker(other.endpoint, prefetch=0)):
+def test_ready_says_prefetch_and_slots(fake: FakeBroker) -> None:
+    with started(worker_of(fake, add, slots=3)):
+        assert (fake.readies[0]["prefetch"], fake.readies[0]["slots"]) == (4_000, 3)
+    with fake_broker() as other, started(scale0.Worker(other.endpoint, prefetch=0)):
         assert other.readies[0]["prefetch"] == 0
     for wrong in (-1, 10_001):
         with pytest.raises(ValueError, match="prefetch"):
             scale0.Worker(prefetch=wrong)
 
 
-def test_the_values_of_a_generator_become_a_list(desk: TaskDesk) -> None:
+def test_the_values_of_a_generator_become_a_list(fake: FakeBroker) -> None:
     def counts(most: int) -> Generator[int, None, Any]:
         yield from range(most)
         return {"most": most}
@@ -81,13 +64,13 @@ def test_the_values_of_a_generator_become_a_list(desk: TaskDesk) -> None:
             yield number
             await asyncio.sleep(0)
 
-    with at_work(worker_of(desk, counts, none, later)):
-        tasks = [desk.task("counts", [2]), desk.task("none"), desk.task("later", [3])]
-        desk.hand(*tasks)
-        assert [desk.result(task) for task in tasks] == [[0, 1, {"most": 2}], [], [0, 1, 2]]
+    with started(worker_of(fake, counts, none, later)):
+        tasks = [fake.task("counts", [2]), fake.task("none"), fake.task("later", [3])]
+        fake.assign(*tasks)
+        assert [fake.result(task) for task in tasks] == [[0, 1, {"most": 2}], [], [0, 1, 2]]
 
 
-def test_a_raw_handler_gets_and_returns_json(desk: TaskDesk) -> None:
+def test_a_raw_handler_gets_and_returns_json(fake: FakeBroker) -> None:
     def raw(params: bytes) -> bytes:
         return b'{"got":%b}' % params
 
@@ -96,44 +79,42 @@ def test_a_raw_handler_gets_and_returns_json(desk: TaskDesk) -> None:
             params[1] - 48
         ]
 
-    worker = worker_of(desk, raw, says, raw=True)
-    with at_work(worker):
-        task, bad = desk.task("raw", {"a": [1]}), [desk.task("says", [number]) for number in range(1, 8)]
-        desk.hand(task, *bad)
-        assert desk.result(task) == {"got": {"a": [1]}}
-        assert desk.result(bad[4]) is None
+    worker = worker_of(fake, raw, says, raw=True)
+    with started(worker):
+        task, bad = fake.task("raw", {"a": [1]}), [fake.task("says", [number]) for number in range(1, 8)]
+        fake.assign(task, *bad)
+        assert fake.result(task) == {"got": {"a": [1]}}
+        assert fake.result(bad[4]) is None
         for one in bad[:4] + bad[5:]:
-            assert desk.error(one)["data"]["type"] in ("ValueError", "TypeError")
+            assert fake.error(one)["data"]["type"] in ("ValueError", "TypeError")
 
 
-def test_one_bad_result_does_not_cost_the_others(desk: TaskDesk) -> None:
+def test_one_bad_result_does_not_cost_the_others(fake: FakeBroker) -> None:
     def result(number: int) -> Any:
         deep: Any = []
         for _ in range(100):
             deep = [deep]
         return {3: object(), 4: msgspec.Raw(b'{"half":'), 5: "\ud800", 6: deep, 7: "x" * 9_000_000}.get(number, number)
 
-    with at_work(worker_of(desk, result)):
-        tasks = [desk.task("result", [number]) for number in range(10)]
-        desk.hand(*tasks)
+    with started(worker_of(fake, result)):
+        tasks = fake.assign_many("result", range(10))
         for number, task in enumerate(tasks):
             if 3 <= number <= 7:
-                assert desk.error(task)["code"] == (-32071 if number == 7 else -32000)
+                assert fake.error(task)["code"] == (-32071 if number == 7 else -32000)
             else:
-                assert desk.result(task) == number
+                assert fake.result(task) == number
 
 
 # Errors
 
 
-def test_an_error_says_what_was_raised_and_where(desk: TaskDesk) -> None:
+def test_an_error_says_what_was_raised_and_where(fake: FakeBroker) -> None:
     def breaks() -> None:
         raise ValueError("x" * 10_000 + "é\udc80")
 
-    with at_work(worker_of(desk, breaks)):
-        task = desk.task("breaks")
-        desk.hand(task)
-        error = desk.error(task)
+    with started(worker_of(fake, breaks)):
+        [task] = fake.assign(fake.task("breaks"))
+        error = fake.error(task)
     assert set(error) == {"code", "message", "data", "retry"}
     assert (error["code"], error["retry"], error["data"]["type"]) == (-32000, True, "ValueError")
     assert error["message"] == "ValueError: " + "x" * 1_988
@@ -169,7 +150,7 @@ KINDS: dict[str, Callable[[], BaseException]] = {
 )
 @pytest.mark.parametrize("mode", ["thread", "coroutine"])
 def test_the_type_of_an_exception_decides_about_another_attempt(
-    desk: TaskDesk, how: dict[str, Any], again: set[str], mode: str
+    fake: FakeBroker, how: dict[str, Any], again: set[str], mode: str
 ) -> None:
     def plain(kind: str) -> None:
         raise KINDS[kind]()
@@ -177,76 +158,71 @@ def test_the_type_of_an_exception_decides_about_another_attempt(
     async def coroutine(kind: str) -> None:
         raise KINDS[kind]()
 
-    worker = scale0.Worker(desk.endpoint, identity="w")
+    worker = scale0.Worker(fake.endpoint, identity="w")
     worker.service("m", **how)(plain if mode == "thread" else coroutine)
-    with at_work(worker):
-        tasks = {kind: desk.task("m", [kind]) for kind in KINDS}
-        desk.hand(*tasks.values())
-        errors = {kind: desk.error(task) for kind, task in tasks.items()}
+    with started(worker):
+        tasks = {kind: fake.task("m", [kind]) for kind in KINDS}
+        fake.assign(*tasks.values())
+        errors = {kind: fake.error(task) for kind, task in tasks.items()}
     assert {kind for kind, error in errors.items() if error.get("retry", False)} == again
     assert errors["retry"]["after"] == 2.5
     assert "after" not in errors["value"]
 
 
-def test_arguments_that_do_not_fit_are_final(desk: TaskDesk) -> None:
-    with at_work(worker_of(desk, add, add_later)):
+def test_arguments_that_do_not_fit_are_final(fake: FakeBroker) -> None:
+    with started(worker_of(fake, add, add_later)):
         tasks = [
-            desk.task(name, params) for name in ("add", "add_later") for params in ([], ["x"], [1, 2, 3], 5, {"a": 1})
+            fake.task(name, params) for name in ("add", "add_later") for params in ([], ["x"], [1, 2, 3], 5, {"a": 1})
         ]
-        desk.hand(*tasks)
+        fake.assign(*tasks)
         for task in tasks:
-            error = desk.error(task)
+            error = fake.error(task)
             assert (error["code"], error.get("retry", False)) == (-32602, False)
 
 
-def test_a_method_that_is_not_offered_is_for_somebody_else(desk: TaskDesk) -> None:
-    with at_work(worker_of(desk, add)):
-        task = desk.task("nothing")
-        desk.hand(task)
-        error = desk.error(task)
+def test_a_method_that_is_not_offered_is_for_somebody_else(fake: FakeBroker) -> None:
+    with started(worker_of(fake, add)):
+        [task] = fake.assign(fake.task("nothing"))
+        error = fake.error(task)
     assert (error["code"], error["retry"]) == (-32601, True)
 
 
 # Announcing
 
 
-def test_quick_tasks_are_announced_and_handed_in_together(desk: TaskDesk) -> None:
-    with at_work(worker_of(desk, add)):
+def test_quick_tasks_are_announced_and_handed_in_together(fake: FakeBroker) -> None:
+    with started(worker_of(fake, add)):
         for _ in range(4):
-            tasks = [desk.task("add", [number]) for number in range(1_000)]
-            desk.hand(*tasks)
-            assert desk.result(tasks[-1]) == 1_000
+            tasks = fake.assign_many("add", range(1_000))
+            assert fake.result(tasks[-1]) == 1_000
     for command in ("TASKSTATUS", "TASKSDONE"):
-        sizes = [size for how, size in desk.sizes if how == command]
+        sizes = [size for how, size in fake.sizes if how == command]
         assert sum(sizes) == 4_000
         assert max(sizes) > 20
         assert len(sizes) < 1_000
-    order = [(how, told["id"]) for how, told in desk.said]
+    order = [(how, told["id"]) for how, told in fake.received]
     assert all(order.index(("TASKSTATUS", task["id"])) < order.index(("TASKSDONE", task["id"])) for task in tasks[::50])
 
 
-def test_slow_tasks_and_later_attempts_are_announced_alone(desk: TaskDesk) -> None:
+def test_slow_tasks_and_later_attempts_are_announced_alone(fake: FakeBroker) -> None:
     def slow() -> None:
         threading.Event().wait(0.005)
 
-    with at_work(worker_of(desk, add, slow)):
-        tasks = [desk.task("slow") for _ in range(10)]
-        desk.hand(*tasks)
-        desk.done(tasks[-1])
-        assert {size for how, size in desk.sizes if how == "TASKSTATUS"} == {1}
-        first = [desk.task("add", [number]) for number in range(200)]
-        desk.hand(*first)
-        desk.done(first[-1])
-        before = len(desk.sizes)
-        later = [desk.task("add", [number], attempt=1 + number % 5) for number in range(50)]
-        desk.hand(*later)
+    with started(worker_of(fake, add, slow)):
+        tasks = fake.assign(*(fake.task("slow") for _ in range(10)))
+        fake.done(tasks[-1])
+        assert {size for how, size in fake.sizes if how == "TASKSTATUS"} == {1}
+        first = fake.assign_many("add", range(200))
+        fake.done(first[-1])
+        before = len(fake.sizes)
+        later = fake.assign(*(fake.task("add", [number], attempt=1 + number % 5) for number in range(50)))
         for task in later:
-            desk.done(task)
-        sizes = [size for how, size in desk.sizes[before:] if how == "TASKSTATUS"]
+            fake.done(task)
+        sizes = [size for how, size in fake.sizes[before:] if how == "TASKSTATUS"]
         assert sizes.count(1) >= 40
 
 
-def test_no_more_tasks_run_at_once_than_there_are_slots(desk: TaskDesk) -> None:
+def test_no_more_tasks_run_at_once_than_there_are_slots(fake: FakeBroker) -> None:
     inside, waiting = Concurrency(), Concurrency()
 
     def slow() -> None:
@@ -257,18 +233,17 @@ def test_no_more_tasks_run_at_once_than_there_are_slots(desk: TaskDesk) -> None:
         with waiting:
             await asyncio.sleep(0.02)
 
-    worker = scale0.Worker(desk.endpoint, identity="w")
+    worker = scale0.Worker(fake.endpoint, identity="w")
     worker.add("slow", slow, slots=4)
     worker.add("waits", waits, slots=5)
-    with at_work(worker):
-        tasks = [desk.task(name) for _ in range(40) for name in ("slow", "waits")]
-        desk.hand(*tasks)
+    with started(worker):
+        tasks = fake.assign(*(fake.task(name) for _ in range(40) for name in ("slow", "waits")))
         for task in tasks:
-            desk.done(task)
+            fake.done(task)
     assert (inside.most, waiting.most) == (4, 5)
 
 
-def test_a_slow_one_among_quick_tasks_holds_up_none_but_its_own_slot(desk: TaskDesk) -> None:
+def test_a_slow_one_among_quick_tasks_holds_up_none_but_its_own_slot(fake: FakeBroker) -> None:
     release = threading.Event()
 
     def mostly_quick(slow: bool) -> bool:
@@ -276,37 +251,34 @@ def test_a_slow_one_among_quick_tasks_holds_up_none_but_its_own_slot(desk: TaskD
             release.wait(20)
         return slow
 
-    with at_work(worker_of(desk, mostly_quick, slots=2)):
-        warm = [desk.task("mostly_quick", [False]) for _ in range(500)]
-        desk.hand(*warm)
-        desk.done(warm[-1])
-        tasks = [desk.task("mostly_quick", [number == 3]) for number in range(200)]
-        desk.hand(*tasks)
+    with started(worker_of(fake, mostly_quick, slots=2)):
+        warm = fake.assign(*(fake.task("mostly_quick", [False]) for _ in range(500)))
+        fake.done(warm[-1])
+        tasks = fake.assign(*(fake.task("mostly_quick", [number == 3]) for number in range(200)))
         for number, task in enumerate(tasks):
             if number != 3:
-                assert desk.result(task) is False
-        assert desk.of(tasks[3], "TASKSDONE") == []
+                assert fake.result(task) is False
+        assert fake.of(tasks[3], "TASKSDONE") == []
         release.set()
-        assert desk.result(tasks[3]) is True
+        assert fake.result(tasks[3]) is True
 
 
-def test_requests_come_before_tasks_that_have_not_begun(desk: TaskDesk) -> None:
+def test_requests_come_before_tasks_that_have_not_begun(fake: FakeBroker) -> None:
     def naps() -> None:
         threading.Event().wait(0.01)
 
-    with at_work(worker_of(desk, naps)):
-        tasks = [desk.task("naps") for _ in range(100)]
-        desk.hand(*tasks)
-        desk.runs(tasks[0])
-        desk.request("naps")
-        until(lambda: desk.replies)
-        assert not desk.of(tasks[50], "TASKSDONE")
+    with started(worker_of(fake, naps)):
+        tasks = fake.assign(*(fake.task("naps") for _ in range(100)))
+        fake.runs(tasks[0])
+        fake.request("naps")
+        until(lambda: fake.replies)
+        assert not fake.of(tasks[50], "TASKSDONE")
 
 
 # Progress
 
 
-def test_progress_is_said_seldom_the_latest_wins_and_the_last_comes_before_the_end(desk: TaskDesk) -> None:
+def test_progress_is_sent_seldom_the_latest_wins_and_the_last_comes_before_the_end(fake: FakeBroker) -> None:
     def tells(seconds: float) -> int:
         end = time.monotonic() + seconds
         told = 0
@@ -317,19 +289,18 @@ def test_progress_is_said_seldom_the_latest_wins_and_the_last_comes_before_the_e
         scale0.progress(5, "the last")
         return scale0.attempt()
 
-    with at_work(worker_of(desk, tells)):
-        task = desk.task("tells", [0.55], attempt=2)
-        desk.hand(task)
-        assert desk.result(task) == 2
-        said = desk.of(task, "TASKSTATUS")
-    assert said[0] == {"id": task["id"], "attempt": 2, "status": "running"}
-    assert 4 <= len(said) <= 9
-    assert said[-1] == {**said[0], "progress": 1.0, "note": "the last"}
-    numbers = [int(one["note"]) for one in said[1:-1]]
+    with started(worker_of(fake, tells)):
+        [task] = fake.assign(fake.task("tells", [0.55], attempt=2))
+        assert fake.result(task) == 2
+        statuses = fake.of(task, "TASKSTATUS")
+    assert statuses[0] == {"id": task["id"], "attempt": 2, "status": "running"}
+    assert 4 <= len(statuses) <= 9
+    assert statuses[-1] == {**statuses[0], "progress": 1.0, "note": "the last"}
+    numbers = [int(one["note"]) for one in statuses[1:-1]]
     assert numbers == sorted(numbers)
 
 
-def test_progress_from_coroutines_and_threads_of_their_own(desk: TaskDesk) -> None:
+def test_progress_from_coroutines_and_threads_of_their_own(fake: FakeBroker) -> None:
     async def tells() -> int:
         def aside() -> int:
             scale0.progress(0.25, "aside")
@@ -344,35 +315,34 @@ def test_progress_from_coroutines_and_threads_of_their_own(desk: TaskDesk) -> No
         thread.join()
         return scale0.attempt()
 
-    with at_work(worker_of(desk, tells, elsewhere)):
-        tasks = [desk.task("tells", attempt=2), desk.task("elsewhere")]
-        desk.hand(*tasks)
-        assert [desk.result(task) for task in tasks] == [2, 1]
-        assert desk.of(tasks[0], "TASKSTATUS")[-1]["note"] == "aside"
-        assert desk.of(tasks[1], "TASKSTATUS")[-1]["progress"] == 0.5
+    with started(worker_of(fake, tells, elsewhere)):
+        tasks = [fake.task("tells", attempt=2), fake.task("elsewhere")]
+        fake.assign(*tasks)
+        assert [fake.result(task) for task in tasks] == [2, 1]
+        assert fake.of(tasks[0], "TASKSTATUS")[-1]["note"] == "aside"
+        assert fake.of(tasks[1], "TASKSTATUS")[-1]["progress"] == 0.5
 
 
-def test_outside_of_a_task_nothing_is_said(desk: TaskDesk) -> None:
+def test_outside_of_a_task_nothing_is_sent(fake: FakeBroker) -> None:
     def tells() -> list[Any]:
         scale0.progress(float("nan"), "ignored")
         return [scale0.attempt(), scale0.cancelled()]
 
     assert tells() == [0, False]
-    with at_work(worker_of(desk, tells, add)):
-        task = desk.task("add", [1])
-        desk.hand(task)
-        desk.done(task)
-        desk.request("tells")
-        until(lambda: desk.replies == [b"[0,false]"])
-        nan = desk.task("tells")
-        desk.hand(nan)
-        assert "NaN" in desk.error(nan)["message"]
+    with started(worker_of(fake, tells, add)):
+        [task] = fake.assign(fake.task("add", [1]))
+        fake.done(task)
+        fake.request("tells")
+        until(lambda: fake.replies == [b"[0,false]"])
+        nan = fake.task("tells")
+        fake.assign(nan)
+        assert "NaN" in fake.error(nan)["message"]
 
 
 # Cancelling and time
 
 
-def test_a_thread_sees_that_it_was_cancelled_and_says_nothing(desk: TaskDesk) -> None:
+def test_a_thread_sees_that_it_was_cancelled_and_says_nothing(fake: FakeBroker) -> None:
     ended = threading.Event()
 
     def looks() -> str:
@@ -380,20 +350,18 @@ def test_a_thread_sees_that_it_was_cancelled_and_says_nothing(desk: TaskDesk) ->
         ended.set()
         return "in vain"
 
-    with at_work(worker_of(desk, looks, add)):
-        task, never = desk.task("looks"), desk.task("looks")
-        desk.hand(task, never)
-        desk.runs(task)
-        desk.cancel(task, never)
+    with started(worker_of(fake, looks, add)):
+        task, never = fake.task("looks"), fake.task("looks")
+        fake.assign(task, never)
+        fake.runs(task)
+        fake.cancel(task, never)
         assert ended.wait(10)
-        sign = desk.task("add", [1])
-        desk.hand(sign)
-        desk.done(sign)
-        assert desk.of(task, "TASKSDONE") == []
-        assert desk.of(never, "TASKSTATUS") == []
+        fake.outcome("add", [1])
+        assert fake.of(task, "TASKSDONE") == []
+        assert fake.of(never, "TASKSTATUS") == []
 
 
-def test_a_coroutine_that_is_cancelled_ends_at_once(desk: TaskDesk) -> None:
+def test_a_coroutine_that_is_cancelled_ends_at_once(fake: FakeBroker) -> None:
     ended = threading.Event()
 
     async def waits() -> None:
@@ -402,20 +370,19 @@ def test_a_coroutine_that_is_cancelled_ends_at_once(desk: TaskDesk) -> None:
         finally:
             ended.set()
 
-    with at_work(worker_of(desk, waits, add_later, slots=1)):
-        task = desk.task("waits")
-        desk.hand(task)
-        desk.runs(task)
-        desk.cancel(task)
+    with started(worker_of(fake, waits, add_later, slots=1)):
+        [task] = fake.assign(fake.task("waits"))
+        fake.runs(task)
+        fake.cancel(task)
         assert ended.wait(10)
-        again, sign = desk.task("waits", timeout=0.05), desk.task("add_later", [1])
-        desk.hand(again, sign)
-        desk.done(sign)
-        desk.done(again)
-        assert desk.of(task, "TASKSDONE") == [], "and its slot is free"
+        again, sign = fake.task("waits", timeout=0.05), fake.task("add_later", [1])
+        fake.assign(again, sign)
+        fake.done(sign)
+        fake.done(again)
+        assert fake.of(task, "TASKSDONE") == [], "and its slot is free"
 
 
-def test_a_task_that_outlasts_its_time_has_failed(desk: TaskDesk) -> None:
+def test_a_task_that_outlasts_its_time_has_failed(fake: FakeBroker) -> None:
     def looks() -> str:
         until(scale0.cancelled)
         return "too late"
@@ -431,10 +398,9 @@ def test_a_task_that_outlasts_its_time_has_failed(desk: TaskDesk) -> None:
                 pass
         return "too late"
 
-    with at_work(worker_of(desk, looks, waits, stubborn)):
-        tasks = [desk.task(name, timeout=0.05) for name in ("looks", "waits", "stubborn")]
-        desk.hand(*tasks)
+    with started(worker_of(fake, looks, waits, stubborn)):
+        tasks = fake.assign(*(fake.task(name, timeout=0.05) for name in ("looks", "waits", "stubborn")))
         for task in tasks:
-            error = desk.error(task)
+            error = fake.error(task)
             assert "took longer than 0.05 s" in error["message"]
             assert error["retry"]

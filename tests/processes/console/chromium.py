@@ -42,23 +42,21 @@ def launched(playwright: Playwright) -> Browser:
 
 
 class Window:
-    """One person's window."""
-
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.context = context
         self.url = url
         self.page: Page = context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
         self.complaints: list[str] = []
-        self.page.on("console", self._hear)
+        self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.complaints.append(f"thrown: {error}"))
-        self.page.on("request", self._see)
+        self.page.on("request", self._on_request)
 
-    def _hear(self, said: ConsoleMessage) -> None:
-        if said.type in ("error", "warning"):
-            self.complaints.append(said.text)
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
 
-    def _see(self, request: Any) -> None:
+    def _on_request(self, request: Any) -> None:
         if not request.url.startswith((self.url, "data:", "blob:")):
             self.complaints.append(f"loads from elsewhere: {request.url}")
 
@@ -67,11 +65,10 @@ class Window:
         self.complaints = [each for each in self.complaints if not re.search(pattern, each)]
 
     def enter(self, token: str) -> None:
-        """Be logged in, without the login page."""
-        said = self.context.request.post(
+        response = self.context.request.post(
             f"{self.url}/api/v1/session", data={"token": token}, headers={"Origin": self.url}
         )
-        assert said.ok, said.text()
+        assert response.ok, response.text()
 
     def go(self, place: str) -> None:
         """Open a place of the console, as from a bookmark; a page that is open only changes its place."""
@@ -82,7 +79,6 @@ class Window:
         self.page.wait_for_selector("main")
 
     def title(self, words: str) -> None:
-        """Until this page is shown."""
         expect(self.page.get_by_role("heading", level=1, name=words)).to_be_visible(timeout=PATIENCE_MS)
 
     def row(self, *words: str) -> Locator:
@@ -93,11 +89,9 @@ class Window:
         return found
 
     def see(self, text: str | re.Pattern[str]) -> None:
-        """Until this can be read somewhere."""
         expect(self.page.get_by_text(text).first).to_be_visible(timeout=PATIENCE_MS)
 
     def press(self, name: str | re.Pattern[str], within: Locator | None = None) -> None:
-        """Click the button of this name."""
         (within or self.page).get_by_role("button", name=name).first.click()
 
     @property
@@ -105,7 +99,7 @@ class Window:
         return self.page.locator("dialog[open]")
 
     def stays(self) -> StaysHere:
-        """Whether the page was loaded anew since."""
+        """Whether the page was reloaded since."""
         return StaysHere(self.page)
 
     def axe(self) -> list[str]:
@@ -132,7 +126,7 @@ class Window:
 
 
 class StaysHere:
-    """A mark on a page that goes when the page is loaded anew."""
+    """A mark on a page that goes when the page is reloaded."""
 
     def __init__(self, page: Page) -> None:
         self._page = page

@@ -1,10 +1,11 @@
-"""Many idle frontends in one process: `python -m tests.processes.console.herd PLACE COUNT`; ends with stdin.
+"""Many idle frontends in one process: `python -m tests.processes.console.herd PLACE COUNT`
 
 A frontend that never sent a heartbeat is not judged by its silence, so these need not say anything more.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any
 
@@ -20,8 +21,7 @@ def main(place: str, count: int) -> None:
         herd.round(b"CHECKCONFIG", lambda number: encode(config_type="json", identity=f"idle-{number}"))
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    sys.stdin.read()
-    context.destroy(0)
+    signal.pause()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import httpx
 import psutil
 
 import scale0
-from tests.processes.cli.shell import Background, Shell
+from tests.fakes.processes import Background
+from tests.fakes.shell import Shell
 
 API: Final = "/api/v1"
 BROKER: Final = "broker-1"
@@ -30,13 +31,13 @@ class Network:
     def __init__(self, folder: Path, up: Background) -> None:
         self.folder = folder
         self.up = up
-        said = up.wait_until(lambda: LINK.search(up.said) is not None)
-        found = LINK.search(said)
+        output = up.wait_until(lambda: LINK.search(up.output) is not None)
+        found = LINK.search(output)
         assert found is not None
         self.link = found[0]
         """The one-time link that it printed."""
         self.url = self.link.partition("/#/")[0]
-        self.frontend, self.backend = PLACE.findall(said)
+        self.frontend, self.backend = PLACE.findall(output)
         self.shell = Shell(
             folder, SCALE0_JOIN=self.frontend, SCALE0_JOIN_BACKEND=self.backend, SCALE0_DATA_DIR=str(self.data_dir)
         )
@@ -48,23 +49,20 @@ class Network:
         return self.folder / ".scale0"
 
     def wait_for_helen(self) -> None:
-        """Until this machine is watched."""
         self.up.wait_for("Helen monitors this machine")
 
     def ask(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
         """The API, as the broker's own machine or with a token."""
-        said = token or (self.data_dir / "token").read_text().strip()
-        answer = self._http.request(method, path, json=body, headers={"Authorization": f"Bearer {said}"})
+        output = token or (self.data_dir / "token").read_text().strip()
+        answer = self._http.request(method, path, json=body, headers={"Authorization": f"Bearer {output}"})
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
     def token(self, role: str, name: str = "") -> str:
-        """A new token of this role."""
         made: str = self.ask("POST", "/tokens", {"name": name or f"the-{role}", "role": role, "ttl": 3600})["token"]
         return made
 
     def submit(self, method: str, *arguments: str) -> str:
-        """The id of a new task."""
         return self._client.submit(method, *arguments).id
 
     def task(self, task_id: str) -> Any:
@@ -83,7 +81,6 @@ class Network:
                     running.wait(STOP_SECONDS)
 
     def server_process(self) -> psutil.Process:
-        """The management server's process, a child of the broker."""
         found = self.server_process_or_none()
         assert found is not None, "there is no management server"
         return found
@@ -97,11 +94,9 @@ class Network:
         return None
 
     def cli(self, *words: str) -> Any:
-        """What a reading command says with --json."""
         return self.shell.json(*words)
 
     def close(self) -> None:
-        """End it in order."""
         self._http.close()
         self._client.close()
         if self.up.process.poll() is None:
@@ -122,7 +117,7 @@ def network(folder: Path, *flags: str) -> Iterator[Network]:
             finally:
                 children = psutil.Process(up.process.pid).children(recursive=True)
                 running.close()
-            assert "Traceback" not in up.said, up.said[-4_000:]
+            assert "Traceback" not in up.output, up.output[-4_000:]
         finally:
             for child in children:
                 with contextlib.suppress(psutil.Error):

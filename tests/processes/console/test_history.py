@@ -1,5 +1,6 @@
-"""The past, from the pipeline's tables: availability with what nobody observed, trends; what is said without them."""
+"""The past, from the pipeline's tables: availability with unobserved time, trends; what the page shows without them."""
 
+# Promise: CON-11
 from __future__ import annotations
 
 import shutil
@@ -25,8 +26,7 @@ def warehouse(net, tmp_path_factory):
     shutil.rmtree(place)
 
 
-# Promise: CON-11
-def test_without_tables_it_is_said_what_to_type(opened):
+def test_without_tables_the_page_shows_what_to_type(opened):
     seen = opened("viewer", "availability")
     for place in ("availability", "trends"):
         seen.go(place)
@@ -35,7 +35,6 @@ def test_without_tables_it_is_said_what_to_type(opened):
     seen.expected(NO_TABLES)
 
 
-# Promise: CON-11
 def test_availability_tells_up_from_down_and_both_from_what_nobody_observed(warehouse, opened):
     seen = opened("viewer", "availability")
     row = seen.row("node-1", "client")
@@ -54,8 +53,7 @@ def test_availability_tells_up_from_down_and_both_from_what_nobody_observed(ware
     assert "subject=node-1" in seen.page.evaluate("location.hash"), "it can be sent to somebody"
 
 
-# Promise: CON-11
-def test_trends_and_forecasts_are_drawn_and_told(warehouse, opened):
+def test_trends_and_forecasts_are_drawn_and_summarised(warehouse, opened):
     seen = opened("viewer", "trends")
     for name in ("Capacity and forecasts", "Requests", "Tasks", "Checks", "Incidents", "Noise"):
         seen.page.get_by_role("navigation", name="Reports").get_by_role("link", name=name, exact=True).click()

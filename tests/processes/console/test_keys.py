@@ -1,5 +1,6 @@
 """The console without a mouse: keys for every page, focus that is seen and stays in dialogs."""
 
+# Promise: CON-14
 from __future__ import annotations
 
 import pytest
@@ -27,16 +28,15 @@ def keys(seen: Window, *pressed: str) -> None:
         seen.page.keyboard.press(key)
 
 
-# Promise: CON-14
 def test_every_page_has_a_key_and_the_list_of_keys_tells_it(opened):
     seen = opened("admin")
     seen.title("Overview")
     keys(seen, "?")
     expect(seen.dialog).to_contain_text("Keyboard shortcuts are on")
-    told = [each.inner_text().split("\n") for each in seen.dialog.locator(".keys-list > div").all()]
+    rows = [each.inner_text().split("\n") for each in seen.dialog.locator(".keys-list > div").all()]
     keys(seen, "Escape")
     expect(seen.dialog).to_have_count(0)
-    chords = {words: key.split()[1] for key, words in told if key.startswith("g ")}
+    chords = {words: key.split()[1] for key, words in rows if key.startswith("g ")}
     assert len(chords) == 16
     for title, key in chords.items():
         keys(seen, "g", key)
@@ -44,7 +44,6 @@ def test_every_page_has_a_key_and_the_list_of_keys_tells_it(opened):
     seen.expected("status of 404")  # there is no warehouse
 
 
-# Promise: CON-14
 def test_a_filter_is_reached_and_left_by_key_and_rows_are_walked(opened):
     seen = opened("admin", "services")
     expect(seen.page.locator("tr[data-row]").first).to_be_visible(timeout=PATIENCE_MS)
@@ -63,7 +62,6 @@ def test_a_filter_is_reached_and_left_by_key_and_rows_are_walked(opened):
     seen.see("Last five minutes")
 
 
-# Promise: CON-14
 def test_focus_is_seen_at_every_stop_and_stays_in_a_dialog(opened):
     seen = opened("admin", "silences")
     seen.see("Add a silence")

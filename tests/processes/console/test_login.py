@@ -1,5 +1,6 @@
 """Coming in, going out, and what each role is shown: the console as somebody meets it first."""
 
+# Promise: CON-7
 from __future__ import annotations
 
 import pytest
@@ -11,7 +12,6 @@ NOT_LOGGED_IN = r"status of 401"
 """A browser logs this itself when the console asks who is there and nobody is."""
 
 
-# Promise: CON-7
 def test_the_link_that_up_printed_opens_the_console_once(net, opened):
     first = opened("", net.link.partition("/#/")[2])
     first.title("Overview")
@@ -28,7 +28,6 @@ def test_the_link_that_up_printed_opens_the_console_once(net, opened):
     second.expected(NOT_LOGGED_IN)
 
 
-# Promise: CON-7
 def test_who_has_a_token_comes_in_and_goes_out_again(net, opened):
     seen = opened("")
     token = net.token("operator", "otto")
@@ -47,8 +46,7 @@ def test_who_has_a_token_comes_in_and_goes_out_again(net, opened):
     seen.expected(NOT_LOGGED_IN)
 
 
-# Promise: CON-7
-def test_a_wrong_password_is_told_in_words_and_the_name_stays(opened):
+def test_a_wrong_password_is_reported_and_the_name_stays(opened):
     seen = opened("")
     seen.page.get_by_label("Name", exact=True).fill("ada")
     seen.page.get_by_label("Password", exact=True).fill("open barley")
@@ -59,7 +57,6 @@ def test_a_wrong_password_is_told_in_words_and_the_name_stays(opened):
     seen.expected(NOT_LOGGED_IN)
 
 
-# Promise: CON-7
 def test_a_login_that_ends_brings_back_to_the_same_page(net, opened):
     seen = opened("viewer", "tasks")
     seen.title("Tasks")

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.processes.console.chromium import PATIENCE_MS, Window
-from tests.processes.console.scene import scene
+from tests.processes.console.sample_network import sample_network
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -25,7 +25,7 @@ CHANGES = re.compile(
 
 @pytest.fixture(scope="module")
 def stage(folder_network, tmp_path_factory):
-    with scene(folder_network, tmp_path_factory.mktemp("scene")) as made:
+    with sample_network(folder_network, tmp_path_factory.mktemp("sample")) as made:
         yield made
 
 

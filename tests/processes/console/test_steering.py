@@ -67,7 +67,7 @@ def test_who_was_slower_is_shown_both_changes_and_loses_nothing(net, opened):
 
 
 # Promise: CON-4
-def test_what_makes_no_sense_is_told_while_one_types(opened):
+def test_an_invalid_document_is_reported_while_one_types(opened):
     seen = opened("admin", "config")
     field = seen.page.locator("textarea.code")
     expect(field).not_to_be_empty(timeout=PATIENCE_MS)
@@ -96,8 +96,8 @@ def test_a_check_is_silenced_where_it_is_seen_and_the_command_line_knows(net, op
     seen.press("Add", seen.dialog)
     expect(row.locator(".tag", has_text="silenced")).to_be_visible(timeout=PATIENCE_MS)
 
-    (told,) = net.cli("silence", "list")
-    assert (told["checks"], told["reason"], told["author"]) == (["full"], "moving house", "the-operator")
+    (silence,) = net.cli("silence", "list")
+    assert (silence["checks"], silence["reason"], silence["author"]) == (["full"], "moving house", "the-operator")
     seen.go("silences")
     listed = seen.row("moving house")
     expect(listed).to_contain_text("the-operator")

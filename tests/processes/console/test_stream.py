@@ -1,5 +1,6 @@
 """The event stream, and every page that is live: the server is killed under them, and nothing is lost or doubled."""
 
+# Promise: CON-6, CON-12
 from __future__ import annotations
 
 import re
@@ -20,7 +21,6 @@ def of_task(seen: Window, task: str) -> Locator:
     return seen.page.locator(f'[data-row]:has([title="{task}"])')
 
 
-# Promise: CON-6, CON-12
 def test_a_stream_goes_on_where_it_was_cut_and_says_stale_meanwhile(net, opened):
     live = opened("viewer", "events?kind=task.submitted&service=missing.*")
     silent = opened("viewer", "events?kind=task.submitted&service=missing.later")
@@ -55,7 +55,6 @@ def test_a_stream_goes_on_where_it_was_cut_and_says_stale_meanwhile(net, opened)
         each.expected(AWAY)
 
 
-# Promise: CON-6, CON-12
 def test_a_paused_stream_holds_what_comes_and_shows_it_after(net, opened):
     seen = opened("viewer", "events?kind=task.submitted&service=missing.paused")
     seen.see("streaming")

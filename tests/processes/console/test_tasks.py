@@ -57,7 +57,7 @@ def test_a_worker_dies_and_its_tasks_move_before_ones_eyes(net, opened, gate):
         gate.touch()
         expect(one.page.locator(".head-row")).to_contain_text("finished", timeout=PATIENCE_MS)
         expect(listed.row("thumbs.make", "finished", "bob")).to_have_count(2, timeout=PATIENCE_MS)
-        assert all(mark.still() for mark in marks), "nothing was loaded anew"
+        assert all(mark.still() for mark in marks), "nothing was reloaded"
         assert bob.process.poll() is None
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.processes.cli.shell import REPOSITORY
+from tests.fakes.processes import background
+from tests.fakes.shell import REPOSITORY
 from tests.processes.console.chromium import PATIENCE_MS
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -24,16 +24,9 @@ FRAME_MS = 250
 def herd(net):
     """Idle frontends, all in one process."""
     words = [sys.executable, "-m", "tests.processes.console.herd", f"tcp://{net.frontend}", str(CLIENTS)]
-    running = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, env=net.shell.environment
-    )
-    try:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "ready\n"
+    with background(words, REPOSITORY, net.shell.environment) as running:
+        running.wait_for("ready")
         yield CLIENTS
-    finally:
-        running.kill()
-        running.communicate()
 
 
 # Promise: CON-5

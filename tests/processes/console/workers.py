@@ -1,4 +1,4 @@
-"""A worker for the tests of the console: what waits until it is let go, what fails, and what is quick."""
+"""A worker for the tests of the console: what waits until a file is there, what fails, and what is quick."""
 
 from __future__ import annotations
 

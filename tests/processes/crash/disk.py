@@ -1,8 +1,8 @@
 """A disk that loses power: what strace saw a process write, and every state that a crash may leave of it.
 
-Lives here: reading the trace, and making the states. Never here: what should be in them. The fault model: what was
-written before an fsync of its file returned is there; of everything else each sector of 512 bytes may be there or not,
-in any order; a new file may be missing, and one that was taken away be there, until an fsync of the folder returned.
+The fault model: what was written before an fsync of its file returned is there; of everything else each sector of 512
+bytes may be there or not, in any order; a new file may be missing, and a removed one be there, until an fsync of the
+folder returned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATH = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 
 
 class Op(NamedTuple):
-    """One thing that was done: a file was written, cut, synced, made or dropped, a folder synced, a commit said."""
+    """One operation: a file written, cut, synced, made or dropped, a folder synced, a commit acknowledged."""
 
     kind: str
     file: str
@@ -95,12 +95,12 @@ class State:
         """New files: their names may not be there."""
         self.ghosts: dict[str, bytes] = {}
         """Files that were taken away: they may still be there."""
-        self.said = 0
+        self.acknowledged = 0
         """The last commit that returned."""
 
     def do(self, op: Op) -> None:
         if op.kind == "say":
-            self.said = op.offset
+            self.acknowledged = op.offset
         elif op.kind == "make":
             if op.file not in self.files:
                 self.files[op.file] = bytearray()
@@ -179,10 +179,10 @@ def crash_states(ops: list[Op], count: int, chance: random.Random) -> Iterator[t
     for moment, op in enumerate(ops):
         state.do(op)
         for files in [state.plain(1.0), state.plain(0.0), *(state.crashed(chance) for _ in range(moments[moment]))]:
-            mark = (state.said, _digest(files))
+            mark = (state.acknowledged, _digest(files))
             if mark not in seen:
                 seen.add(mark)
-                yield state.said, files
+                yield state.acknowledged, files
 
 
 def _digest(files: dict[str, bytes]) -> bytes:

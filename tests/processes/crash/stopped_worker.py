@@ -26,13 +26,13 @@ def main(place: str, method: str, go: str, interval: float) -> None:
             worker.raw.hear_or_none(interval / 2)
         row = {"id": task["id"], "attempt": task["attempt"], "result": "late"}
         worker.say("TASKSDONE", [row])
-        heard = worker.hear("TASKSOK", "FORCENEGOTIATE", "DISCONNECTERROR", seconds=30)
-        if heard.command != "TASKSOK":
+        received = worker.hear("TASKSOK", "FORCENEGOTIATE", "DISCONNECTERROR", seconds=30)
+        if received.command != "TASKSOK":
             worker.raw.close()
             worker.connect(services=[], holds=[[task["id"], task["attempt"]]])
             worker.say("TASKSDONE", [row])
-            heard = worker.hear("TASKSOK", seconds=30)
-        os.write(1, f"told {heard.body[0][2]}\n".encode())
+            received = worker.hear("TASKSOK", seconds=30)
+        os.write(1, f"told {received.body[0][2]}\n".encode())
 
 
 if __name__ == "__main__":

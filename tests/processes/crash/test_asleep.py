@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -15,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.processes import background
 from tests.processes.crash import stopped_worker
-from tests.processes.crash.brokers import Mortal, journal, mortal
-from tests.wire.scale0.raw import Raws, raws
+from tests.processes.crash.brokers import CrashingBroker, crashing_broker, journal
+from tests.wire.scale0.raw import raws
 from tests.wire.scale0.rpc import Backend, client
 
 pytestmark = pytest.mark.processes
@@ -37,14 +37,10 @@ def beat(workers: list[Backend], seconds: float) -> None:
             worker.idle(INTERVAL / 3 / len(workers))
 
 
-def crew(net: Raws, count: int) -> list[Backend]:
-    return [Backend(net, "m", slots=2) for _ in range(count)]
-
-
 @pytest.mark.slow
 def test_a_broker_that_slept_kills_nobody_who_kept_talking_and_judges_each_lease_once(tmp_path):
-    with mortal(tmp_path, **LIVELY) as broker, raws(broker.endpoints) as net:
-        owner, workers = client(net), crew(net, 4)
+    with crashing_broker(tmp_path, **LIVELY) as broker, raws(broker.endpoints) as net:
+        owner, workers = client(net), [Backend(net, "m", slots=2) for _ in range(4)]
         tasks = owner.submit_many([owner.new("m", [n], None, max_attempts=5) for n in range(8)])
         held = {worker.identity: worker.tasks(2) for worker in workers}
         for worker in workers:
@@ -67,7 +63,7 @@ def test_a_broker_that_slept_kills_nobody_who_kept_talking_and_judges_each_lease
             worker.say("TASKSDONE", [done(task) for task in worker.unread])
         beat(lives, INTERVAL)
         assert [owner.code(id_) for id_ in tasks] == [7000] * 8
-        assert broker.stop() == 0
+        assert broker.end() == 0
     kinds = Counter(event["kind"] for event in journal(tmp_path / "data"))
     assert kinds["client.lost"] == 1
     assert kinds["task.attempt_ended"] == 2
@@ -80,47 +76,41 @@ def done(task: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_worker_that_slept_too_long_loses_its_task_and_its_late_result_is_refused_and_recorded(tmp_path):
     go = tmp_path / "go"
-    with mortal(tmp_path, **LIVELY) as broker, raws(broker.endpoints) as net:
+    with crashing_broker(tmp_path, **LIVELY) as broker, raws(broker.endpoints) as net:
         owner = client(net)
         id_ = owner.submit("m")
-        words = [broker.endpoints["backend"], "m", str(go), str(INTERVAL)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, stopped_worker.__file__, *words]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as sleeper:
-            assert sleeper.stdout is not None
-            try:
-                assert sleeper.stdout.readline().split()[:3] == ["running", id_, "1"]
-                owner.until_code(id_, 5000)
-                sleeper.send_signal(signal.SIGSTOP)
-                start = time.monotonic()
-                other = Backend(net, "m", heartbeat_interval=30)
-                moved = other.tasks()[0]
-                assert time.monotonic() - start <= DEAD + 0.5, "it moves within three heartbeats, and one to notice"
-                assert (moved["id"], moved["attempt"]) == (id_, 2)
-                go.touch()
-                sleeper.send_signal(signal.SIGCONT)
-                assert sleeper.stdout.readline() == "told 409\n"
-                assert other.codes(moved, result="in time") == [200]
-                assert owner.result(id_) == "in time"
-            finally:
-                sleeper.kill()
-        assert broker.stop() == 0
+        command = [sys.executable, stopped_worker.__file__, broker.endpoints["backend"], "m", str(go), str(INTERVAL)]
+        with background(command, tmp_path) as sleeper:
+            sleeper.wait_for(f"running {id_} 1\n")
+            owner.until_code(id_, 5000)
+            sleeper.signal(signal.SIGSTOP)
+            start = time.monotonic()
+            other = Backend(net, "m", heartbeat_interval=30)
+            moved = other.tasks()[0]
+            assert time.monotonic() - start <= DEAD + 0.5, "it moves within three heartbeats, and one to notice"
+            assert (moved["id"], moved["attempt"]) == (id_, 2)
+            go.touch()
+            sleeper.signal(signal.SIGCONT)
+            sleeper.wait_for("told 409\n")
+            assert other.codes(moved, result="in time") == [200]
+            assert owner.result(id_) == "in time"
+        assert broker.end() == 0
     refused = [event for event in journal(tmp_path / "data") if event["kind"] == "task.refused"]
     assert {(event["ref"], event["identity"], event["attempt"]) for event in refused} == {(id_, "stopped", 1)}
 
 
 def test_a_second_broker_on_the_same_folder_is_refused_and_disturbs_nothing(tmp_path):
-    with mortal(tmp_path / "first", data_dir=tmp_path / "data") as broker, raws(broker.endpoints) as net:
+    with crashing_broker(tmp_path / "first", data_dir=str(tmp_path / "data")) as broker, raws(broker.endpoints) as net:
         owner, worker = client(net), Backend(net, "m")
         task, waiting = owner.submit("m", ["held"]), owner.submit("m", ["waits"])
         held = worker.tasks()[0]
-        second = Mortal(tmp_path / "second", data_dir=tmp_path / "data")
+        second = CrashingBroker(tmp_path / "second", data_dir=str(tmp_path / "data"))
         with pytest.raises(AssertionError, match=f"in use by process {broker.pid}"):
             second.start()
         assert second.wait() == 1
         second.close()
-        assert "Traceback" not in second.said
+        assert "Traceback" not in second.log_text()
         assert worker.codes(held, result="mine") == [200]
         assert owner.result(task) == "mine"
         assert worker.tasks()[0]["id"] == waiting
-        assert broker.stop() == 0
+        assert broker.end() == 0

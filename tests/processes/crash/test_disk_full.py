@@ -14,7 +14,7 @@ import pytest
 
 from scale0.broker.main.process import DISK_LOOK_SECONDS
 from tests.fakes.waiting import until
-from tests.processes.crash.brokers import mortal
+from tests.processes.crash.brokers import crashing_broker
 from tests.wire.scale0.raw import raws
 from tests.wire.scale0.rpc import Backend, Refused, client
 
@@ -52,7 +52,7 @@ def fill(folder: Path) -> Path:
 def test_a_full_disk_is_refused_early_and_work_goes_on_once_there_is_room(tmp_path, small_disk):
     data = str(small_disk / "data")
     config: dict[str, Any] = {"min_free_bytes": SPARE, "default_heartbeat_interval": 60}
-    with mortal(tmp_path, data_dir=data, **config) as broker, raws(broker.endpoints) as net:
+    with crashing_broker(tmp_path, data_dir=data, **config) as broker, raws(broker.endpoints) as net:
         owner, worker = client(net), Backend(net, "m", slots=1)
         first, second = owner.submit("m", [1]), owner.submit("m", [2])
         held = worker.tasks()[0]
@@ -85,8 +85,8 @@ def test_a_full_disk_is_refused_early_and_work_goes_on_once_there_is_room(tmp_pa
         assert owner.result(first) == "kept"
         assert worker.tasks()[0]["id"] == second
         assert [owner.code(id_) for id_ in probes] == [1000] * len(probes)
-        assert broker.stop() == 0
-        assert "Traceback" not in broker.said
+        assert broker.end() == 0
+        assert "Traceback" not in broker.log_text()
 
 
 def disk_use(folder: Path) -> int:
@@ -97,21 +97,21 @@ def disk_use(folder: Path) -> int:
 def test_a_disk_that_fills_up_between_two_looks_ends_the_broker_and_loses_nothing(tmp_path, small_disk):
     """Nobody may write to the very end: then a commit fails, and a commit that fails is the last one."""
     data = str(small_disk / "data")
-    with mortal(tmp_path, data_dir=data, min_free_bytes=0) as broker, raws(broker.endpoints) as net:
+    with crashing_broker(tmp_path, data_dir=data, min_free_bytes=0) as broker, raws(broker.endpoints) as net:
         owner = client(net, "owner")
         taken: list[str] = []
         start = time.monotonic()
         while broker.running and time.monotonic() - start < 30:
             asked = owner.rpc.ask("client_new_task", **owner.new("m", ["x" * 100_000], f"t{len(taken)}"))
-            while not (heard := owner.rpc.hear_bytes(0.1)) and broker.running:
+            while not (received := owner.rpc.hear_bytes(0.1)) and broker.running:
                 pass
-            if heard is not None:
-                assert f'"id":{asked},"result"'.encode() in heard
+            if received is not None:
+                assert f'"id":{asked},"result"'.encode() in received
                 taken.append(f"t{len(taken)}")
         assert broker.wait() not in (0, None)
-        assert "nothing more is promised" in broker.said
+        assert "the store failed" in broker.log_text()
     assert len(taken) > 10
     subprocess.run(["mount", "-o", f"remount,size={4 * SIZE}", str(small_disk)], check=True)
-    with mortal(tmp_path, data_dir=data, min_free_bytes=0) as broker, raws(broker.endpoints) as net:
+    with crashing_broker(tmp_path, data_dir=data, min_free_bytes=0) as broker, raws(broker.endpoints) as net:
         owner = client(net, "owner")
         assert [owner.code(id_) for id_ in taken] == [1000] * len(taken)

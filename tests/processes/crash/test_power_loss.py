@@ -22,6 +22,7 @@ from scale0.kernel.errors import StoreError
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.storage.task_queries import FindTasks
 from scale0.storage.task_rows import ASSIGNED, FINISHED, QUEUED
+from tests.fakes.processes import environment
 from tests.processes.crash import written
 from tests.processes.crash.disk import FOLDER, Op, crash_states, read_trace, strace
 
@@ -36,8 +37,7 @@ def record(folder: Path, synchronous: str) -> list[Op]:
     """What the store does with its files in a short life."""
     log = folder / "trace"
     script = [sys.executable, written.__file__, str(folder / FOLDER), str(COMMITS), synchronous]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([*strace(log), *script], capture_output=True, check=False, env=environment, timeout=60)
+    done = subprocess.run([*strace(log), *script], capture_output=True, check=False, env=environment(), timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     return read_trace(log)
 
@@ -64,14 +64,14 @@ def recovered(folder: Path, files: dict[str, bytes]) -> int:
 
 def lost(ops: list[Op], folder: Path, most: int) -> Iterator[str]:
     """What is missing after a crash at every operation, and after `most` more by chance."""
-    for said, files in crash_states(ops, most, random.Random(SEED)):
+    for acknowledged, files in crash_states(ops, most, random.Random(SEED)):
         try:
             last = recovered(folder, files)
         except (StoreError, AssertionError) as error:
-            yield f"after {said}: {error}"
+            yield f"after {acknowledged}: {error}"
             continue
-        if not said <= last <= said + 1:
-            yield f"{said} was acknowledged, {last} is there"
+        if not acknowledged <= last <= acknowledged + 1:
+            yield f"{acknowledged} was acknowledged, {last} is there"
 
 
 @pytest.fixture

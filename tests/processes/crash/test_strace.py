@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.processes.crash.brokers import mortal
+from tests.processes.crash.brokers import crashing_broker
 from tests.wire.scale0.raw import raws
 from tests.wire.scale0.rpc import Client, Rpc, client
 
@@ -56,19 +56,19 @@ def read_calls(log: Path) -> list[Call]:
 def test_every_acknowledgement_follows_a_sync_that_began_after_its_submission_came(tmp_path):
     log = tmp_path / "trace"
     tool = ["strace", "-f", "-ttt", "-yy", "-s", "4096", "-e", f"trace={CALLS}", "-o", str(log)]
-    with mortal(tmp_path, tool) as broker, raws(broker.endpoints) as net:
+    with crashing_broker(tmp_path, tool) as broker, raws(broker.endpoints) as net:
         owner = client(net)
         ids = [f"proof.{number:012x}" for number in range(TASKS)]
         for id_ in ids:
             assert owner.submit("m", [id_], id_) == id_
         port = broker.endpoints["frontend"].rpartition(":")[2]
-        assert broker.stop() == 0
+        assert broker.end() == 0
     calls = read_calls(log)
-    said = [call for call in calls if re.match(rf"\d+<TCP\w*:\[\S+:{port}->", call.words)]
+    calls_of_port = [call for call in calls if re.match(rf"\d+<TCP\w*:\[\S+:{port}->", call.words)]
     syncs = [call for call in calls if call.name == "fdatasync" and "scale0.db-wal" in call.words and not call.status]
     for id_ in ids:
-        (came,) = [call for call in said if id_ in call.words and "client_new_task" in call.words]
-        (left,) = [call for call in said if f'result\\":\\"{id_}' in call.words]
+        (came,) = [call for call in calls_of_port if id_ in call.words and "client_new_task" in call.words]
+        (left,) = [call for call in calls_of_port if f'result\\":\\"{id_}' in call.words]
         assert (came.name, left.name) == ("recvfrom", "sendto")
         between = [sync for sync in syncs if came.ended < sync.began and sync.ended < left.began]
         assert between, f"{id_} was answered without a sync"
@@ -86,26 +86,26 @@ def test_every_acknowledgement_follows_a_sync_that_began_after_its_submission_ca
 def test_a_disk_that_fails_ends_the_broker_loudly_and_nothing_acknowledged_is_lost(tmp_path, fault, reason):
     taken: list[str] = []
     tool = ["strace", "-f", "-o", "/dev/null", "-e", f"trace={fault.partition(':')[0]}", "-e", f"inject={fault}"]
-    with mortal(tmp_path, tool) as broker, raws(broker.endpoints) as net:
+    with crashing_broker(tmp_path, tool) as broker, raws(broker.endpoints) as net:
         owner = client(net, "owner")
         for number in range(MOST):
             asked = owner.rpc.ask("client_new_task", **owner.new("m", [number], f"t{number}"))
-            while not (heard := owner.rpc.hear_bytes(0.1)) and broker.running:
+            while not (received := owner.rpc.hear_bytes(0.1)) and broker.running:
                 pass
-            if heard is None:
+            if received is None:
                 break
-            assert f'"id":{asked},"result":"t{number}"'.encode() in heard
+            assert f'"id":{asked},"result":"t{number}"'.encode() in received
             taken.append(f"t{number}")
         assert broker.wait() not in (0, None), "it ended, and says that it failed"
         assert owner.rpc.silent(0.2), "nothing is said after the failure"
     assert 0 < len(taken) < MOST
-    assert "nothing more is promised" in broker.said
-    assert reason in broker.said
-    assert "Traceback" not in broker.said
-    with mortal(tmp_path) as broker, raws(broker.endpoints) as net:
+    assert "the store failed" in broker.log_text()
+    assert reason in broker.log_text()
+    assert "Traceback" not in broker.log_text()
+    with crashing_broker(tmp_path) as broker, raws(broker.endpoints) as net:
         owner = Client(Rpc(net.frontend()), "owner", connect=False)
         assert [owner.code(id_) for id_ in taken] == [1000] * len(taken)
-        # The one that was under way may have been stored, or not: nobody said so.
+        # The one that was under way may have been stored, or not: it was not acknowledged.
         answer = owner.rpc.answer(owner.rpc.ask("client_new_task", **owner.new("m", [], f"t{len(taken)}")))
         assert "result" in answer or answer["error"]["code"] == -32020
-        assert broker.stop() == 0
+        assert broker.end() == 0

@@ -1,7 +1,4 @@
-"""A script in cells (`# %%`) as a notebook, and back to cells.
-
-Lives here: pure functions from text to cells. Never here: a file. Invariant: a notebook made here has no output.
-"""
+"""A script in cells (`# %%`) as a notebook without output, and back to cells."""
 
 from __future__ import annotations
 

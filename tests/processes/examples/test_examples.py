@@ -16,11 +16,11 @@ import pytest
 from scale0.config import BrokerConfig
 from scale0.config.edge.files import read_config
 from tests.docs.pages import table_rows, words
-from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.fakes.broker_process import ANY_PORTS, BrokerProcess, broker_process
+from tests.fakes.helen_process import helen_process
+from tests.fakes.processes import Background, background
+from tests.fakes.shell import EXAMPLES, Shell, shell_of
 from tests.fakes.waiting import until
-from tests.processes.cli.conftest import shell_of
-from tests.processes.cli.shell import EXAMPLES, Background, Shell, background
-from tests.processes.helen.helen_process import helen_process
 
 pytestmark = pytest.mark.processes
 
@@ -42,19 +42,13 @@ def example_worker(shell: Shell, name: str) -> Iterator[Background]:
         worker.wait_for("ready ")
         yield worker
         worker.signal(signal.SIGTERM)
-        assert worker.wait() == 0, worker.said
+        assert worker.wait() == 0, worker.output
 
 
 def run(shell: Shell, name: str, *words: str) -> str:
     """What an example prints; it must end well."""
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *words],
-        capture_output=True,
-        text=True,
-        env=shell.environment,
-        timeout=30,
-        check=False,
-    )
+    command = [sys.executable, str(EXAMPLES / name), *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=shell.environment, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -62,20 +56,20 @@ def run(shell: Shell, name: str, *words: str) -> str:
 def test_hello(shell, broker):
     with example_worker(shell, "hello_worker.py"):
         assert shell.run("call", "hello").stdout == "Hello, world!\n"
-        said = run(shell, "hello_client.py", broker.endpoints["frontend"]).splitlines()
-        assert said[:3] == ["Hello, Ada!", "Hello, Grace!", "Hello, Edsger!"]
-        assert said[-1].startswith("BadArguments: hello: name: Expected `str`")
+        output = run(shell, "hello_client.py", broker.endpoints["frontend"]).splitlines()
+        assert output[:3] == ["Hello, Ada!", "Hello, Grace!", "Hello, Edsger!"]
+        assert output[-1].startswith("BadArguments: hello: name: Expected `str`")
 
 
 def test_calls_from_coroutines(shell, broker):
     with example_worker(shell, "hello_worker.py"):
-        said = run(shell, "async_client.py", broker.endpoints["frontend"]).splitlines()
-        assert said == [f"Hello, number {i}!" for i in range(10)]
+        output = run(shell, "async_client.py", broker.endpoints["frontend"]).splitlines()
+        assert output == [f"Hello, number {i}!" for i in range(10)]
 
 
 def test_tasks(shell, broker):
-    said = run(shell, "tasks.py", broker.endpoints["frontend"], broker.endpoints["backend"]).splitlines()
-    assert said == [
+    output = run(shell, "tasks.py", broker.endpoints["frontend"], broker.endpoints["backend"]).splitlines()
+    assert output == [
         "square: 49",
         "one task: True",
         "report: 3 pages, at attempt 1 then 9",
@@ -94,9 +88,7 @@ def test_streaming(shell, broker):
 def test_a_crash_of_a_process_costs_one_call(shell):
     with example_worker(shell, "processes.py"):
         assert shell.run("call", "primes.count", "1000").stdout == "168\n"
-        crashed = shell.run("call", "crash")
-        assert crashed.returncode == 1
-        assert "SIGABRT" in crashed.stderr
+        assert "SIGABRT" in shell.refuses("call", "crash")
         assert shell.run("call", "primes.count", "10").stdout == "4\n"
 
 
@@ -118,7 +110,7 @@ def test_a_worker_without_scale0_survives_the_broker(tmp_path):
             worker.wait_for("ready raw-backend")
             broker.kill9()
             broker.restart()
-            worker.wait_until(lambda: worker.said.count("ready raw-backend") >= 2)
+            worker.wait_until(lambda: worker.output.count("ready raw-backend") >= 2)
             assert shell.run("call", "upper", "again").stdout == "AGAIN\n"
 
 
@@ -128,11 +120,11 @@ def test_tasks_without_scale0(shell, broker):
         [sys.executable, program, "node", ends["backend"], ends["task_pub"]], shell.folder, shell.environment
     ) as node:
         node.wait_for("ready ")
-        said = run(shell, "raw_zerotask.py", "client", ends["frontend"], "to be or not to be", "", "word").splitlines()
-        assert said == ["'to be or not to be': 6", "'': failed: there is nothing to count", "'word': 1"]
+        printed = run(shell, "raw_zerotask.py", "client", ends["frontend"], "to be or not to be", "", "word")
+        assert printed.splitlines() == ["'to be or not to be': 6", "'': failed: there is nothing to count", "'word': 1"]
         node.signal(signal.SIGTERM)
-        assert node.wait() == 0, node.said
-        assert node.said.count("done ") == 3
+        assert node.wait() == 0, node.output
+        assert node.output.count("done ") == 3
 
 
 @pytest.mark.parametrize("name", ["raw_backend.py", "raw_frontend.py", "raw_zerotask.py"])
@@ -150,22 +142,15 @@ def test_a_file_is_the_same_in_all_three_forms():
 
 @pytest.mark.parametrize("form", ["zpl", "json", "xml"])
 def test_a_broker_starts_from_each(tmp_path, form):
-    ports = [w for n in ("frontend", "backend", "peer", "config-pub", "task-pub") for w in (f"--{n}-port", "0")]
-    with Shell(tmp_path).background("broker", "--config", str(EXAMPLES / f"broker.{form}"), *ports) as running:
+    with Shell(tmp_path).background("broker", "--config", str(EXAMPLES / f"broker.{form}"), *ANY_PORTS) as running:
         running.wait_for("ready east-1 ")
         running.signal(signal.SIGTERM)
         assert running.wait() == 0
 
 
 def test_tests_with_the_stub(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "testing_with_stub.py")],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=60,
-        check=False,
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "testing_with_stub.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
 
@@ -195,4 +180,4 @@ def test_raw_agent(shell, broker, tmp_path):
             assert done.returncode == 0, done.stderr
             assert done.stdout.startswith("ok: age: up for ")
             assert helen.end() == 0
-            assert agent.wait() == 0, agent.said
+            assert agent.wait() == 0, agent.output

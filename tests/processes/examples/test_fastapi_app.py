@@ -12,9 +12,9 @@ import pytest
 
 from tests.fakes.broker_process import BrokerProcess, broker_process
 from tests.fakes.ports import free_port
+from tests.fakes.processes import background
+from tests.fakes.shell import EXAMPLES, shell_of
 from tests.fakes.waiting import until
-from tests.processes.cli.conftest import shell_of
-from tests.processes.cli.shell import EXAMPLES, background
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -72,13 +72,13 @@ def test_what_it_promises(web, broker, tmp_path):
     ):
         assert events.headers["content-type"].startswith("text/event-stream")
         worker.wait_for("ready ")
-        told = list(sent(events))
-    assert [event for event, _ in told[:-1]] == ["progress"] * (len(told) - 1)
-    assert told[0][1]["status"] == "queued"
-    assert any(view["status"] == "running" and view["note"] for _, view in told)
-    assert told[-1][0] == "end"
-    assert told[-1][1]["result"] == {"thumbnail": "/thumbnails/49b774fe8007.png", "width": 100}
-    assert web.get(first.json()["href"]).json() == told[-1][1]
+        received = list(sent(events))
+    assert [event for event, _ in received[:-1]] == ["progress"] * (len(received) - 1)
+    assert received[0][1]["status"] == "queued"
+    assert any(view["status"] == "running" and view["note"] for _, view in received)
+    assert received[-1][0] == "end"
+    assert received[-1][1]["result"] == {"thumbnail": "/thumbnails/49b774fe8007.png", "width": 100}
+    assert web.get(first.json()["href"]).json() == received[-1][1]
 
 
 def post(web: httpx.Client, headers: dict[str, str]) -> httpx.Response | None:

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.blocks import read_page
 from tests.docs.machines import machines
 from tests.docs.typing_pages import check
-from tests.processes.cli.shell import EXAMPLES
+from tests.fakes.shell import EXAMPLES
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
@@ -69,5 +69,4 @@ def test_every_folder_is_typed_and_little_is_left_out():
     assert set(PAGES) == {path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name[0].isalpha()}
     pages = [read_page(text) for text in PAGES.values()]
     assert all(page.hosts for page in pages)
-    said = [block.said for page in pages for block in page.blocks]
-    assert len([each for each in said if each.reason or each.parsed]) <= LEFT_OUT
+    assert len([block for page in pages for block in page.blocks if block.is_left_out]) <= LEFT_OUT

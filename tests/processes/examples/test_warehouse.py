@@ -17,8 +17,8 @@ from scale0.pipeline.time_ranges import DAY_US, HOUR_US, to_time
 from tests.docs.blocks import read_page
 from tests.docs.machines import machines
 from tests.docs.transcripts import typed
+from tests.fakes.shell import EXAMPLES
 from tests.pipeline.reports_made import FIRST_DAY, START_US, Rows, write
-from tests.processes.cli.shell import EXAMPLES
 from tests.processes.examples.notebook import cells_of_notebook, cells_of_script, notebook
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -88,14 +88,14 @@ def drawn(scratch: Path, tables: dict[str, Rows]) -> list[str]:
     """What the page's command says of these tables."""
     with machines(PAGE, scratch, here=True) as at:
         write(at.home("") / "warehouse", tables, restated=False)
-        said, status = at.shell("", "1").run(PLOTS.command)
-    assert status == 0, said
-    return said
+        printed, status = at.shell("", "1").run(PLOTS.command)
+    assert status == 0, printed
+    return printed
 
 
 def test_it_prints_what_is_in_the_tables(tmp_path):
-    said = drawn(tmp_path, {**requests(), "availability.day": availability(), "tasks": tasks()})
-    assert said == [
+    printed = drawn(tmp_path, {**requests(), "availability.day": availability(), "tasks": tasks()})
+    assert printed == [
         "auth.check: 600 answers, worst p99 20.0 ms at 2026-05-10 00:00",
         "geo.lookup: 600 answers, worst p99 45.1 ms at 2026-05-10 03:00",
         "price.quote: 600 answers, worst p99 20.0 ms at 2026-05-10 00:00",
@@ -107,7 +107,7 @@ def test_it_prints_what_is_in_the_tables(tmp_path):
     ]
     for name in ("latency.png", "availability.png", "queue.png"):
         assert (tmp_path / "laptop" / name).read_bytes().startswith(b"\x89PNG")
-    words = [re.sub("[0-9][0-9.,:-]*", "0", line) for line in (*PLOTS.shown, *said) if "available" not in line]
+    words = [re.sub("[0-9][0-9.,:-]*", "0", line) for line in (*PLOTS.shown, *printed) if "available" not in line]
     assert words[:5] == words[5:], "the page shows other words"
 
 
@@ -118,7 +118,7 @@ def test_a_warehouse_without_rows_is_no_error(tmp_path):
 def test_the_notebook_is_the_script():
     script, made = (FOLDER / "plots.py").read_text(), (FOLDER / "plots.ipynb").read_text()
     assert cells_of_notebook(made) == cells_of_script(script), (
-        "make it anew: tests/processes/examples/notebook.py, notebook()"
+        "make it again: tests/processes/examples/notebook.py, notebook()"
     )
     assert made == notebook(script)
     for cell in json.loads(made)["cells"]:

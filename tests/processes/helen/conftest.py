@@ -8,8 +8,8 @@ import pytest
 
 from scale0.client.client import Client
 from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.fakes.helen_process import HelenProcess, helen_process
 from tests.fakes.waiting import PATIENCE_SECONDS
-from tests.processes.helen.helen_process import HelenProcess, helen_process
 
 
 @pytest.fixture(scope="module")

@@ -29,14 +29,14 @@ from scale0.monitoring.helen.edge.process import sweep_often
 from scale0.monitoring.helen.edge.tls import server_context
 from scale0.monitoring.helen.edge.tls_server import TlsServer
 from scale0.storage.memory.store import MemoryStore
+from tests.fakes.certificates import Authority
 from tests.fakes.waiting import PATIENCE_SECONDS
-from tests.processes.helen.certificates import Certificates
 
 
 class Peer:
     """A connection, as the runner needs it."""
 
-    door = "agents"
+    socket = "agents"
 
     def __init__(self, routing_id: bytes) -> None:
         self.routing_id = routing_id
@@ -53,9 +53,9 @@ class Echo:
         self.opened: list[ConnectionOpened] = []
         self.gone: list[ConnectionClosed] = []
         self.lost: list[Any] = []
-        self.heard = 0
+        self.received_bytes = 0
 
-    def receive(self, door: str, routing_id: bytes, frames: list[Any], now: Now, effects: Effects) -> None:
+    def receive(self, socket_name: str, routing_id: bytes, frames: list[Any], now: Now, effects: Effects) -> None:
         match frames:
             case [ConnectionOpened() as opened]:
                 self.peers[routing_id] = Peer(routing_id)
@@ -64,7 +64,7 @@ class Echo:
                 del self.peers[routing_id]
                 self.gone.append(closed)
             case [BytesReceived(data)]:
-                self.heard += len(data)
+                self.received_bytes += len(data)
                 self.hear(self.peers[routing_id], data, effects)
             case _:
                 raise AssertionError(frames)
@@ -97,22 +97,22 @@ class Echo:
 
     def settle(self, now: Now, effects: Effects) -> None: ...
 
-    def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None: ...
+    def receive_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None: ...
 
 
 class EchoServer:
     """The door, and how to come to it."""
 
-    def __init__(self, certificates: Certificates, machine: Echo, door: TlsServer) -> None:
-        self.certificates = certificates
+    def __init__(self, authority: Authority, machine: Echo, tls_server: TlsServer) -> None:
+        self.authority = authority
         self.machine = machine
-        self.door = door
-        self.place = ("127.0.0.1", door.port)
-        self._agent = certificates.sign("web-1")
+        self.socket = tls_server
+        self.place = ("127.0.0.1", tls_server.port)
+        self._agent = authority.agent("web-1")
 
     def context(self, files: tuple[Path, Path] | None = None) -> ssl.SSLContext:
         """What an agent connects with."""
-        context = ssl.create_default_context(cafile=self.certificates.ca)
+        context = ssl.create_default_context(cafile=self.authority.ca)
         context.load_cert_chain(*(files or self._agent))
         return context
 
@@ -152,9 +152,9 @@ def read(agent: socket.socket, size: int) -> bytes:
 @contextlib.contextmanager
 def echo_server(folder: Path, max_connections: int = 10_000) -> Iterator[EchoServer]:
     """A door that serves, until the end of the block."""
-    certificates = Certificates(folder)
+    authority = Authority(folder)
     machine = Echo()
-    door = TlsServer(server_context(*certificates.helen, certificates.ca), "127.0.0.1", 0, max_connections)
+    tls_server = TlsServer(server_context(*authority.helen(), authority.ca), "127.0.0.1", 0, max_connections)
     up = threading.Event()
     stop: list[Callable[[], object]] = []
     faults: list[BaseException] = []
@@ -171,9 +171,9 @@ def echo_server(folder: Path, max_connections: int = 10_000) -> Iterator[EchoSer
         async def answer(ask: Any) -> Any:
             raise AssertionError(ask)
 
-        runner = Runner(machine, [door], [], commits, journal.append, read_now, answer, 1 << 24)
+        runner = Runner(machine, [tls_server], [], commits, journal.append, read_now, answer, 1 << 24)
         runner.start(Effects(), read_now())
-        sweeping = loop.create_task(sweep_often(door))
+        sweeping = loop.create_task(sweep_often(tls_server))
         up.set()
         await ended.wait()
         sweeping.cancel()
@@ -196,11 +196,11 @@ def echo_server(folder: Path, max_connections: int = 10_000) -> Iterator[EchoSer
     thread.start()
     up.wait(PATIENCE_SECONDS)
     try:
-        yield EchoServer(certificates, machine, door)
+        yield EchoServer(authority, machine, tls_server)
     finally:
         for end in stop:
             end()
         thread.join(PATIENCE_SECONDS)
-        door.close()
+        tls_server.close()
         sys.setswitchinterval(interval)
     assert not faults, faults

@@ -32,14 +32,14 @@ class SlowStore:
     """A store whose commits wait for a word."""
 
     def __init__(self) -> None:
-        self.goes_on = threading.Event()
-        self.goes_on.set()
+        self.progresses = threading.Event()
+        self.progresses.set()
         self.room = 1 << 40
         self._store = MemoryStore()
         self._store.open()
 
     def commit(self, writes: list[Any]) -> None:
-        assert self.goes_on.wait(PATIENCE_SECONDS)
+        assert self.progresses.wait(PATIENCE_SECONDS)
         self._store.commit(writes)
 
     def free_bytes(self) -> int:
@@ -49,19 +49,19 @@ class SlowStore:
         return getattr(self._store, name)
 
 
-class Teller(Echo):
+class Recorder(Echo):
     """Records something long for each message."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told = 0
+        self.recorded = 0
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None:
-        self.told += 1
+    def receive(self, socket: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None:
+        self.recorded += 1
         effects.record(AgentRefused(identity="a", reason="x" * EVENT_BYTES))
 
 
-class EndlessDoor:
+class EndlessSocket:
     """Somebody always has something to say here; one message for each turn."""
 
     name = "agents"
@@ -81,31 +81,31 @@ class EndlessDoor:
     def close_peer(self, routing_id: bytes) -> None: ...
 
 
-async def rests(machine: Teller) -> int:
+async def settled(machine: Recorder) -> int:
     """How much was told, once nothing more is for a while."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            before = machine.told
+            before = machine.recorded
             await asyncio.sleep(0.1)
-            if machine.told == before:
+            if machine.recorded == before:
                 return before
 
 
-async def goes_on(machine: Teller) -> None:
-    before = machine.told
+async def progresses(machine: Recorder) -> None:
+    before = machine.recorded
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while machine.told <= before + 10:  # noqa: ASYNC110  # a number of the machine's, which sets no event
+        while machine.recorded <= before + 10:  # noqa: ASYNC110  # a number of the machine's, which sets no event
             await asyncio.sleep(0.005)
 
 
-async def begin(store: SlowStore) -> tuple[Teller, Runner, Commits]:
+async def begin(store: SlowStore) -> tuple[Recorder, Runner, Commits]:
     async def nobody(ask: Any) -> Any:
         raise AssertionError(ask)
 
-    machine = Teller()
+    machine = Recorder()
     commits = Commits(store, asyncio.get_running_loop(), lambda error: None)
-    door: Any = EndlessDoor()
-    runner = Runner(machine, [door], [], commits, Journal("h", 1, 1, 0).append, read_now, nobody, 1 << 24)
+    socket: Any = EndlessSocket()
+    runner = Runner(machine, [socket], [], commits, Journal("h", 1, 1, 0).append, read_now, nobody, 1 << 24)
     runner.start(Effects(), read_now())
     return machine, runner, commits
 
@@ -118,35 +118,28 @@ async def end(runner: Runner, commits: Commits) -> None:
 
 
 # Promise: AGENT-14
-def test_while_the_disk_is_behind_agents_wait_at_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_the_disk_is_behind_agents_wait_at_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runners, "MAX_UNSTORED_BYTES", 20 * EVENT_BYTES)
-
-    async def story() -> None:
-        store = SlowStore()
-        machine, runner, commits = await begin(store)
-        await goes_on(machine)
-        store.goes_on.clear()
-        before = machine.told
-        assert await rests(machine) - before <= 42  # as much as may wait, and what was on its way
-        store.goes_on.set()
-        await goes_on(machine)
-        await end(runner, commits)
-
-    asyncio.run(story())
+    store = SlowStore()
+    machine, runner, commits = await begin(store)
+    await progresses(machine)
+    store.progresses.clear()
+    before = machine.recorded
+    assert await settled(machine) - before <= 42  # as much as may wait, and what was on its way
+    store.progresses.set()
+    await progresses(machine)
+    await end(runner, commits)
 
 
 # Promise: AGENT-14
-def test_while_the_disk_is_full_agents_wait_at_the_door() -> None:
-    async def story() -> None:
-        store = SlowStore()
-        machine, runner, commits = await begin(store)
-        watching = asyncio.get_running_loop().create_task(watch_disk(store, runner))  # type: ignore[arg-type]
-        await goes_on(machine)
-        store.room = 1_000
-        await rests(machine)
-        store.room = 1 << 40
-        await goes_on(machine)
-        watching.cancel()
-        await end(runner, commits)
-
-    asyncio.run(story())
+async def test_while_the_disk_is_full_agents_wait_at_the_socket() -> None:
+    store = SlowStore()
+    machine, runner, commits = await begin(store)
+    watching = asyncio.get_running_loop().create_task(watch_disk(store, runner))  # type: ignore[arg-type]
+    await progresses(machine)
+    store.room = 1_000
+    await settled(machine)
+    store.room = 1 << 40
+    await progresses(machine)
+    watching.cancel()
+    await end(runner, commits)

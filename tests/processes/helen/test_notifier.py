@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from scale0.config import ClientConfig, HelenConfig, MailServer, NoticeCommand, Reaction
+from scale0.config import ClientConfig, HelenConfig, MailServer, NoticeCommand, NotificationHandler
 from scale0.monitoring.helen.edge.notifier import NotificationFailed, Notifier, subject_of
 from tests.fakes.waiting import until
 
@@ -26,15 +26,15 @@ pytestmark = pytest.mark.processes
 NOTICE = {"kind": "problem", "agent": "web-1", "check": "disk", "state": "critical", "message": "full\nvery"}
 
 
-def tell(handler: Reaction, notice: dict[str, Any] = NOTICE, **own: Any) -> dict[str, Any]:
+def deliver(handler: NotificationHandler, notice: dict[str, Any] = NOTICE, **own: Any) -> dict[str, Any]:
     """Tell it, as the task does."""
     config = HelenConfig(identity="h", certificate="c", private_key="k", client_ca="a", **own)
     notifier = Notifier(config)
     notifier.configure(ClientConfig(handlers=(handler,)))
     params = json.dumps({"handler": handler.name, "notice": notice}).encode()
     try:
-        told: dict[str, Any] = json.loads(asyncio.run(notifier.perform(params)))
-        return told
+        failure: dict[str, Any] = json.loads(asyncio.run(notifier.perform(params)))
+        return failure
     finally:
         notifier.close()
 
@@ -74,35 +74,37 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
 
 
 @pytest.fixture
-def hook() -> Iterator[Callable[..., Reaction]]:
+def hook() -> Iterator[Callable[..., NotificationHandler]]:
     Hook.got.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
     with serving(server):
         url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield lambda path, **more: Reaction(name="hook", type="webhook", url=url + path, **more)
+        yield lambda path, **more: NotificationHandler(name="hook", type="webhook", url=url + path, **more)
 
 
-def test_webhook_gets_the_notice_as_json(hook: Callable[..., Reaction]) -> None:
-    assert tell(hook("/yes?a=b", headers={"X-Key": "secret"})) == {"handler": "hook", "told": "204"}
+def test_webhook_gets_the_notice_as_json(hook: Callable[..., NotificationHandler]) -> None:
+    assert deliver(hook("/yes?a=b", headers={"X-Key": "secret"})) == {"handler": "hook", "told": "204"}
     [(path, body, headers)] = Hook.got
     assert (path, body) == ("/yes?a=b", NOTICE)
     assert (headers["X-Key"], headers["Content-Type"]) == ("secret", "application/json")
 
 
 @pytest.mark.parametrize(("path", "words"), [("/no", "500"), ("/elsewhere", "302")])
-def test_webhook_that_does_not_say_yes_is_tried_again(hook: Callable[..., Reaction], path: str, words: str) -> None:
-    with pytest.raises(NotificationFailed, match=words) as told:
-        tell(hook(path, headers={"X-Key": "secret"}))
-    assert told.value.again
-    assert "secret" not in str(told.value)
+def test_webhook_that_does_not_say_yes_is_tried_again(
+    hook: Callable[..., NotificationHandler], path: str, words: str
+) -> None:
+    with pytest.raises(NotificationFailed, match=words) as failure:
+        deliver(hook(path, headers={"X-Key": "secret"}))
+    assert failure.value.again
+    assert "secret" not in str(failure.value)
     assert len(Hook.got) == 1
 
 
 # Promise: CHECK-14
-def test_webhook_that_drips_is_cut_at_its_timeout(hook: Callable[..., Reaction]) -> None:
+def test_webhook_that_drips_is_cut_at_its_timeout(hook: Callable[..., NotificationHandler]) -> None:
     began = time.monotonic()
     with pytest.raises(NotificationFailed, match="longer than"):
-        tell(hook("/slow", timeout=0.3))
+        deliver(hook("/slow", timeout=0.3))
     assert time.monotonic() - began < 3.0
 
 
@@ -110,10 +112,10 @@ def test_webhook_that_nobody_serves_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(NotificationFailed, match=f"^http://127.0.0.1:{port}: .*refused"):
-        tell(Reaction(name="hook", type="webhook", url=f"http://127.0.0.1:{port}/secret"))
+        deliver(NotificationHandler(name="hook", type="webhook", url=f"http://127.0.0.1:{port}/secret"))
 
 
-COMMAND = Reaction(name="run", type="command", command="page")
+COMMAND = NotificationHandler(name="run", type="command", command="page")
 
 
 def page(*words: str) -> dict[str, Any]:
@@ -122,23 +124,25 @@ def page(*words: str) -> dict[str, Any]:
 
 def test_command_gets_the_notice_on_its_standard_input(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    told = tell(COMMAND, **page(sys.executable, "-c", f"import sys; open({str(kept)!r}, 'w').write(sys.stdin.read())"))
-    assert told == {"handler": "run", "told": "0"}
+    failure = deliver(
+        COMMAND, **page(sys.executable, "-c", f"import sys; open({str(kept)!r}, 'w').write(sys.stdin.read())")
+    )
+    assert failure == {"handler": "run", "told": "0"}
     assert json.loads(kept.read_text()) == NOTICE
 
 
 # Promise: CHECK-14
 def test_command_that_helen_does_not_know_is_not_run() -> None:
     with pytest.raises(NotificationFailed, match="no command page"):
-        tell(COMMAND)
+        deliver(COMMAND)
 
 
 def test_command_that_fails_says_why() -> None:
-    with pytest.raises(NotificationFailed, match="exited with status 3: no bell") as told:
-        tell(COMMAND, **page(sys.executable, "-c", "import sys; sys.stderr.write('no bell' * 9_999); sys.exit(3)"))
-    assert len(str(told.value)) < 1_000
+    with pytest.raises(NotificationFailed, match="exited with status 3: no bell") as failure:
+        deliver(COMMAND, **page(sys.executable, "-c", "import sys; sys.stderr.write('no bell' * 9_999); sys.exit(3)"))
+    assert len(str(failure.value)) < 1_000
     with pytest.raises(NotificationFailed, match="No such file"):
-        tell(COMMAND, **page("/nonexistent/bell"))
+        deliver(COMMAND, **page("/nonexistent/bell"))
 
 
 # Promise: CHECK-14
@@ -149,13 +153,13 @@ def test_nothing_that_a_command_started_outlasts_it(tmp_path: Path, waits: bool)
     child += f"os.rename({str(kept)!r} + '.new', {str(kept)!r}); time.sleep(60)"
     parent = f"import os, subprocess, time; subprocess.Popen([{sys.executable!r}, '-c', {child!r}])\n"
     parent += f"while not os.path.exists({str(kept)!r}): time.sleep(0.01)\n"
-    handler = Reaction(name="run", type="command", command="page", timeout=1.5 if waits else 30.0)
+    handler = NotificationHandler(name="run", type="command", command="page", timeout=1.5 if waits else 30.0)
     began = time.monotonic()
     if waits:
         with pytest.raises(NotificationFailed, match="longer than"):
-            tell(handler, **page(sys.executable, "-c", parent + "time.sleep(60)"))
+            deliver(handler, **page(sys.executable, "-c", parent + "time.sleep(60)"))
     else:
-        tell(handler, **page(sys.executable, "-c", parent))
+        deliver(handler, **page(sys.executable, "-c", parent))
     assert time.monotonic() - began < 10.0
     pid = int(kept.read_text())
     until(lambda: is_gone(pid))
@@ -169,10 +173,10 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-class Post(socketserver.StreamRequestHandler):
+class MailHandler(socketserver.StreamRequestHandler):
     """As much of a mail server as one letter needs."""
 
-    letters: ClassVar[list[str]] = []
+    mails: ClassVar[list[str]] = []
 
     def handle(self) -> None:
         self.wfile.write(b"220 post\r\n")
@@ -183,7 +187,7 @@ class Post(socketserver.StreamRequestHandler):
                 text = b""
                 while not text.endswith(b"\r\n.\r\n"):
                     text += self.rfile.readline()
-                self.letters.append(text.decode())
+                self.mails.append(text.decode())
             elif word == b"QUIT":
                 self.wfile.write(b"221 bye\r\n")
                 return
@@ -191,42 +195,42 @@ class Post(socketserver.StreamRequestHandler):
 
 
 def test_mail_is_a_letter_that_says_what_is_wrong() -> None:
-    Post.letters.clear()
-    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Post)
+    MailHandler.mails.clear()
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), MailHandler)
     with serving(server):
         smtp = MailServer(host="127.0.0.1", port=server.server_address[1], sender="helen@example.org", tls="off")
-        handler = Reaction(name="mail", type="email", to=("one@example.org", "two@example.org"))
-        assert tell(handler, smtp=smtp) == {"handler": "mail", "told": "2 addresses"}
-    [letter] = Post.letters
-    assert "Subject: CRITICAL web-1/disk full very" in letter
-    assert "To: one@example.org, two@example.org" in letter
-    assert "From: helen@example.org" in letter
+        handler = NotificationHandler(name="mail", type="email", to=("one@example.org", "two@example.org"))
+        assert deliver(handler, smtp=smtp) == {"handler": "mail", "told": "2 addresses"}
+    [mail] = MailHandler.mails
+    assert "Subject: CRITICAL web-1/disk full very" in mail
+    assert "To: one@example.org, two@example.org" in mail
+    assert "From: helen@example.org" in mail
 
 
 def test_mail_needs_a_server_that_speaks() -> None:
-    handler = Reaction(name="mail", type="email", to=("one@example.org",), timeout=0.5)
+    handler = NotificationHandler(name="mail", type="email", to=("one@example.org",), timeout=0.5)
     with pytest.raises(NotificationFailed, match="names no SMTP server"):
-        tell(handler)
+        deliver(handler)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         smtp = MailServer(host="127.0.0.1", port=silent.getsockname()[1], tls="off")
         began = time.monotonic()
         with pytest.raises(NotificationFailed, match=r"longer than|timed out"):
-            tell(handler, smtp=smtp)
+            deliver(handler, smtp=smtp)
         assert time.monotonic() - began < 5.0
 
 
 # Promise: CHECK-14
 def test_subject_is_one_line_whatever_an_agent_said() -> None:
-    said = {**NOTICE, "message": "a\r\nBcc: everybody@example.org\x00" + "x" * 999}
-    assert subject_of(said).startswith("CRITICAL web-1/disk a  Bcc: everybody@example.org x")
-    assert len(subject_of(said)) <= 200
+    notice = {**NOTICE, "message": "a\r\nBcc: everybody@example.org\x00" + "x" * 999}
+    assert subject_of(notice).startswith("CRITICAL web-1/disk a  Bcc: everybody@example.org x")
+    assert len(subject_of(notice)) <= 200
     assert subject_of({"kind": "summary", "handler": "mail", "dropped": 7}) == "7 more notifications for mail"
 
 
 @pytest.mark.parametrize("params", [b"", b"[]", b"{}", b"[" * 100_000, b'{"handler": 1, "notice": {}}', b"\xff"])
 def test_params_that_are_none_are_never_tried_again(params: bytes) -> None:
     notifier = Notifier(HelenConfig(identity="h", certificate="c", private_key="k", client_ca="a"))
-    with pytest.raises(NotificationFailed) as told:
+    with pytest.raises(NotificationFailed) as failure:
         asyncio.run(notifier.perform(params))
-    assert not told.value.again
+    assert not failure.value.again
     notifier.close()

@@ -21,9 +21,10 @@ import pytest
 from scale0.client.client import Client
 from scale0.kernel.edge.secret_files import TOKEN_FILE
 from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.fakes.helen_process import HelenProcess, helen_process
 from tests.fakes.journals import journal_events
+from tests.fakes.processes import environment
 from tests.fakes.waiting import until
-from tests.processes.helen.helen_process import HelenProcess, helen_process
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -52,9 +53,15 @@ def newest(found: collections.Counter[tuple[str, int]]) -> collections.Counter[s
 
 @contextlib.contextmanager
 def crowd(helen: HelenProcess, names: list[str]) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.processes.helen.many_agents", str(helen.files), str(helen.port), *names]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.processes.helen.many_agents",
+        str(helen.signer.folder),
+        str(helen.port),
+        *names,
+    ]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"

@@ -14,8 +14,7 @@ from tests.processes.http.site import Site, admins, served
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with broker_process(tmp_path_factory.mktemp("broker"), admins=admins()) as running:
         yield running
-        log = running.log.read_text(errors="replace")
-        assert "Traceback" not in log, log[-4_000:]
+        running.assert_no_traceback()
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import select
-import signal
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +15,8 @@ import argon2
 import httpx
 
 import scale0
-from tests.fakes.broker_process import READY_SECONDS, STOP_SECONDS, BrokerProcess
-from tests.processes.client.net import token_of
+from tests.fakes.broker_process import BrokerProcess
+from tests.fakes.processes import ServerProcess
 
 API: Final = "/api/v1"
 ROLES: Final = ("viewer", "operator", "admin")
@@ -38,84 +33,28 @@ def admins() -> list[dict[str, str]]:
     return [{"auth_id": name, "password_hash": hashed, "role": role} for name, role in PEOPLE.items()]
 
 
-class Server:
-    """One management server, its files in `folder`."""
-
+class HttpServer(ServerProcess):
     def __init__(self, folder: Path, broker: BrokerProcess, **settings: Any) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.broker = broker
-        self.settings: dict[str, Any] = {
-            "endpoint": broker.endpoints["frontend"],
-            "data_dir": broker.config["data_dir"],
-            "port": 0,
-            **settings,
-        }
-        self.log = folder / "management.log"
+        place = {"endpoint": broker.endpoints["frontend"], "data_dir": broker.config["data_dir"], "port": 0}
+        line = json.dumps({**place, **settings}).encode() + b"\n"
+        super().__init__(folder / "management.log", [sys.executable, "-P", "-m", "scale0.http"], line)
         self.url = self.link = ""
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "it was never started"
-        return self._process
-
-    @property
-    def place(self) -> tuple[str, int]:
+    def address(self) -> tuple[str, int]:
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or 0
 
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "scale0.http"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(self.settings).encode() + b"\n")
-        self._process.stdin.flush()
-        ready = json.loads(self._line().removeprefix("ready "))
+    def start(self) -> str:
+        line = super().start()
+        ready = json.loads(line.removeprefix("ready "))
         self.url, self.link = ready["url"], ready["link"]
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(STOP_SECONDS)
-
-    def close(self) -> None:
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait(STOP_SECONDS)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
-    def said(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        until, said = time.monotonic() + READY_SECONDS, b""
-        descriptor = self.process.stdout.fileno()
-        while not said.endswith(b"\n") and (left := until - time.monotonic()) > 0:
-            if not select.select([descriptor], [], [], left)[0]:
-                break
-            more = os.read(descriptor, 65_536)
-            if not more:
-                break
-            said += more
-        assert said.startswith(b"ready "), f"it said {said!r}\n{self.said()[-3_000:]}"
-        return said.decode()
+        return line
 
 
 class Site:
-    """A network, its management server, and who uses it."""
-
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: HttpServer) -> None:
         self.server = server
         self.broker = server.broker
         self._open: list[httpx.Client] = []
@@ -127,18 +66,19 @@ class Site:
         return client
 
     def by_token(self, role: str, **issued: Any) -> httpx.Client:
-        """Somebody with an API token of this role."""
+        return self.with_token(self.token(role, **issued))
+
+    def with_token(self, token: str) -> httpx.Client:
         client = self.nobody()
-        client.headers["Authorization"] = f"Bearer {self.token(role, **issued)}"
+        client.headers["Authorization"] = f"Bearer {token}"
         return client
 
     def by_cookie(self, role: str, csrf: bool = True) -> httpx.Client:
-        """Somebody of this role who has logged in with a password."""
         client = self.nobody()
-        said = client.post("/session", json={"name": NAMES[role], "password": PASSWORD})
-        assert said.status_code == 200, said.text
+        response = client.post("/session", json={"name": NAMES[role], "password": PASSWORD})
+        assert response.status_code == 200, response.text
         if csrf:
-            client.headers["X-CSRF-Token"] = said.json()["csrf"]
+            client.headers["X-CSRF-Token"] = response.json()["csrf"]
         return client
 
     def token(self, role: str, name: str = "", ttl: float = 600) -> str:
@@ -148,21 +88,20 @@ class Site:
     def manage(self, command: str, **arguments: Any) -> Any:
         """A command of the broker's own machine."""
         with scale0.Client(self.broker.endpoints["frontend"], timeout=20) as client:
-            return client.manage(command, auth_token=token_of(self.broker), **arguments)
+            return client.manage(command, auth_token=self.broker.token, **arguments)
 
     def raw(self, data: bytes, seconds: float = 10.0) -> bytes:
         """What comes back for these bytes, until the server closes or is silent for `seconds`."""
-        with socket.create_connection(self.server.place, timeout=seconds) as sock:
+        with socket.create_connection(self.server.address, timeout=seconds) as sock:
             sock.sendall(data)
             return received(sock)
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         while self._open:
             self._open.pop().close()
 
 
 def received(sock: socket.socket) -> bytes:
-    """All that comes until the end, or until the socket's own timeout."""
     found = b""
     with contextlib.suppress(TimeoutError, ConnectionError):
         while piece := sock.recv(65_536):
@@ -173,12 +112,12 @@ def received(sock: socket.socket) -> bytes:
 @contextlib.contextmanager
 def served(folder: Path, broker: BrokerProcess, **settings: Any) -> Iterator[Site]:
     """A running server; it must not log an exception."""
-    server = Server(folder, broker, **settings)
+    server = HttpServer(folder, broker, **settings)
     try:
         server.start()
         site = Site(server)
         yield site
-        site.let_go()
-        assert "Traceback" not in server.said(), server.said()[-4_000:]
+        site.close()
+        server.assert_no_traceback()
     finally:
         server.close()

@@ -1,4 +1,4 @@
-"""The server's own life: it says when it serves, ends when it should, and speaks TLS where it is told to."""
+"""The server's lifetime: it prints when it serves, ends when it should, and uses TLS if it has a certificate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from scale0.http.console_pages import INDEX, read_pages
 from tests.fakes.waiting import PATIENCE_SECONDS
-from tests.processes.http.site import PASSWORD, Server, served
+from tests.processes.http.site import PASSWORD, HttpServer, served
 
 pytestmark = pytest.mark.processes
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.processes
 # Promise: HTTP-9
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(broker, tmp_path, number):
-    server = Server(tmp_path, broker)
+    server = HttpServer(tmp_path, broker)
     try:
         server.start()
         with httpx.Client(trust_env=False) as client:
@@ -30,23 +30,23 @@ def test_a_signal_ends_it_in_order(broker, tmp_path, number):
             assert server.end(number) == 0
     finally:
         server.close()
-    assert "Traceback" not in server.said()
+    assert "Traceback" not in server.log_text()
 
 
 # Promise: HTTP-3
-def test_a_first_link_is_told_when_it_is_wanted_and_works_once(broker, tmp_path):
+def test_a_first_link_is_printed_when_it_is_wanted_and_works_once(broker, tmp_path):
     with served(tmp_path, broker, wants_link=True) as site:
         place, once = site.server.link.split("/#/login?once=")
         assert place == site.server.url
         client = site.nobody()
         assert client.post("/session", json={"once": once}).json()["role"] == "admin"
         assert site.nobody().post("/session", json={"once": once}).status_code == 401
-        assert once not in site.server.said()
+        assert once not in site.server.log_text()
 
 
 # Promise: HTTP-9
 def test_it_ends_when_whoever_started_it_is_gone(broker, tmp_path):
-    server = Server(tmp_path, broker)
+    server = HttpServer(tmp_path, broker)
     try:
         server.start()
         assert server.process.stdin is not None
@@ -57,15 +57,15 @@ def test_it_ends_when_whoever_started_it_is_gone(broker, tmp_path):
 
 
 # Promise: HTTP-9
-def test_a_port_that_is_taken_is_said_in_a_line(broker, tmp_path):
+def test_a_port_in_use_is_reported_in_a_line(broker, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = Server(tmp_path, broker, port=taken.getsockname()[1])
+        server = HttpServer(tmp_path, broker, port=taken.getsockname()[1])
         with pytest.raises(AssertionError):
             server.start()
         assert server.process.wait(PATIENCE_SECONDS) == 1
         server.close()
-    assert "cannot listen" in server.said()
-    assert "Traceback" not in server.said()
+    assert "cannot listen" in server.log_text()
+    assert "Traceback" not in server.log_text()
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]\n", b'{"nothing": 1}\n', b'{"port": "x"}\n'])
@@ -92,19 +92,19 @@ def test_with_tls_the_cookie_and_the_browser_stay_with_tls(broker, tmp_path):
         assert site.server.url.startswith("https://")
         context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
         with httpx.Client(base_url=site.server.url, verify=context, trust_env=False) as client:
-            said = client.post("/api/v1/session", json={"name": "vera", "password": PASSWORD})
-            assert said.status_code == 200
-            assert "secure" in said.headers["set-cookie"].lower()
-            assert said.headers["strict-transport-security"].startswith("max-age=")
+            response = client.post("/api/v1/session", json={"name": "vera", "password": PASSWORD})
+            assert response.status_code == 200
+            assert "secure" in response.headers["set-cookie"].lower()
+            assert response.headers["strict-transport-security"].startswith("max-age=")
         with httpx.Client(trust_env=False) as plain, pytest.raises(httpx.TransportError):
             plain.get(site.server.url.replace("https", "http") + "/healthz")
 
 
 def test_pages_are_served_by_their_exact_names(site):
     client = site.nobody()
-    said = client.get(site.server.url + "/")
-    assert said.headers["content-type"].startswith("text/html")
-    assert client.get(site.server.url + "/", headers={"If-None-Match": said.headers["etag"]}).status_code == 304
+    response = client.get(site.server.url + "/")
+    assert response.headers["content-type"].startswith("text/html")
+    assert client.get(site.server.url + "/", headers={"If-None-Match": response.headers["etag"]}).status_code == 304
     assert client.head(site.server.url + "/").content == b""
     assert client.get(site.server.url + "/assets/nothing.js").status_code == 404
 

@@ -1,5 +1,6 @@
 """Every route with every role, generated from the routes themselves: nobody gets more than their rank allows."""
 
+# Promise: HTTP-1
 from __future__ import annotations
 
 import re
@@ -53,23 +54,21 @@ def url_of(route: Route, site: Site) -> str:
 
 def asked(route: Route, client: httpx.Client, site: Site) -> int:
     """What the route says to this client: a body is sent that no route takes, so nothing is changed."""
-    with client.stream(route.method, url_of(route, site), content=None if route.method == "GET" else b"\xff") as said:
-        return said.status_code
+    content = None if route.method == "GET" else b"\xff"
+    with client.stream(route.method, url_of(route, site), content=content) as response:
+        return response.status_code
 
 
-# Promise: HTTP-1
 def test_only_these_routes_are_public():
     assert {(one.method, one.path) for one in ALL if one.role is None} == PUBLIC
 
 
-# Promise: HTTP-1
 def test_what_changes_something_needs_more_than_a_viewer():
     own = {("DELETE", "/api/v1/session"), ("POST", "/api/v1/config/check")}
     changing = [one for one in ALL if one.method != "GET" and one.role is not None]
     assert {(one.method, one.path) for one in changing if one.role == "viewer"} == own
 
 
-# Promise: HTTP-1
 def test_a_route_without_a_role_does_not_start():
     @get("/api/v1/forgotten")
     async def forgotten() -> None: ...
@@ -82,7 +81,6 @@ def test_a_route_without_a_role_does_not_start():
             create_core(HttpSettings(), BrokerClient("tcp://127.0.0.1:1"), (*ROUTES, [handler]))
 
 
-# Promise: HTTP-1
 @pytest.mark.parametrize("by", [COOKIE, TOKEN])
 @pytest.mark.parametrize("role", [NONE, *ROLES])
 def test_every_route_lets_in_whom_it_says(site, role, by):
@@ -118,9 +116,8 @@ def who(site: Site, role: str, by: str) -> httpx.Client:
     return PEOPLE[role, by]
 
 
-# Promise: HTTP-1
 @pytest.mark.parametrize("route", [one for one in ALL if one.role is None], ids=lambda one: f"{one.method} {one.path}")
 def test_a_public_route_needs_nobody(site, route):
-    said = asked(route, site.nobody(), site)
-    assert said == 401 if route.path.endswith("/session") and route.method == "GET" else said not in (401, 403)
-    assert said < 500
+    status = asked(route, site.nobody(), site)
+    assert status == 401 if route.path.endswith("/session") and route.method == "GET" else status not in (401, 403)
+    assert status < 500

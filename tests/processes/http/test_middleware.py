@@ -71,8 +71,8 @@ def test_our_own_names_are(site, host):
 def test_a_request_with_two_hosts_or_none_is_refused(site):
     for head in (b"Host: localhost\r\nHost: evil.example\r\n", b"", b"Host: a\r\nhost: localhost\r\n"):
         assert site.raw(b"GET /healthz HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n").split()[1] == b"400"
-    said = site.raw(b"GET http://evil.example/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
-    assert said.split()[1] == b"421"
+    response = site.raw(b"GET http://evil.example/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+    assert response.split()[1] == b"421"
 
 
 # Promise: HTTP-2
@@ -134,9 +134,9 @@ def test_our_own_page_may_change_things(site):
 
 # Promise: HTTP-2
 def test_nobody_is_invited_to_ask_across_sites(site):
-    said = site.nobody().request("OPTIONS", "/config", headers={"Origin": "http://evil.example"})
-    assert said.status_code == 405
-    assert not [name for name in said.headers if name.startswith("access-control")]
+    response = site.nobody().request("OPTIONS", "/config", headers={"Origin": "http://evil.example"})
+    assert response.status_code == 405
+    assert not [name for name in response.headers if name.startswith("access-control")]
 
 
 # Promise: HTTP-5
@@ -152,14 +152,14 @@ def test_every_answer_carries_the_headers_that_keep_a_browser_strict(site):
         admin.request("TRACE", "/overview"),
         admin.patch("/config", content=b"{"),
     ]
-    for said in answers:
-        assert [name for name in HEADERS if name not in said.headers] == []
-        policy = said.headers["content-security-policy"]
+    for response in answers:
+        assert [name for name in HEADERS if name not in response.headers] == []
+        policy = response.headers["content-security-policy"]
         assert "'unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
-        assert "server" not in said.headers
-        if said.url.path.startswith("/api/"):
-            assert said.headers["cache-control"] == "no-store"
+        assert "server" not in response.headers
+        if response.url.path.startswith("/api/"):
+            assert response.headers["cache-control"] == "no-store"
 
 
 # Promise: HTTP-5
@@ -189,10 +189,10 @@ def test_every_answer_carries_the_headers_that_keep_a_browser_strict(site):
     ids=range(19),
 )
 def test_an_odd_path_leads_nowhere(site, path):
-    said = site.raw(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-    assert said.split()[1] in (b"400", b"401", b"404", b"414"), said[:200]
-    assert b"root:" not in said
-    assert b"Traceback" not in said
+    response = site.raw(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    assert response.split()[1] in (b"400", b"401", b"404", b"414"), response[:200]
+    assert b"root:" not in response
+    assert b"Traceback" not in response
 
 
 # Promise: HTTP-5
@@ -220,8 +220,8 @@ def test_an_odd_path_leads_nowhere(site, path):
     ids=range(17),
 )
 def test_odd_headers_get_an_answer_or_the_end(site, head):
-    said = site.raw(b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n", seconds=1.0)
-    assert not said or said.split()[1][:1] == b"4", said[:200]
+    response = site.raw(b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n", seconds=1.0)
+    assert not response or response.split()[1][:1] == b"4", response[:200]
     assert site.nobody().get(site.server.url + "/healthz").status_code == 200
 
 
@@ -230,9 +230,9 @@ def test_two_requests_in_one_write_are_two_answers(site):
     """A head that hides in another's body is a body."""
     inner = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     outer = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    said = site.raw(outer + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(inner) + inner)
-    assert said.count(b"HTTP/1.1") == 1
-    assert said.split()[1] == b"400"
+    response = site.raw(outer + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(inner) + inner)
+    assert response.count(b"HTTP/1.1") == 1
+    assert response.split()[1] == b"400"
     assert site.raw(inner + inner, seconds=1.0).count(b"200 OK") == 2
 
 
@@ -243,19 +243,19 @@ def test_a_body_that_is_too_large_is_refused(site, chunked, unchanged):
     pieces = (data[at : at + 100_000] for at in range(0, len(data), 100_000))
     headers = {"Content-Type": "application/json"}
     try:
-        said = site.by_token("admin").patch("/config", content=pieces if chunked else data, headers=headers)
+        response = site.by_token("admin").patch("/config", content=pieces if chunked else data, headers=headers)
     except httpx.TransportError:
         return  # it closed while we were still talking
-    assert said.status_code == 413
-    assert str(MAX_BODY_BYTES) in said.json()["message"]
+    assert response.status_code == 413
+    assert str(MAX_BODY_BYTES) in response.json()["message"]
 
 
 # Promise: HTTP-5
 def test_a_stranger_may_send_less_than_an_admin(site):
     headers = {"Content-Type": "application/json"}
     for path, size in (("/session", middleware.MAX_LOGIN_BYTES), ("/silences", middleware.MAX_SMALL_BODY_BYTES)):
-        said = site.by_token("operator").post(path, content=b" " * (size + 1), headers=headers)
-        assert (said.status_code, said.json()["status"]) == (413, 413)
+        response = site.by_token("operator").post(path, content=b" " * (size + 1), headers=headers)
+        assert (response.status_code, response.json()["status"]) == (413, 413)
 
 
 # Promise: HTTP-5
@@ -284,9 +284,9 @@ def test_a_stranger_may_send_less_than_an_admin(site):
     ids=range(18),
 )
 def test_a_body_that_is_not_what_the_route_takes_is_refused(site, data, unchanged):
-    said = site.by_token("admin").patch("/config", content=data, headers={"Content-Type": "application/json"})
-    assert said.status_code == 400, said.text
-    assert set(said.json()) >= {"status", "code", "message", "next"}
+    response = site.by_token("admin").patch("/config", content=data, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400, response.text
+    assert set(response.json()) >= {"status", "code", "message", "next"}
 
 
 # Promise: HTTP-5
@@ -294,8 +294,8 @@ def test_a_body_that_is_not_what_the_route_takes_is_refused(site, data, unchange
     "kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
 )
 def test_a_body_of_another_kind_is_refused(site, kind, unchanged):
-    said = site.by_token("admin").patch("/config", content=json.dumps(CHANGE), headers={"Content-Type": kind})
-    assert said.status_code == 415
+    response = site.by_token("admin").patch("/config", content=json.dumps(CHANGE), headers={"Content-Type": kind})
+    assert response.status_code == 415
 
 
 # Promise: HTTP-5

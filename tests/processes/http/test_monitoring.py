@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.helen_process import HelenProcess, helen_process
 from tests.fakes.journals import recorded
+from tests.fakes.processes import background
 from tests.fakes.waiting import until
-from tests.processes.helen.helen_process import HelenProcess, helen_process
 
 pytestmark = pytest.mark.processes
 
@@ -30,8 +30,8 @@ def test_without_a_helen_every_list_is_empty_and_says_so(site):
     viewer = site.by_token("viewer")
     for path in ("/agents", "/checks", "/incidents"):
         assert viewer.get(path).json() == {"items": [], "next": None, "helens": [], "silent": []}
-    said = site.by_token("operator").post("/checks/web-1/disk/run")
-    assert (said.status_code, said.json()["message"]) == (404, "no Helen is connected")
+    response = site.by_token("operator").post("/checks/web-1/disk/run")
+    assert (response.status_code, response.json()["message"]) == (404, "no Helen is connected")
     part = {one["part"]: one for one in viewer.get("/overview").json()["health"]}["agents"]
     assert part["state"] == "unknown"
     assert "scale0 helen --config FILE" in part["next"]
@@ -47,8 +47,8 @@ def test_an_agent_is_seen_while_it_is_there_and_when_it_is_away(site, watched: H
         until(lambda: state().get("web-1") == "connected", "the agent is seen")
         row = viewer.get("/agents").json()["items"][0]
         assert row["helen"] == viewer.get("/agents").json()["helens"][0]
-        said = site.by_token("operator").post("/checks/nobody/disk/run", json={"timeout": 2})
-        assert said.status_code == 404
+        response = site.by_token("operator").post("/checks/nobody/disk/run", json={"timeout": 2})
+        assert response.status_code == 404
     until(lambda: state().get("web-1") == "away", "it is missed")
     assert "agent web-1" in [one["what"] for one in viewer.get("/overview").json()["attention"]]
 
@@ -57,8 +57,7 @@ def test_a_check_runs_when_it_is_asked_for_and_is_watched_when_it_is_defined(sit
     certificate, key = watched.certificate("by-hand")
     place = ("127.0.0.1", str(watched.port))
     words = [sys.executable, str(RAW_AGENT), *place, str(certificate), str(key), str(watched.files / "ca.pem")]
-    agent = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    with background(words, watched.folder):
         operator = site.by_token("operator")
         until(lambda: "by-hand" in {row["agent"] for row in operator.get("/agents").json()["items"]}, "it is there")
         found = until(lambda: ran(operator), "it answers")
@@ -72,16 +71,13 @@ def test_a_check_runs_when_it_is_asked_for_and_is_watched_when_it_is_defined(sit
         assert operator.get("/checks", params={"problems": "true"}).json()["items"] == []
         assert operator.get("/overview").json()["counts"]["checks"]["ok"] == 1
         who_ran_it(site, operator)
-    finally:
-        agent.kill()
-        agent.wait()
 
 
 def who_ran_it(site, operator) -> None:
     """Promise: HTTP-7, MGMT-6"""
     robot = site.by_token("operator", name="robot")
-    said = robot.post("/checks/by-hand/age/run", json={"timeout": 10, "args": {"password": "hunter2"}})
-    assert (said.status_code, said.json()["state"]) == (200, "ok")
+    response = robot.post("/checks/by-hand/age/run", json={"timeout": 10, "args": {"password": "hunter2"}})
+    assert (response.status_code, response.json()["state"]) == (200, "ok")
     assert site.by_token("viewer").post("/checks/by-hand/age/run", json={"timeout": 10}).status_code == 403
     assert robot.post("/checks/nobody/age/run", json={"timeout": 2}).status_code == 404
     events = [one for one in recorded(site.broker, "run_check") if one["identity"] == "robot"]
@@ -102,11 +98,11 @@ def audited(operator, who: str) -> list[dict]:
 
 
 def ran(operator) -> dict | None:
-    said = operator.post("/checks/by-hand/age/run", json={"timeout": 10})
-    return said.json() if said.status_code == 200 else None
+    response = operator.post("/checks/by-hand/age/run", json={"timeout": 10})
+    return response.json() if response.status_code == 200 else None
 
 
-def test_a_helen_who_is_gone_is_told_of(site, watched: HelenProcess):
+def test_a_helen_that_is_silent_is_listed(site, watched: HelenProcess):
     # Promise: HTTP-10
     viewer = site.by_token("viewer")
     assert viewer.get("/checks").json()["silent"] == []

@@ -28,7 +28,6 @@ def broken(value: int) -> int:
 
 @pytest.fixture(scope="module")
 def busy(site):
-    """The network, with a worker of two services."""
     with working(site.broker, echo, broken, slots=4):
         yield site
 
@@ -100,8 +99,8 @@ def test_a_failed_task_is_seen_and_retried(busy):
         assert operator.post(f"/tasks/{task.id}/retry").json()["status"] == "queued"
         again = until(lambda: ended_after(viewer, task.id, page["finished"]), "it runs and fails again")
         assert again["status"] == "failed"
-        said = until(lambda: [one for one in recorded(busy.broker, "retry_task") if one["identity"] == "otto"])
-        assert "127.0.0.1" in said[0]["origin"]
+        response = until(lambda: [one for one in recorded(busy.broker, "retry_task") if one["identity"] == "otto"])
+        assert "127.0.0.1" in response[0]["origin"]
         assert operator.post(f"/tasks/{task.id}/cancel").status_code == 200
         assert operator.post("/tasks/nothing/cancel").status_code == 404
 
@@ -177,9 +176,9 @@ def test_a_configuration_is_compared_checked_and_changed_over_its_version(busy):
     found = admin.post("/config/check", json={"config": wrong}).json()
     assert not found["ok"]
     assert "heartbeat_liveness" in found["reasons"][0]
-    said = admin.put("/config", json={"config": wrong, "base": base})
-    assert said.status_code == 400
-    assert "heartbeat_liveness" in said.json()["reasons"][0]
+    response = admin.put("/config", json={"config": wrong, "base": base})
+    assert response.status_code == 400
+    assert "heartbeat_liveness" in response.json()["reasons"][0]
     better = {**config, "heartbeat_liveness": 7}
     found = admin.post("/config/check", json={"config": better}).json()
     assert found["ok"]
@@ -215,9 +214,9 @@ def test_another_broker_has_its_own_server(broker, site, tmp_path):
     with broker_process(tmp_path, identity="broker-2", peers=[broker.endpoints["peer"]]):
         operator = site.by_token("operator")
         until(lambda: len(operator.get("/brokers").json()["items"]) == 2, "both know each other")
-        said = operator.post("/brokers/broker-2/drain")
-        assert said.status_code == 409
-        assert "tcp://" in said.json()["message"]
+        response = operator.post("/brokers/broker-2/drain")
+        assert response.status_code == 409
+        assert "tcp://" in response.json()["message"]
         found = operator.get("/topology").json()
         assert found["links"][0]["to"] == "broker-2"
         assert [one["brokers"] for one in operator.get("/groups").json()["items"]] == [["broker-1", "broker-2"]]
@@ -242,8 +241,7 @@ def test_a_token_is_issued_used_and_revoked(site):
     made = admin.post("/tokens", json={"name": "ci", "role": "operator", "ttl": 60})
     assert made.status_code == 201
     found = made.json()
-    client = site.nobody()
-    client.headers["Authorization"] = f"Bearer {found['token']}"
+    client = site.with_token(found["token"])
     assert client.get("/session").json()["role"] == "operator"
     rows = admin.get("/tokens", params={"limit": 1_000}).json()["items"]
     assert {"id", "name", "role", "expires"} == set(rows[0])
@@ -263,8 +261,8 @@ def test_the_server_outlives_its_broker(tmp_path):
         viewer = site.by_token("viewer")
         assert viewer.get("/overview").status_code == 200
         broker.kill9()
-        said = until(lambda: gone(site, viewer), "the broker is missed")
-        assert said["message"]
+        response = until(lambda: gone(site, viewer), "the broker is missed")
+        assert response["message"]
         assert site.nobody().get(site.server.url + "/healthz").status_code == 200
         broker.restart()
         until(lambda: viewer.get("/overview").status_code == 200, "it is back, and the token is still good")
@@ -273,5 +271,5 @@ def test_the_server_outlives_its_broker(tmp_path):
 
 
 def gone(site: Site, viewer) -> dict | None:
-    said = viewer.get("/brokers")
-    return said.json() if said.status_code in (503, 504) else None
+    response = viewer.get("/brokers")
+    return response.json() if response.status_code in (503, 504) else None

@@ -1,5 +1,6 @@
 """A thousand wrong passwords: few are looked at, none gets in, and the network does not notice."""
 
+# Promise: HTTP-4
 from __future__ import annotations
 
 import http.client
@@ -12,7 +13,14 @@ from typing import NamedTuple
 import pytest
 
 import scale0
-from scale0.http.auth.rate_limits import ADDRESS_BURST, ADDRESS_SECONDS, MAX_KEYS, NAME_BURST, LoginLimits, TokenBuckets
+from scale0.http.auth.login_limits import (
+    ADDRESS_BURST,
+    ADDRESS_SECONDS,
+    MAX_KEYS,
+    NAME_BURST,
+    LoginLimits,
+    TokenBuckets,
+)
 from scale0.http.problem import ApiProblem
 from tests.fakes.waiting import until
 from tests.processes.client.net import working
@@ -31,16 +39,15 @@ class Answer(NamedTuple):
 
 
 def try_some(site: Site, numbers: Iterable[int]) -> list[Answer]:
-    """Wrong passwords, one after the other."""
-    host, port = site.server.place
-    line = http.client.HTTPConnection(host, port, timeout=60)
+    host, port = site.server.address
+    connection = http.client.HTTPConnection(host, port, timeout=60)
     found = []
     for number in numbers:
-        said = json.dumps({"name": ("ada", "vera", "root")[number % 3], "password": f"wrong {number}"})
-        line.request("POST", f"{API}/session", said, {"Content-Type": "application/json"})
-        answer = line.getresponse()
+        body = json.dumps({"name": ("ada", "vera", "root")[number % 3], "password": f"wrong {number}"})
+        connection.request("POST", f"{API}/session", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
         found.append(Answer(answer.status, answer.headers["retry-after"], answer.read()))
-    line.close()
+    connection.close()
     return found
 
 
@@ -49,7 +56,6 @@ def joined(site: Site) -> dict[str, float]:
     return {row["identity"]: row["since"] for row in site.manage("list_clients")["items"] if row["role"] == "backend"}
 
 
-# Promise: HTTP-4
 def test_a_thousand_wrong_passwords_get_nobody_in_and_cost_no_heartbeat(site):
     def echo(value: int) -> int:
         return value
@@ -79,17 +85,15 @@ def test_a_thousand_wrong_passwords_get_nobody_in_and_cost_no_heartbeat(site):
     assert token.get("/session").status_code == 200
 
 
-# Promise: HTTP-4
 def test_the_right_password_does_not_count(broker, tmp_path):
     with served(tmp_path, broker) as fresh:
         client = fresh.nobody()
         for _ in range(ADDRESS_BURST + 5):
-            said = client.post("/session", json={"name": "ada", "password": PASSWORD})
-            assert said.status_code == 200, said.text
+            body = client.post("/session", json={"name": "ada", "password": PASSWORD})
+            assert body.status_code == 200, body.text
         until(lambda: client.get("/session").status_code == 200)
 
 
-# Promise: HTTP-4
 def test_tries_are_counted_by_address_and_by_name():
     attempts = LoginLimits()
     for _ in range(ADDRESS_BURST):
@@ -98,14 +102,13 @@ def test_tries_are_counted_by_address_and_by_name():
         attempts.begin("10.0.0.1", "vera", 0.0)
     attempts.begin("10.0.0.2", "vera", 0.0)
     assert ADDRESS_BURST == NAME_BURST
-    with pytest.raises(ApiProblem) as told:
+    with pytest.raises(ApiProblem) as caught:
         attempts.begin("10.0.0.2", "ada", 0.0)
-    assert told.value.status == 429
-    assert told.value.retry_after is not None
-    attempts.begin("10.0.0.2", "ada", told.value.retry_after)
+    assert caught.value.status == 429
+    assert caught.value.retry_after is not None
+    attempts.begin("10.0.0.2", "ada", caught.value.retry_after)
 
 
-# Promise: HTTP-4
 def test_buckets_are_bounded_and_fill_again():
     buckets = TokenBuckets(2, 10.0)
     for _ in range(2):

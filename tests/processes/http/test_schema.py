@@ -1,4 +1,4 @@
-"""The API's own document, and schemathesis against it: said by each role, and by nobody."""
+"""The API's own document, and schemathesis against it: with each role, and without one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_whatever_the_document_allows_is_answered_as_it_says(site, part):
 
 
 def try_all(operation: Any, tokens: list[str | None], tried: set[tuple[str, str]]) -> None:
-    """Some cases of one operation, each of them said by everybody: to make one up takes longer than to answer it."""
+    """Some cases of one operation, each sent with every token: to generate one takes longer than to answer it."""
     streams = operation.path.endswith("/stream")
 
     @given(case=operation.as_strategy())
@@ -83,9 +83,9 @@ def try_all(operation: Any, tokens: list[str | None], tried: set[tuple[str, str]
             return
         for token in tokens:
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            said = case.call(headers=headers, timeout=STREAM_SECONDS if streams else ANSWER_SECONDS)
-            case.validate_response(said, checks=CHECKS)
+            response = case.call(headers=headers, timeout=STREAM_SECONDS if streams else ANSWER_SECONDS)
+            case.validate_response(response, checks=CHECKS)
             if token is None and operation.definition.raw["x-role"] is not None:
-                assert said.status_code == 401
+                assert response.status_code == 401
 
     answered()

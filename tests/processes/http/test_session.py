@@ -1,5 +1,6 @@
 """Logging in and out: passwords, tokens, one-time links, and what is good for nothing."""
 
+# Promise: HTTP-3
 from __future__ import annotations
 
 import hashlib
@@ -11,7 +12,6 @@ import psutil
 import pytest
 
 from tests.fakes.waiting import until
-from tests.processes.client.net import token_of
 from tests.processes.http.site import NAMES, PASSWORD, ROLES
 
 pytestmark = pytest.mark.processes
@@ -30,35 +30,31 @@ FORGED = (
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_password_gives_a_session(site, role):
-    # Promise: HTTP-3
     client = site.nobody()
-    said = client.post("/session", json={"name": NAMES[role], "password": PASSWORD})
-    assert said.status_code == 200
-    found = said.json()
+    response = client.post("/session", json={"name": NAMES[role], "password": PASSWORD})
+    assert response.status_code == 200
+    found = response.json()
     assert (found["name"], found["role"]) == (NAMES[role], role)
-    cookie = SimpleCookie(said.headers["set-cookie"])["scale0_session"]
+    cookie = SimpleCookie(response.headers["set-cookie"])["scale0_session"]
     assert cookie["httponly"]
     assert (cookie["samesite"].lower(), cookie["path"], cookie["secure"]) == ("strict", "/", "")
     assert found["csrf"] == hashlib.sha256(f"csrf:{cookie.value}".encode()).hexdigest()
-    assert cookie.value not in said.text
+    assert cookie.value not in response.text
     assert client.get("/session").json() == found
 
 
 def test_a_session_ends_when_it_is_ended(site):
-    # Promise: HTTP-3
     client = site.by_cookie("viewer")
     stolen = client.cookies["scale0_session"]
     assert client.get("/overview").status_code == 200
-    said = client.delete("/session")
-    assert said.json() == {"revoked": 1}
+    response = client.delete("/session")
+    assert response.json() == {"revoked": 1}
     assert "scale0_session" not in client.cookies
-    thief = site.nobody()
-    thief.headers["Authorization"] = f"Bearer {stolen}"
+    thief = site.with_token(stolen)
     assert thief.get("/overview").status_code == 401
 
 
 def test_a_wrong_password_tells_nothing(site):
-    # Promise: HTTP-3
     answers = [
         site.nobody().post("/session", json={"name": name, "password": "wrong"}) for name in ("vera", "nobody-at-all")
     ]
@@ -74,19 +70,16 @@ def test_a_token_gives_a_session_of_its_own(site):
     assert (found["name"], found["role"]) == ("robot", "operator")
     assert client.cookies["scale0_session"] != token
     client.delete("/session", headers={"X-CSRF-Token": found["csrf"]})
-    robot = site.nobody()
-    robot.headers["Authorization"] = f"Bearer {token}"
+    robot = site.with_token(token)
     assert robot.get("/session").status_code == 200
 
 
 def test_the_token_file_of_the_brokers_machine_is_an_admin(site):
-    client = site.nobody()
-    client.headers["Authorization"] = f"Bearer {token_of(site.broker)}"
+    client = site.with_token(site.broker.token)
     assert client.get("/session").json()["role"] == "admin"
 
 
 def test_a_link_lets_exactly_one_in(site):
-    # Promise: HTTP-3
     once = site.token("admin", name="once-1", ttl=600)
     clients = [site.nobody() for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -102,7 +95,6 @@ def test_a_link_lets_exactly_one_in(site):
 
 @pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
 def test_a_forged_token_gets_nothing(site, forged):
-    # Promise: HTTP-3
     for headers in (
         {"Authorization": f"Bearer {forged}".strip().encode()},
         {"Cookie": f"scale0_session={forged}".encode()},
@@ -113,7 +105,6 @@ def test_a_forged_token_gets_nothing(site, forged):
 
 
 def test_a_token_that_expires_gets_nothing_any_more(site):
-    # Promise: HTTP-3
     client = site.by_token("viewer", ttl=1.5)
     assert client.get("/session").status_code == 200
     until(lambda: client.get("/session").status_code == 401, "the token expires", 10)
@@ -121,7 +112,6 @@ def test_a_token_that_expires_gets_nothing_any_more(site):
 
 
 def test_a_token_that_is_revoked_gets_nothing_any_more(site):
-    # Promise: HTTP-3
     admin, client = site.by_token("admin"), site.by_cookie("operator")
     known = {row["id"] for row in admin.get("/tokens", params={"limit": 1000}).json()["items"]}
     mine = hashlib.sha256(client.cookies["scale0_session"].encode()).hexdigest()[:12]
@@ -134,7 +124,6 @@ def test_a_token_that_is_revoked_gets_nothing_any_more(site):
 
 
 def test_a_token_that_the_broker_itself_revoked_changes_nothing(site):
-    # Promise: HTTP-3
     client = site.by_token("operator", name="gone")
     assert client.get("/session").status_code == 200  # the server has it in mind for a second
     site.manage("revoke_token", name="gone")
@@ -159,21 +148,19 @@ def test_a_token_that_the_broker_itself_revoked_changes_nothing(site):
     ids=range(11),
 )
 def test_a_login_that_is_none_is_refused(site, body):
-    said = site.nobody().post("/session", content=json.dumps(body), headers={"Content-Type": "application/json"})
-    assert said.status_code == 400
-    assert PASSWORD not in said.text
+    response = site.nobody().post("/session", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert response.status_code == 400
+    assert PASSWORD not in response.text
 
 
 def test_no_secret_is_in_a_log_or_in_the_process_list(site):
-    # Promise: HTTP-3
     token = site.token("viewer")
-    client = site.nobody()
-    client.headers["Authorization"] = f"Bearer {token}"
+    client = site.with_token(token)
     client.get("/overview")
     client.post("/session", json={"token": token})
     cookie = client.cookies["scale0_session"]
     process = psutil.Process(site.server.process.pid)
     environment = {key: value for key, value in process.environ().items() if key != "PYTEST_CURRENT_TEST"}
-    told = [site.server.said(), " ".join(process.cmdline()), str(environment), site.broker.log.read_text()]
-    for secret in (token, cookie, PASSWORD, token_of(site.broker)):
-        assert not any(secret in text for text in told)
+    texts = [site.server.log_text(), " ".join(process.cmdline()), str(environment), site.broker.log.read_text()]
+    for secret in (token, cookie, PASSWORD, site.broker.token):
+        assert not any(secret in text for text in texts)

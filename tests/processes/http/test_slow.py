@@ -1,5 +1,6 @@
 """Clients that take their time, or all the room: each is given its share, and no more."""
 
+# Promise: HTTP-5
 from __future__ import annotations
 
 import contextlib
@@ -29,7 +30,7 @@ class Slow:
     """A client that says a byte now and then, or nothing."""
 
     def __init__(self, site: Site, first: bytes, drip: bytes, limit: float) -> None:
-        self.socket = socket.create_connection(site.server.place, timeout=5)
+        self.socket = socket.create_connection(site.server.address, timeout=5)
         self.socket.sendall(first)
         self.drip = drip
         self.limit = limit
@@ -37,7 +38,6 @@ class Slow:
         self.lasted: float | None = None
 
     def look(self) -> None:
-        """Note when the server has closed."""
         if self.lasted is not None:
             return
         try:
@@ -50,8 +50,7 @@ class Slow:
             self.lasted = time.monotonic() - self.began
 
 
-# Promise: HTTP-5
-def test_slow_clients_are_let_go_and_others_do_not_notice(site):
+def test_slow_clients_are_disconnected_and_others_do_not_notice(site):
     slow = {
         "silent": Slow(site, b"", b"", HEAD_SECONDS),
         "dripping": Slow(site, HEAD, b"X: y\r\n", HEAD_SECONDS),
@@ -74,12 +73,11 @@ def test_slow_clients_are_let_go_and_others_do_not_notice(site):
     assert [name for name, one in slow.items() if (one.lasted or 0) > one.limit + GRACE] == []
 
 
-# Promise: HTTP-5
 def test_an_answer_that_nobody_reads_is_thrown_away(site):
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         sock.settimeout(1.0)
-        sock.connect(site.server.place)
+        sock.connect(site.server.address)
         with contextlib.suppress(TimeoutError, ConnectionError):
             for _ in range(20_000):
                 sock.sendall(LONG)
@@ -98,9 +96,8 @@ def test_an_answer_that_nobody_reads_is_thrown_away(site):
         assert not is_held()
 
 
-# Promise: HTTP-5
 def test_a_head_without_end_is_refused(site):
-    with socket.create_connection(site.server.place, timeout=10) as sock:
+    with socket.create_connection(site.server.address, timeout=10) as sock:
         sock.sendall(HEAD + b"X: ")
         sent = 0
         with contextlib.suppress(ConnectionError):
@@ -109,11 +106,10 @@ def test_a_head_without_end_is_refused(site):
         assert b" 431 " in received(sock) or sent < 100 * MAX_HEAD_BYTES
 
 
-# Promise: HTTP-5
 def test_one_address_does_not_take_all_the_room(site):
     with contextlib.ExitStack() as stack:
         for _ in range(MAX_ADDRESS_CONNECTIONS):
-            stack.enter_context(socket.create_connection(site.server.place, timeout=5))
-        more = [stack.enter_context(socket.create_connection(site.server.place, timeout=5)) for _ in range(20)]
+            stack.enter_context(socket.create_connection(site.server.address, timeout=5))
+        more = [stack.enter_context(socket.create_connection(site.server.address, timeout=5)) for _ in range(20)]
         assert [received(sock) for sock in more] == [b""] * 20
     assert site.nobody().get(site.server.url + "/healthz").status_code == 200

@@ -6,11 +6,7 @@ import ast
 import io
 import json
 import logging
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +18,9 @@ from hypothesis import strategies as st
 from scale0.kernel.edge import log_setup
 from scale0.kernel.log_context import about
 from scale0.monitoring.agent.edge import stage0
-from tests.fakes.broker_process import broker_process
+from tests.fakes.broker_process import ANY_PORTS, broker_process
+from tests.fakes.processes import ServerProcess, scale0_command
+from tests.fakes.shell import shell_of
 
 SOURCES = Path(log_setup.__file__).resolve().parents[2]
 TOKEN = "s0_" + "0123456789abcdef" * 4
@@ -118,20 +116,20 @@ def test_ids_that_are_bytes_are_spelled():
 # Promise: LOG-1
 def test_colour_is_for_terminals_alone(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    say = lambda log: log.error("no")  # noqa: E731
-    assert "\x1b[31mERROR\x1b[0m" in logged("text", say, stream=Terminal())
-    assert "\x1b" not in logged("text", say)
+    write = lambda log: log.error("no")  # noqa: E731
+    assert "\x1b[31mERROR\x1b[0m" in logged("text", write, stream=Terminal())
+    assert "\x1b" not in logged("text", write)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in logged("text", say, stream=Terminal())
+    assert "\x1b" not in logged("text", write, stream=Terminal())
 
 
 def test_a_traceback_follows_its_line_indented_or_is_in_the_object():
-    say = lambda log: log.error("it failed", exc_info=raised(), extra=about(check="disk"))  # noqa: E731
-    first, *rest = logged("text", say).rstrip("\n").split("\n")
+    write = lambda log: log.error("it failed", exc_info=raised(), extra=about(check="disk"))  # noqa: E731
+    first, *rest = logged("text", write).rstrip("\n").split("\n")
     assert first.endswith("it failed [check=disk]")
     assert rest[0] == "  Traceback (most recent call last):"
     assert all(line.startswith("  ") for line in rest)
-    assert "ValueError" in json.loads(logged("json", say))["trace"]
+    assert "ValueError" in json.loads(logged("json", write))["trace"]
 
 
 # Promise: LOG-1
@@ -181,18 +179,18 @@ def test_a_line_has_an_end():
 )
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_secret_that_somebody_logs_does_not_leave(secret, form):
-    def say(log: logging.Logger) -> None:
+    def write(log: logging.Logger) -> None:
         log.info("got %s", secret, extra=about(client=secret))
         try:
             raise ValueError(secret)
         except ValueError:
             log.exception("failed")
 
-    said = logged(form, say)
-    assert "0123456789abcdef" not in said
-    assert "b" * 43 not in said
-    assert "…" in said
-    assert "got" in said
+    output = logged(form, write)
+    assert "0123456789abcdef" not in output
+    assert "b" * 43 not in output
+    assert "…" in output
+    assert "got" in output
 
 
 @pytest.mark.parametrize(
@@ -214,7 +212,7 @@ def test_a_process_that_learns_its_name_has_it_from_then_on():
     target = io.StringIO()
     log_setup.log_to_stderr("worker", form="json", stream=target)
     logging.getLogger("scale0.a").info("one")
-    log_setup.now_called("backend-1")
+    log_setup.set_process_name("backend-1")
     logging.getLogger("scale0.a").info("two")
     assert [json.loads(line)["who"] for line in target.getvalue().splitlines()] == ["worker", "backend-1"]
 
@@ -250,10 +248,10 @@ def test_the_environment_chooses_the_level_where_nobody_says(value, level, monke
 def test_a_handlers_process_logs_as_its_worker_does_and_others_are_left_alone(monkeypatch):
     before = list(logging.getLogger().handlers)
     monkeypatch.delenv(log_setup.WHO_VARIABLE, raising=False)
-    log_setup.log_as_told()
+    log_setup.configure_logging()
     assert logging.getLogger().handlers == before
     monkeypatch.setenv(log_setup.WHO_VARIABLE, "backend-1")
-    log_setup.log_as_told()
+    log_setup.configure_logging()
     formatter = logging.getLogger().handlers[-1].formatter
     assert isinstance(formatter, log_setup.TextLogFormatter)
     assert formatter.who == "backend-1"
@@ -319,56 +317,39 @@ def test_stage0_writes_lines_like_the_agents(form, monkeypatch, capfd):
 # Promise: LOG-1
 @pytest.mark.processes
 def test_a_broker_and_a_worker_and_its_children_log_as_json_under_their_names(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     (tmp_path / "work.py").write_text(
         "import scale0\n\nworker = scale0.Worker(identity='thumbs-1')\n\n\n"
         "@worker.service('fails', mode='process')\ndef fails():\n    raise ValueError('as it does')\n"
     )
     monkeypatch.setenv(log_setup.FORM_VARIABLE, "json")
     with broker_process(tmp_path) as broker:
-        command = [sys.executable, "-m", "scale0", "worker", str(tmp_path / "work.py")]
-        log = tmp_path / "worker.log"
-        with log.open("wb") as errors:
-            words = [*command, "--endpoint", broker.endpoints["backend"]]
-            worker = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True)
+        worker = ServerProcess(
+            tmp_path / "worker.log",
+            scale0_command("worker", str(tmp_path / "work.py"), "--endpoint", broker.endpoints["backend"]),
+        )
         try:
-            assert worker.stdout is not None
-            assert worker.stdout.readline().startswith("ready thumbs-1")
-            place = broker.endpoints["frontend"].removeprefix("tcp://")
-            call = [sys.executable, "-m", "scale0", "call", "--join", place, "fails"]
-            done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=60)
-            assert done.returncode == 1
+            assert worker.start().startswith("ready thumbs-1")
+            assert shell_of(broker, tmp_path).run("call", "fails").returncode == 1
+            worker.end()
         finally:
-            worker.send_signal(signal.SIGTERM)
-            worker.wait(20)
-            assert worker.stdout is not None
-            worker.stdout.close()
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+            worker.close()
+    lines = [json.loads(line) for line in worker.log_text().splitlines()]
     up = next(line for line in lines if line["text"] == "connected as thumbs-1")
     assert up["client"] == "thumbs-1"
     failed = next(line for line in lines if line["text"].startswith("fails failed"))
     assert failed["who"] == "thumbs-1"
     assert failed["service"] == "fails"
     assert failed["ref"] == failed["request"]
-    assert all(json.loads(line)["who"] == "broker-1" for line in broker.log.read_text().splitlines())
+    assert all(json.loads(line)["who"] == "broker-1" for line in broker.log_text().splitlines())
 
 
 @pytest.mark.processes
 def test_the_option_chooses_the_form_of_a_broker(tmp_path):
-    command = [sys.executable, "-m", "scale0", "broker", "--identity", "east-1", "--log-format", "json"]
-    ports = [
-        word for name in ("frontend", "backend", "peer", "config-pub", "task-pub") for word in (f"--{name}-port", "0")
-    ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(
-        [*command, *ports, "--data-dir", str(tmp_path / "data"), "--join", "127.0.0.1:1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("ready east-1")
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
-    assert all(json.loads(line)["who"] == "east-1" for line in errors.splitlines())
+    options = ("--identity", "east-1", "--log-format", "json", "--data-dir", str(tmp_path / "data"))
+    broker = ServerProcess(tmp_path / "log", scale0_command("broker", *options, *ANY_PORTS, "--join", "127.0.0.1:1"))
+    try:
+        assert broker.start().startswith("ready east-1")
+        broker.end()
+    finally:
+        broker.close()
+    assert all(json.loads(line)["who"] == "east-1" for line in broker.log_text().splitlines())

@@ -6,6 +6,8 @@ Promise: CURVE-9
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.processes import background, environment
 from tests.processes.network.lan import Lan, lan
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -44,7 +47,7 @@ class Machine:
         self.environment = {
             "HOME": str(self.home),
             "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": environment()["PYTHONPATH"],
         }
 
     def type(self, line: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -64,24 +67,11 @@ class Machine:
     def start(self, line: str) -> Iterator[int]:
         """One command that stays, once it is ready; the process."""
         self.commands += 1
-        with (self.home / "log").open("w") as log:
-            program = subprocess.Popen(
-                [*self._prefix, "sh", "-c", f"exec {line}"],
-                cwd=self.home,
-                env=self.environment,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-            try:
-                assert program.stdout is not None
-                assert program.stdout.readline().startswith("ready"), (self.home / "log").read_text()
-                yield program.pid
-            finally:
-                program.terminate()
-                program.wait(MOST_SECONDS)
-                if program.stdout is not None:
-                    program.stdout.close()
+        with background([*self._prefix, "sh", "-c", f"exec {line}"], self.home, self.environment) as program:
+            program.wait_until(lambda: re.search(r"^ready", program.output, re.MULTILINE) is not None)
+            yield program.process.pid
+            program.signal(signal.SIGTERM)
+            program.wait()
 
 
 def test_one_pasted_command_puts_a_second_machine_on_the_network_within_a_minute(tmp_path: Path) -> None:
@@ -90,8 +80,8 @@ def test_one_pasted_command_puts_a_second_machine_on_the_network_within_a_minute
         (two.home / "hello.py").write_text(WORKER)
         began = time.monotonic()
         with one.start(f"scale0 broker --bind {net.address('one')} --curve"):
-            told = one.type("scale0 token backend")
-            token, pasted = told.stdout.strip(), told.stderr.splitlines()[-1].strip()
+            issued = one.type("scale0 token backend")
+            token, pasted = issued.stdout.strip(), issued.stderr.splitlines()[-1].strip()
             assert pasted == f"scale0 worker hello.py:worker --join {net.address('one')}:5701 --token {token}"
             with two.start(pasted) as worker:
                 assert token.encode() not in Path(f"/proc/{worker}/cmdline").read_bytes()

@@ -38,7 +38,8 @@ def install(wheel: Path, folder: Path, *extras: str) -> Path:
     words = ("pip", "install", "--quiet", "--offline", "--no-cache", "--no-deps", "--python", str(python), str(wheel))
     quietly(sys.executable, "-m", "uv", *words)
     (site,) = (folder / "lib").glob("python*/site-packages")
-    for one in closure(site, extras):
+    (ours,) = Distribution.discover(name="scale0", path=[str(site)])
+    for one in closure(ours.requires or (), extras).values():
         link(one, site)
     return python.parent
 
@@ -48,26 +49,27 @@ def quietly(*words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def closure(site: Path, extras: Sequence[str]) -> list[Distribution]:
-    """What scale0, as installed in `site`, requires with these extras, and what that requires in turn."""
-    (ours,) = Distribution.discover(name="scale0", path=[str(site)])
+def applying(requirements: Sequence[str], *extras: str) -> list[Requirement]:
+    """Those that apply on this machine, with these extras or none."""
+    found = [Requirement(line) for line in requirements]
+    return [
+        one for one in found if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras)
+    ]
+
+
+def closure(requirements: Sequence[str], extras: Sequence[str] = ()) -> dict[str, Distribution]:
+    """What these requirements install on this machine, with these extras, and what that requires in turn."""
     found: dict[str, Distribution] = {}
     asked: set[tuple[str, str]] = set()
-    waiting = [Requirement(line) for line in ours.requires or ()]
-    waiting = [
-        one
-        for one in waiting
-        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))
-    ]
+    waiting = applying(requirements, "", *extras)
     while waiting:
         one = waiting.pop()
         name = canonicalize_name(one.name)
         found.setdefault(name, distribution(name))
         for extra in {"", *one.extras} - {extra for other, extra in asked if other == name}:
             asked.add((name, extra))
-            lines = [Requirement(line) for line in found[name].requires or ()]
-            waiting += [more for more in lines if more.marker is None or more.marker.evaluate({"extra": extra})]
-    return list(found.values())
+            waiting += applying(found[name].requires or (), extra)
+    return found
 
 
 def link(one: Distribution, site: Path) -> None:

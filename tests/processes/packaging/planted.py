@@ -19,8 +19,9 @@ import psycopg
 
 from tests.fakes.broker_process import PORTS
 from tests.fakes.ports import free_port
+from tests.fakes.processes import scale0_command
+from tests.fakes.shell import Shell
 from tests.fakes.waiting import until
-from tests.processes.cli.shell import Shell
 
 CHEAP: Final = argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 GIVEN: Final = {
@@ -64,14 +65,14 @@ class Refusing(socketserver.StreamRequestHandler):
 
 
 class Planted:
-    """The network, and everything that it has said so far."""
+    """The network, and everything that it has printed so far."""
 
     def __init__(self, folder: Path, database: str) -> None:
         self.folder = folder
         self.database = database
         self.secrets = dict(GIVEN)
-        self.said: dict[str, str] = {}
-        """By where it was said."""
+        self.outputs: dict[str, str] = {}
+        """By where it was printed."""
         self.processes: set[str] = set()
         self.ports = {name: free_port() for name in PORTS}
         self.helen_port, self.console_port = free_port(), free_port()
@@ -96,19 +97,19 @@ class Planted:
             done = self.shell.run(*words, stdin=stdin)
         finally:
             self.shell.environment = old
-        self.keep(f"scale0 {words[0]} {len(self.said)}", done.stdout + done.stderr)
+        self.keep(f"scale0 {words[0]} {len(self.outputs)}", done.stdout + done.stderr)
         return done
 
     def shows(self, *words: str) -> str:
-        """A secret that a command shows on purpose, alone and in what to type next: there it is not kept as said."""
+        """A secret that a command shows on purpose, alone and in what to type next: there it is not kept as output."""
         done = self.shell.run(*words)
         assert done.returncode == 0, done.stderr
         secret = done.stdout.strip()
-        self.keep(f"scale0 {words[0]} {len(self.said)}", done.stderr.replace(secret, ""))
+        self.keep(f"scale0 {words[0]} {len(self.outputs)}", done.stderr.replace(secret, ""))
         return secret
 
     def keep(self, where: str, text: str) -> None:
-        self.said[where] = self.said.get(where, "") + text
+        self.outputs[where] = self.outputs.get(where, "") + text
 
     def look(self) -> None:
         """Note what a list of processes shows now of what was started here."""
@@ -126,7 +127,7 @@ class Planted:
             "curve": True,
             "data_dir": str(self.data),
             "store": self.store(),
-            # Nobody is there: it is tried, and told, again and again.
+            # No server is there: it is tried, and logged, again and again.
             "segments": f"s3://AKIA:{key}@bucket/east?endpoint_override=127.0.0.1:1&scheme=http",
             "segment_seconds": 1.0,
             "config_service": True,
@@ -159,7 +160,7 @@ class Planted:
         log.parent.mkdir(exist_ok=True)
         with log.open("wb") as out:  # a pipe that nobody reads would fill, and stop it
             program = subprocess.Popen(
-                [sys.executable, "-m", "scale0", *words],
+                scale0_command(*words),
                 cwd=self.folder,
                 env={**self.shell.environment, "SCALE0_LOG_FORMAT": form},
                 stdin=subprocess.DEVNULL,

@@ -21,7 +21,8 @@ import yaml
 
 from scale0.cli.main import cli
 from scale0.config import BrokerConfig, parse
-from tests.processes.cli.shell import Shell
+from tests.fakes.broker_process import ANY_PORTS
+from tests.fakes.shell import Shell
 from tests.processes.packaging.test_sockets import documented
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
@@ -32,11 +33,7 @@ PROGRAM = "/opt/scale0/bin/scale0"
 NAME = "scale0"
 
 
-def resources(path: Path) -> list[dict[str, Any]]:
-    return [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
-
-
-ALL = [(path.name, one) for path in MANIFESTS for one in resources(path)]
+ALL = [(path.name, one) for path in MANIFESTS for one in yaml.safe_load_all(path.read_text()) if one is not None]
 
 
 def containers(node: Any) -> Iterator[dict[str, Any]]:
@@ -160,14 +157,13 @@ def test_the_image_is_made_of_the_wheel_and_runs_without_rights() -> None:
 
 
 @pytest.mark.processes
-def test_systemd_is_told_when_a_broker_serves(tmp_path: Path) -> None:
+def test_systemd_is_notified_when_a_broker_serves(tmp_path: Path) -> None:
     place = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(str(place))
         line.settimeout(30)
         shell = Shell(tmp_path, NOTIFY_SOCKET=str(place))
-        ports = [f"--{name}-port=0" for name in ("frontend", "backend", "peer", "config-pub", "task-pub")]
-        with shell.background("broker", "--data-dir", "data", *ports) as broker:
+        with shell.background("broker", "--data-dir", "data", *ANY_PORTS) as broker:
             assert line.recv(100) == b"READY=1"
             broker.wait_for("ready ")
 
@@ -179,5 +175,5 @@ def test_systemd_itself_finds_nothing_wrong_with_the_units(tmp_path: Path) -> No
         (tmp_path / path.name.replace("@.", "@thumbs.")).write_text(text)
     units = [str(path) for path in tmp_path.iterdir()]
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
-    said = [line for line in (done.stdout + done.stderr).splitlines() if NAME in line]
-    assert (done.returncode, said) == (0, [])
+    complaints = [line for line in (done.stdout + done.stderr).splitlines() if NAME in line]
+    assert (done.returncode, complaints) == (0, [])

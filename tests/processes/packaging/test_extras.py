@@ -17,6 +17,7 @@ import scale0
 from scale0.cli.command_table import EXTRAS, MODULES
 from scale0.kernel.edge.extras import PACKAGES
 from tests.fakes.broker_process import BrokerProcess
+from tests.processes.packaging import installed
 
 pytestmark = pytest.mark.processes
 
@@ -36,23 +37,6 @@ sys.meta_path.insert(0, Blocker())
 """
 
 
-def closure(requirements: list[str]) -> set[str]:
-    """The distributions that these requirements install on this machine."""
-    found: set[str] = set()
-    waiting = [Requirement(text) for text in requirements]
-    while waiting:
-        wanted = waiting.pop()
-        extras = {"", *wanted.extras}
-        if wanted.marker is not None and not any(wanted.marker.evaluate({"extra": extra}) for extra in extras):
-            continue
-        name = wanted.name.lower().replace("_", "-")
-        if name in found:
-            continue
-        found.add(name)
-        waiting += [Requirement(text) for text in distribution(name).requires or ()]
-    return found
-
-
 def size_of(name: str) -> int:
     files = (Path(str(file.locate())) for file in distribution(name).files or ())
     return sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc")
@@ -60,8 +44,8 @@ def size_of(name: str) -> int:
 
 # Promise: PACK-3
 def test_the_base_install_is_small():
-    packages = closure(PROJECT["dependencies"])
-    assert len(packages) + 1 <= MAX_PACKAGES, sorted(packages)
+    packages = sorted(installed.closure(PROJECT["dependencies"]))
+    assert len(packages) + 1 <= MAX_PACKAGES, packages
     own = sum(file.stat().st_size for file in Path(scale0.__file__).parent.rglob("*.py"))
     assert sum(map(size_of, packages)) + own <= MAX_BYTES
 
@@ -125,5 +109,5 @@ def test_a_broker_a_worker_and_a_client_need_no_extra(bare, tmp_path):
         done = subprocess.run(command, check=False, env=bare, capture_output=True, text=True, timeout=60)
     finally:
         broker.kill9()
-    assert "scale0[segments]" in broker.log.read_text()
+    assert "scale0[segments]" in broker.log_text()
     assert json.loads(done.stdout) == [8, 42], done.stderr

@@ -18,7 +18,8 @@ from scale0.broker.main.preflight import check_broker_files, holds_secret
 from scale0.config import AdminConfig, BrokerConfig
 from scale0.kernel.edge.private_files import check, closed
 from scale0.kernel.errors import ConfigError
-from tests.processes.cli.shell import Shell, background
+from tests.fakes.processes import background
+from tests.fakes.shell import Shell
 
 OPEN = 'umask 000; exec "$@"'
 FOR_A_GROUP = 0o640
@@ -38,7 +39,7 @@ def test_what_a_network_leaves_on_disk_is_its_owner_s_alone(tmp_path: Path) -> N
     with background(words, tmp_path, shell.environment) as up:
         up.wait_for("Helen monitors this machine")
         up.signal(signal.SIGINT)
-        assert up.wait() == 0, up.said
+        assert up.wait() == 0, up.output
     folder = tmp_path / ".scale0"
     assert mode_of(folder) == 0o700
     found = [path for path in folder.rglob("*") if not path.is_symlink()]
@@ -56,9 +57,9 @@ def test_a_broker_does_not_start_in_a_folder_that_others_can_write_to(tmp_path: 
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o777)
-    refused = Shell(tmp_path).run("broker", "--data-dir", str(data), "--frontend-port", "0")
-    assert refused.returncode == 2
-    assert f"chmod 700 {data}" in refused.stderr
+    assert f"chmod 700 {data}" in Shell(tmp_path).refuses(
+        "broker", "--data-dir", str(data), "--frontend-port", "0", status=2
+    )
     assert list(data.iterdir()) == []
 
 
@@ -71,7 +72,7 @@ def test_a_file_that_was_opened_is_closed_and_a_line_says_so(tmp_path: Path, cap
     assert {mode_of(tmp_path / name) for name in ("token", "scale0.db", "segments.json")} == {0o600}
     assert mode_of(tmp_path / "key.pem") == 0o640, "a group that may read a certificate's key goes on to"
     assert len(caplog.messages) == 4
-    assert all("others had access to" in line for line in caplog.messages)
+    assert all("was accessible to others" in line for line in caplog.messages)
     caplog.clear()
     check(tmp_path, [tmp_path / "key.pem"])
     assert caplog.messages == []

@@ -164,7 +164,7 @@ def reached(base: str) -> bool:
 
 
 def watched(planted: Planted) -> dict[str, Any]:
-    """A check that fails at once, and whom that is told."""
+    """A check that fails at once, and its handlers."""
     hook = {
         "name": "hook",
         "type": "webhook",
@@ -196,13 +196,13 @@ def readable(document: dict[str, Any]) -> list[str]:
 def assert_nothing_found(planted: Planted) -> None:
     """Where which secret is."""
     assert {"log of the broker (json)", "log of Helen (text)", "GET /api/v1/overview", "table journal"} <= set(
-        planted.said
+        planted.outputs
     )
-    planted.said["the list of processes"] = "\n".join(planted.processes)
+    planted.outputs["the list of processes"] = "\n".join(planted.processes)
     found = {
         (name, where)
         for name, secret in planted.secrets.items()
-        for where, text in planted.said.items()
+        for where, text in planted.outputs.items()
         if secret in text or json.dumps(secret)[1:-1] in text
         if not (name in IN_THE_DOCUMENT and where in DOCUMENTS)
     }

@@ -6,9 +6,6 @@ Promise: SEC-1
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +14,9 @@ import psutil
 import pytest
 
 from tests.docs import pages
-from tests.processes.cli.shell import EXAMPLES, Background, Shell, background
+from tests.fakes.namespaces import Namespaces, run
+from tests.fakes.processes import Background, background, scale0_command
+from tests.fakes.shell import EXAMPLES, Shell
 from tests.processes.packaging.sockets import listeners, owned
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -43,26 +42,15 @@ def documented() -> dict[str, set[Place]]:
 
 
 class Space:
-    """A network with nothing but loopback, and an address that is not: what binds to all shows itself."""
+    """A host with nothing but loopback, and an address on it that is not: what binds to all shows itself."""
 
     def __init__(self) -> None:
-        self.name = f"sockets-{os.getpid()}"
-
-    def make(self) -> None:
-        for words in (
-            ("ip", "netns", "add", self.name),
-            ("ip", "-n", self.name, "link", "set", "lo", "up"),
-            ("ip", "-n", self.name, "addr", "add", "10.77.0.1/32", "dev", "lo"),
-        ):
-            subprocess.run(words, check=True, capture_output=True)
-
-    def remove(self) -> None:
-        subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
+        self.hosts = Namespaces(["sockets"])
 
     @contextmanager
     def running(self, shell: Shell, *words: str) -> Iterator[Background]:
-        """`scale0 WORDS…` in there, once it is ready."""
-        command = ["ip", "netns", "exec", self.name, sys.executable, "-m", "scale0", *words]
+        """`scale0 WORDS...` in there, once it is ready."""
+        command = [*self.hosts.inside("sockets"), *scale0_command(*words)]
         with background(command, shell.folder, shell.environment) as program:
             program.wait_for("ready")
             yield program
@@ -71,16 +59,16 @@ class Space:
 @pytest.fixture
 def space() -> Iterator[Space]:
     made = Space()
-    made.make()
+    made.hosts.up()
+    run("ip", "-n", made.hosts.namespace("sockets"), "addr", "add", "10.77.0.1/32", "dev", "lo")
     yield made
-    made.remove()
+    made.hosts.down()
 
 
-def places(program: Background) -> set[Place]:
-    """Where a program and all that it started listen; `ip netns exec` becomes what it runs."""
-    process = psutil.Process(program.process.pid)
-    mine = owned([process.pid, *(child.pid for child in process.children(recursive=True))])
-    return {(one.address, one.port) for one in listeners(process.pid) if one.inode in mine}
+def places(pid: int) -> set[Place]:
+    """Where a process and all that it started listen; `ip netns exec` becomes what it runs."""
+    mine = owned([pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))])
+    return {(one.address, one.port) for one in listeners(pid) if one.inode in mine}
 
 
 def everyone(program: Background) -> set[Place]:
@@ -92,12 +80,12 @@ def test_up_and_those_who_join_it_listen_where_the_page_says(tmp_path: Path, spa
     shell, page = Shell(tmp_path), documented()
     with space.running(shell, "up") as up:
         up.wait_for("Helen monitors this machine")
-        assert places(up) == page["scale0 up"] == everyone(up)
+        assert places(up.process.pid) == page["scale0 up"] == everyone(up)
         with space.running(shell, "worker", str(EXAMPLES / "hello_worker.py")) as worker:
-            assert places(worker) == page["scale0 worker"] == set()
+            assert places(worker.process.pid) == page["scale0 worker"] == set()
         agent, helen = (up_child(up, role) for role in ("stage0", "helen.json"))
-        assert {p for p in places(up) if p[1] == 4166} == of(helen) == page["scale0 helen"]
-        assert of(agent) == page["scale0 agent"] == set()
+        assert {p for p in places(up.process.pid) if p[1] == 4166} == places(helen.pid) == page["scale0 helen"]
+        assert places(agent.pid) == page["scale0 agent"] == set()
 
 
 def test_a_broker_alone_listens_where_the_page_says(tmp_path: Path, space: Space) -> None:
@@ -105,9 +93,9 @@ def test_a_broker_alone_listens_where_the_page_says(tmp_path: Path, space: Space
     file = tmp_path / "broker.json"
     file.write_text(json.dumps({"identity": "b", "state": "active", "data_dir": str(tmp_path / "data")}))
     with space.running(shell, "broker", "--config", str(file)) as broker:
-        assert places(broker) == page["scale0 broker"] == everyone(broker)
+        assert places(broker.process.pid) == page["scale0 broker"] == everyone(broker)
         with space.running(shell, "management", "serve", "--data-dir", str(tmp_path / "data")) as server:
-            assert places(server) == page["scale0 management serve"]
+            assert places(server.process.pid) == page["scale0 management serve"]
         assert everyone(broker) == page["scale0 broker"]
 
 
@@ -117,11 +105,6 @@ def up_child(up: Background, word: str) -> psutil.Process:
         if any(word in part for part in child.cmdline()):
             return child
     raise AssertionError(f"up has started no {word}")
-
-
-def of(process: psutil.Process) -> set[Place]:
-    mine = owned([process.pid, *(child.pid for child in process.children(recursive=True))])
-    return {(one.address, one.port) for one in listeners(process.pid) if one.inode in mine}
 
 
 def test_the_page_says_of_every_program_that_stays_where_it_listens() -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.processes import background, processes_with
 from tests.fakes.waiting import until
-from tests.processes.cli.shell import background, processes_with
 from tests.processes.packaging import installed
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -57,26 +57,15 @@ def test_the_source_archive_builds_the_same_wheel_without_node(built: tuple[Path
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
     shutil.rmtree(source / "console")  # then nothing can be built, and what was carried along counts
-    made = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "again"],
-        cwd=source,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "again")]
+    made = subprocess.run(build, cwd=source, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     (again,) = (tmp_path / "again").glob("*.whl")
     assert again.read_bytes() == built[0].read_bytes()
     # A console that is not whole: no wheel, and a word why.
     shutil.rmtree(source / "src" / PAGES / "assets")
     again.unlink()
-    refused = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "again"],
-        cwd=source,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    refused = subprocess.run(build, cwd=source, capture_output=True, text=True, check=False)
     assert refused.returncode != 0
     assert "the console is not built" in refused.stdout + refused.stderr
     assert not list((tmp_path / "again").glob("*.whl"))
@@ -91,9 +80,9 @@ def test_a_network_runs_from_the_wheel_alone(built: tuple[Path, Path], tmp_path:
     scale0 = str(programs / "scale0")
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "TMPDIR": str(here), "LANG": "C.UTF-8"}
     with background([scale0, "up"], here, environment) as up:
-        said = up.wait_for("Helen monitors this machine")
-        frontend, backend = re.findall(r"tcp://([\d.:]+)", said)[:2]
-        console = re.findall(r"(http://127\.0\.0\.1:\d+)/#/login\?once=s0_", said)[0]
+        output = up.wait_for("Helen monitors this machine")
+        frontend, backend = re.findall(r"tcp://([\d.:]+)", output)[:2]
+        console = re.findall(r"(http://127\.0\.0\.1:\d+)/#/login\?once=s0_", output)[0]
         page = fetch(console + "/")
         used = re.findall(r'(?:src|href)="\./([^"]+)"', page.decode())
         assert len(used) >= 3
@@ -106,12 +95,12 @@ def test_a_network_runs_from_the_wheel_alone(built: tuple[Path, Path], tmp_path:
             assert run(here, environment, scale0, "call", "hello", "Ada") == "Hello, Ada!"
             assert run(here, environment, scale0, "task", "submit", "hello", "Ada", "--wait").endswith("Hello, Ada!")
             worker.signal(signal.SIGINT)
-            assert worker.wait() == 0, worker.said
+            assert worker.wait() == 0, worker.output
         where = run(here, environment, str(programs / "python"), "-P", "-c", "import scale0; print(scale0.__file__)")
         assert where.startswith(str(tmp_path / "venv"))
         up.signal(signal.SIGINT)
-        assert up.wait() == 0, up.said
-    assert up.said.rstrip().endswith("stopped")
+        assert up.wait() == 0, up.output
+    assert up.output.rstrip().endswith("stopped")
     until(lambda: not processes_with(here), f"all processes gone: {processes_with(here)}")
 
 

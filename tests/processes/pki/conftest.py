@@ -1,4 +1,4 @@
-"""A CA in a temporary folder, and a small Helen that implements only `enrol`."""
+"""A CA in a temporary folder, and a fake Helen that implements only `enrol`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import pytest
 
 from scale0.monitoring.pki.authority import CertificateAuthority, create_authority
-from tests.processes.pki.small_helen import SmallHelen
+from tests.processes.pki.enrolment_helen import EnrolmentHelen
 
 
 @pytest.fixture
@@ -22,5 +22,5 @@ def authority(folder) -> CertificateAuthority:
 
 @pytest.fixture
 def helen(authority, folder):
-    with SmallHelen(authority, folder) as running:
+    with EnrolmentHelen(authority, folder) as running:
         yield running

@@ -426,7 +426,7 @@ def test_an_authority_is_never_written_over(authority, folder):
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_without_an_authority_nobody_is_let_in_and_the_reason_is_said(tmp_path):
+def test_without_an_authority_enrolment_is_refused_with_the_reason(tmp_path):
     empty = CertificateAuthority(tmp_path)
     token = f"s1.{'A' * 43}.{'A' * 43}"
     assert "scale0 helen init" in refused(empty.enrol(body(token), None, NOW)).message

@@ -16,7 +16,7 @@ from scale0.config import AgentConfig, HelenConfig
 from scale0.config.edge.files import read_config
 from scale0.monitoring.pki.authority import CertificateAuthority
 from scale0.monitoring.pki.tokens import read_token
-from tests.processes.pki.small_helen import SmallHelen
+from tests.processes.pki.enrolment_helen import EnrolmentHelen
 
 
 def run(command, *words, stdin=None):
@@ -34,8 +34,8 @@ def run(command, *words, stdin=None):
 @pytest.fixture
 def made(tmp_path):
     folder = tmp_path / "helen"
-    said, code = run(init, folder, "--name", "helen.example", "--port", "4170")
-    assert code == 0, said
+    output, code = run(init, folder, "--name", "helen.example", "--port", "4170")
+    assert code == 0, output
     return folder
 
 
@@ -57,8 +57,8 @@ def test_without_a_name_helen_is_for_this_machine_alone(tmp_path):
 
 def test_init_writes_over_nothing(made):
     before = (made / "ca-key.pem").read_bytes()
-    said, code = run(init, made)
-    assert (code, "nothing was changed" in said) == (1, True)
+    output, code = run(init, made)
+    assert (code, "nothing was changed" in output) == (1, True)
     assert (made / "ca-key.pem").read_bytes() == before
     (made / "helen.zpl").unlink()
     assert "ca.pem already" in run(init, made)[0]
@@ -66,23 +66,23 @@ def test_init_writes_over_nothing(made):
 
 @pytest.mark.parametrize("name", ["", "a..b", "hölle"])
 def test_a_name_that_is_no_host_is_refused_before_anything_is_made(tmp_path, name):
-    said, code = run(init, tmp_path / "helen", "--name", name)
-    assert (code, "--name" in said) == (2, True)
+    output, code = run(init, tmp_path / "helen", "--name", name)
+    assert (code, "--name" in output) == (2, True)
     assert not (tmp_path / "helen").exists()
 
 
 # Promise: AGENT-19
 def test_init_shows_no_secret(tmp_path):
-    said, _ = run(init, tmp_path / "helen")
+    output, _ = run(init, tmp_path / "helen")
     key = (tmp_path / "helen" / "ca-key.pem").read_text().splitlines()[1]
-    assert key not in said
-    assert "next: scale0 helen --config" in said
+    assert key not in output
+    assert "next: scale0 helen --config" in output
 
 
 def test_token_prints_one_line_that_says_where_helen_is(made):
-    said, code = run(token, "--data-dir", made, "--name", "web-1", "--minutes", "5")
+    output, code = run(token, "--data-dir", made, "--name", "web-1", "--minutes", "5")
     assert code == 0
-    found = read_token(said.strip())
+    found = read_token(output.strip())
     assert found is not None
     assert (found.name, found.address) == ("web-1", "helen.example:4170")
     (kept,) = (made / "tokens").glob("*.json")
@@ -90,64 +90,64 @@ def test_token_prints_one_line_that_says_where_helen_is(made):
 
 
 def test_token_in_json(made):
-    said, _ = run(token, "--data-dir", made, "--at", "10.0.0.1", "--json")
-    found = json.loads(said)
+    output, _ = run(token, "--data-dir", made, "--at", "10.0.0.1", "--json")
+    found = json.loads(output)
     assert (found["place"], found["name"]) == ("10.0.0.1:4166", "")
     assert read_token(found["token"]) is not None
 
 
 def test_token_without_an_authority_says_what_to_do(tmp_path):
-    said, code = run(token, "--data-dir", tmp_path)
-    assert (code, "scale0 helen init" in said, "--data-dir" in said) == (1, True, True)
+    output, code = run(token, "--data-dir", tmp_path)
+    assert (code, "scale0 helen init" in output, "--data-dir" in output) == (1, True, True)
     assert run(token, "--data-dir", tmp_path, "--minutes", "0")[1] == 2
 
 
 def test_a_token_for_a_name_that_cannot_be_is_refused(made):
     for words in (("--name", "a b"), ("--at", "a b")):
-        said, code = run(token, "--data-dir", made, *words)
-        assert (code, words[0] in said) == (2, True)
+        output, code = run(token, "--data-dir", made, *words)
+        assert (code, words[0] in output) == (2, True)
 
 
 @pytest.mark.processes
 def test_a_machine_enrols_renews_and_is_revoked(made, tmp_path):
-    with SmallHelen(CertificateAuthority(made), made) as helen:
-        text = run(token, "--data-dir", made, "--at", f"127.0.0.1:{helen.place.port}", "--name", "web-1")[0]
-        said, code = run(enrol, "--token", "-", "--dir", tmp_path / "agent", stdin=text)
-        assert (code, "web-1 is enrolled" in said) == (0, True), said
-        assert text.strip() not in said
+    with EnrolmentHelen(CertificateAuthority(made), made) as helen:
+        text = run(token, "--data-dir", made, "--at", f"127.0.0.1:{helen.address.port}", "--name", "web-1")[0]
+        output, code = run(enrol, "--token", "-", "--dir", tmp_path / "agent", stdin=text)
+        assert (code, "web-1 is enrolled" in output) == (0, True), output
+        assert text.strip() not in output
         config = tmp_path / "agent" / "agent.zpl"
-        assert read_config(config, AgentConfig).helen_addresses() == (("127.0.0.1", helen.place.port),)
+        assert read_config(config, AgentConfig).helen_addresses() == (("127.0.0.1", helen.address.port),)
         assert "not due" in run(renew, "--config", config)[0]
         assert json.loads(run(renew, "--config", config, "--now", "--json")[0])["renewed"] is True
-        said, code = run(revoke, "web-1", "--data-dir", made)
-        assert (code, "revoked 2 certificates of web-1" in said) == (0, True)
-        said, code = run(renew, "--config", config, "--now")
-        assert (code, "revoked" in said) == (1, True)
+        output, code = run(revoke, "web-1", "--data-dir", made)
+        assert (code, "revoked 2 certificates of web-1" in output) == (0, True)
+        output, code = run(renew, "--config", config, "--now")
+        assert (code, "revoked" in output) == (1, True)
         # The token is used up.
-        said, code = run(enrol, "--token", text.strip(), "--dir", tmp_path / "second")
-        assert (code, "was used" in said, text.strip() in said) == (1, True, False)
+        output, code = run(enrol, "--token", text.strip(), "--dir", tmp_path / "second")
+        assert (code, "was used" in output, text.strip() in output) == (1, True, False)
 
 
 # Promise: AGENT-19
 def test_enrol_needs_a_token_and_never_repeats_it(tmp_path):
-    said, code = run(enrol, "127.0.0.1", "--dir", tmp_path)
-    assert (code, "--token is required" in said) == (2, True)
-    said, code = run(enrol, "127.0.0.1", "--token", "s1.oops", "--dir", tmp_path)
-    assert (code, "is not a token" in said, "oops" in said) == (2, True, False)
+    output, code = run(enrol, "127.0.0.1", "--dir", tmp_path)
+    assert (code, "--token is required" in output) == (2, True)
+    output, code = run(enrol, "127.0.0.1", "--token", "s1.oops", "--dir", tmp_path)
+    assert (code, "is not a token" in output, "oops" in output) == (2, True, False)
 
 
 def test_enrol_must_know_where_helen_is(tmp_path):
     text = f"s1.{'A' * 43}.{'B' * 43}"
-    said, code = run(enrol, "--token", text, "--dir", tmp_path)
-    assert (code, "does not contain Helen's address" in said, text in said) == (2, True, False)
+    output, code = run(enrol, "--token", text, "--dir", tmp_path)
+    assert (code, "does not contain Helen's address" in output, text in output) == (2, True, False)
     assert run(enrol, "a b", "--token", text, "--dir", tmp_path)[1] == 2
-    said, code = run(enrol, "127.0.0.1:1", "--token", text, "--dir", tmp_path / "agent")
-    assert (code, "cannot connect" in said, text in said) == (3, True, False)
+    output, code = run(enrol, "127.0.0.1:1", "--token", text, "--dir", tmp_path / "agent")
+    assert (code, "cannot connect" in output, text in output) == (3, True, False)
 
 
 def test_revoke_says_when_it_knows_of_no_certificate_and_revokes_all_the_same(made):
-    said, code = run(revoke, "web-9", "--data-dir", made)
-    assert (code, "no valid certificate that is recorded" in said) == (0, True)
+    output, code = run(revoke, "web-9", "--data-dir", made)
+    assert (code, "no valid certificate that is recorded" in output) == (0, True)
     assert CertificateAuthority(made).revoked("web-9", "0A", time.time() - 5)
     assert json.loads(run(revoke, "web-9", "--data-dir", made, "--json")[0]) == {"name": "web-9", "revoked": 0}
     assert run(revoke, "a b", "--data-dir", made)[1] == 2

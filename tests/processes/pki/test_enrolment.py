@@ -22,7 +22,7 @@ from scale0.monitoring.pki.authority import CertificateAuthority, create_authori
 from scale0.monitoring.pki.enrolment import EnrolError, EnrolmentEndpoint, enrol, renew, renew_if_due, renewal_at
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
-from tests.processes.pki.small_helen import SmallHelen
+from tests.processes.pki.enrolment_helen import EnrolmentHelen
 
 pytestmark = pytest.mark.processes
 
@@ -34,7 +34,7 @@ def token(authority):
 
 @pytest.fixture
 def files(helen, token, tmp_path):
-    return enrol(helen.place, token, "web-1", tmp_path / "agent")
+    return enrol(helen.address, token, "web-1", tmp_path / "agent")
 
 
 def refused(*args, **more) -> EnrolError:
@@ -45,13 +45,13 @@ def refused(*args, **more) -> EnrolError:
 
 def test_enrolling_writes_a_file_that_is_ready_to_run(helen, files, tmp_path):
     config = read_config(files.config, AgentConfig)
-    assert config.helen_addresses() == (("127.0.0.1", helen.place.port),)
+    assert config.helen_addresses() == (("127.0.0.1", helen.address.port),)
     assert config.checks_dir == str(tmp_path / "agent" / "checks")
     assert (tmp_path / "agent" / "checks").is_dir()
     context = ssl.create_default_context(cafile=config.server_ca)
     context.load_cert_chain(config.certificate, config.private_key)
     with (
-        socket.create_connection((helen.place.host, helen.place.port), 5) as plain,
+        socket.create_connection((helen.address.host, helen.address.port), 5) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
     ):
         assert connection.version() == "TLSv1.3"
@@ -72,23 +72,23 @@ def test_every_file_of_an_agent_is_for_its_owner_alone(files, tmp_path):
 # Promise: AGENT-19
 def test_the_key_never_leaves_the_machine(helen, files):
     key = files.key.read_text().splitlines()[1]
-    assert all(key.encode() not in data for data in helen.heard)
+    assert all(key.encode() not in data for data in helen.received)
 
 
 # Promise: AGENT-19
-def test_a_helen_of_another_authority_hears_nothing(tmp_path, token, authority):
+def test_a_helen_of_another_authority_receives_nothing(tmp_path, token, authority):
     other = create_authority(tmp_path / "other", ["127.0.0.1"], time.time())
-    with SmallHelen(other, tmp_path / "other") as stranger:
-        error = refused(stranger.place, token, "web-1", tmp_path / "agent")
+    with EnrolmentHelen(other, tmp_path / "other") as stranger:
+        error = refused(stranger.address, token, "web-1", tmp_path / "agent")
     assert "Nothing was sent" in str(error)
-    assert stranger.heard == []
+    assert stranger.received == []
     assert token.secret not in str(error) + error.next_step
     assert not (tmp_path / "agent" / "agent-key.pem").exists()
     assert not (tmp_path / "agent" / "agent-key.pem.new").exists()
 
 
 # Promise: AGENT-19
-def test_a_helen_that_shows_the_right_authority_beside_a_false_certificate_hears_nothing(
+def test_a_helen_that_shows_the_right_authority_beside_a_false_certificate_receives_nothing(
     tmp_path, token, authority, folder
 ):
     """Certificates are public: a thief can show the authority's, but has none that it signed."""
@@ -96,10 +96,10 @@ def test_a_helen_that_shows_the_right_authority_beside_a_false_certificate_hears
     false = x509.load_pem_x509_certificates((tmp_path / "other" / "helen.pem").read_bytes())[0]
     chain = certificates.pem_of(false) + (folder / "ca.pem").read_text()
     (tmp_path / "other" / "helen.pem").write_text(chain)
-    with SmallHelen(other, tmp_path / "other") as thief:
-        error = refused(thief.place, token, "web-1", tmp_path / "agent")
+    with EnrolmentHelen(other, tmp_path / "other") as thief:
+        error = refused(thief.address, token, "web-1", tmp_path / "agent")
     assert "is not valid" in str(error)
-    assert thief.heard == []
+    assert thief.received == []
 
 
 # Promise: AGENT-19
@@ -108,24 +108,24 @@ def test_an_agents_certificate_cannot_play_helen(tmp_path, authority, folder, he
     (folder / "helen.pem").write_bytes(files.certificate.read_bytes() + trusted)
     (folder / "helen-key.pem").write_bytes(files.key.read_bytes())
     second = authority.make_token(time.time(), 60)
-    with SmallHelen(authority, folder) as thief:
-        error = refused(thief.place, second, "web-2", tmp_path / "web-2")
+    with EnrolmentHelen(authority, folder) as thief:
+        error = refused(thief.address, second, "web-2", tmp_path / "web-2")
     assert "is not valid" in str(error)
-    assert thief.heard == []
+    assert thief.received == []
 
 
 def test_a_name_that_helens_certificate_does_not_have_is_refused(tmp_path):
     small = create_authority(tmp_path / "small", ["helen.example"], time.time())
     token = small.make_token(time.time(), 60)
-    with SmallHelen(small, tmp_path / "small") as running:
-        error = refused(running.place, token, "web-1", tmp_path / "agent")
-        assert running.heard == []
+    with EnrolmentHelen(small, tmp_path / "small") as running:
+        error = refused(running.address, token, "web-1", tmp_path / "agent")
+        assert running.received == []
     assert "127.0.0.1" in str(error)
     assert "--name" in error.next_step
 
 
-def test_a_refusal_of_helen_is_told_with_its_next_step(helen, token, files, tmp_path):
-    error = refused(helen.place, token, "web-1", tmp_path / "second")
+def test_a_refusal_of_helen_is_shown_with_its_next_step(helen, token, files, tmp_path):
+    error = refused(helen.address, token, "web-1", tmp_path / "second")
     assert str(error).startswith("Helen refuses: the token is unknown, or was used")
     assert "scale0 helen token" in str(error)
     assert token.secret not in str(error)
@@ -134,11 +134,11 @@ def test_a_refusal_of_helen_is_told_with_its_next_step(helen, token, files, tmp_
 def test_what_is_there_is_not_written_over_unless_one_says_so(helen, authority, files, tmp_path):
     key = files.key.read_bytes()
     again = authority.make_token(time.time(), 60, "web-1")
-    error = refused(helen.place, again, "web-1", tmp_path / "agent")
+    error = refused(helen.address, again, "web-1", tmp_path / "agent")
     assert "nothing was changed" in str(error)
     assert files.key.read_bytes() == key
     files.config.write_text(files.config.read_text() + "labels\n    role = web\n")
-    enrol(helen.place, again, "web-1", tmp_path / "agent", replace=True)
+    enrol(helen.address, again, "web-1", tmp_path / "agent", replace=True)
     assert files.key.read_bytes() != key
     assert read_config(files.config, AgentConfig).labels == {"role": "web"}
 
@@ -157,15 +157,15 @@ def test_nobody_there_is_unreachable(token, tmp_path):
     assert refused(EnrolmentEndpoint("no.such.host.invalid", 1), token, "web-1", tmp_path / "agent").unreachable
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_somebody_who_does_not_speak_tls_is_told_apart(token, tmp_path, said):
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_a_server_without_tls_is_reported_as_such(token, tmp_path, sent):
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
             plain, _ = listening.accept()
             with plain:
                 plain.recv(100)
-                plain.sendall(said)
+                plain.sendall(sent)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -192,7 +192,7 @@ def chain_for(name: str, key: certificates.PrivateKey, authority: CertificateAut
 def test_an_answer_that_does_not_fit_is_not_taken(helen, token, authority, tmp_path, kind):
     key = certificates.new_key()
     other = create_authority(tmp_path / "other", ["localhost"], time.time())
-    helen.answer = {
+    helen.reply = {
         "another key": encode(messages.Enrolled(chain_for("web-1", key, authority))),
         "another authority": encode(messages.Enrolled(chain_for("web-1", key, other))),
         "no PEM": encode(messages.Enrolled(b"hello")),
@@ -200,7 +200,7 @@ def test_an_answer_that_does_not_fit_is_not_taken(helen, token, authority, tmp_p
         "strange": b"who are you\n",
         "fault": b"enrolled 99999999999\n",
     }[kind]
-    error = refused(helen.place, token, "web-1", tmp_path / "agent")
+    error = refused(helen.address, token, "web-1", tmp_path / "agent")
     assert token.secret not in str(error)
     assert not (tmp_path / "agent" / "agent.pem").exists()
 
@@ -219,7 +219,7 @@ def test_a_renewal_changes_the_certificate_alone_and_keeps_name_and_key(helen, f
     assert certificates.common_name_of(new) == "web-1"
     assert until == new.not_valid_after_utc.timestamp()
     assert helen.callers[-1] == "web-1"
-    assert b'"token"' not in helen.heard[-1]
+    assert b'"token"' not in helen.received[-1]
 
 
 # Promise: AGENT-20
@@ -285,12 +285,12 @@ def test_a_new_certificate_that_ends_sooner_does_not_take_the_place_of_the_old(h
     serial = f"{x509.load_pem_x509_certificate(before).serial_number:X}"
     chain = CertificateAuthority(folder).enrol(body, "web-1", time.time() - 40 * 86_400, serial)
     assert isinstance(chain, bytes)
-    helen.answer = encode(messages.Enrolled(chain))
+    helen.reply = encode(messages.Enrolled(chain))
     with pytest.raises(EnrolError, match="ends before the old one"):
         renew(config)
     assert files.certificate.read_bytes() == before
 
 
-def test_what_helen_says_cannot_command_a_terminal(helen, token, tmp_path):
-    helen.answer = b"error no\x1b]0;owned\x07\n"
-    assert str(refused(helen.place, token, "web-1", tmp_path / "agent")) == "Helen refuses: no?]0;owned?"
+def test_what_helen_sends_cannot_control_a_terminal(helen, token, tmp_path):
+    helen.reply = b"error no\x1b]0;owned\x07\n"
+    assert str(refused(helen.address, token, "web-1", tmp_path / "agent")) == "Helen refuses: no?]0;owned?"

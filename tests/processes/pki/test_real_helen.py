@@ -86,16 +86,16 @@ def test_an_agent_enrols_connects_renews_and_is_revoked_at_once(data_dir, tmp_pa
             assert agent.recv(100).startswith(b"accepted")
             assert renew(config) > time.time()  # beside the connection, which stays
             agent.sendall(b"ping 5\n")
-            heard = b""
-            while b"pong 5\n" not in heard:
+            received = b""
+            while b"pong 5\n" not in received:
                 data = agent.recv(1_000)
-                assert data, heard
-                heard += data
+                assert data, received
+                received += data
             began = time.monotonic()
             assert operator.revoke("web-1", time.time()) == 2
             while data := agent.recv(1_000):
-                heard += data
-            assert b"error the certificate is revoked" in heard
+                received += data
+            assert b"error the certificate is revoked" in received
             assert time.monotonic() - began < 5
         with connected(config, port) as late:
             assert late.recv(100).startswith(b"error")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -31,7 +32,7 @@ class OneFile:
         self._file.write_bytes(source.encode() if isinstance(source, str) else source)
         return self._runner.run(self._checks.run("it", args, timeout))
 
-    def said(self, expression, args=b""):
+    def message_of(self, expression, args=b""):
         """What a check says that evaluates an expression."""
         found = self.run(f"return function(args) return {{state = 'ok', message = tostring({expression})}} end", args)
         assert found.state == "ok", found
@@ -125,7 +126,7 @@ def test_text_that_is_no_utf_8_still_arrives(lua):
     ],
 )
 def test_arguments_are_lua_values(lua, args, expression, value):
-    assert lua.said(expression, args) == value
+    assert lua.message_of(expression, args) == value
 
 
 @pytest.mark.parametrize(
@@ -151,12 +152,12 @@ def test_arguments_too_long_are_unknown(lua):
     ],
 )
 def test_a_check_does_not_see(lua, name):
-    assert lua.said(name) == "nil"
+    assert lua.message_of(name) == "nil"
 
 
 @pytest.mark.parametrize("name", ["string.format", "table.concat", "math.floor", "utf8.char", "os.time", "os.date"])
 def test_a_check_sees(lua, name):
-    assert lua.said(name).startswith(("function: ", "builtin"))
+    assert lua.message_of(name).startswith(("function: ", "builtin"))
 
 
 # Promise: CHECK-4
@@ -194,15 +195,8 @@ def test_no_object_of_python_is_in_reach(lua):
 
 
 # Promise: CHECK-4
-def test_nothing_of_one_run_is_left_for_the_next():
-    async def story(folder):
-        checks = LuaChecks(folder)
-        try:
-            return [(await checks.run("it", b"", 5.0)).message for _ in range(6)]
-        finally:
-            checks.close()
-
-    with open_folder() as folder:
+async def test_nothing_of_one_run_is_left_for_the_next():
+    with open_folder() as folder, contextlib.closing(LuaChecks(folder)) as checks:
         (folder / "it.lua").write_text(
             """count = (count or 0) + 1
             string.mine = (string.mine or 0) + 1
@@ -211,7 +205,7 @@ def test_nothing_of_one_run_is_left_for_the_next():
             return function() return {state = "ok",
                 message = count .. string.mine .. getmetatable("").mine .. host.mine} end"""
         )
-        assert asyncio.run(story(folder)) == ["1111"] * 6
+        assert [(await checks.run("it", b"", 5.0)).message for _ in range(6)] == ["1111"] * 6
 
 
 # Promise: CHECK-4
@@ -253,7 +247,7 @@ def test_what_the_host_table_says(lua):
     ],
 )
 def test_files_that_a_check_may_not_read(lua, path):
-    assert lua.said(f'host.read("{path}")') == "nil"
+    assert lua.message_of(f'host.read("{path}")') == "nil"
 
 
 def test_a_number_that_no_float_holds_is_a_bad_argument_and_no_death(lua):
@@ -264,7 +258,7 @@ def test_a_number_that_no_float_holds_is_a_bad_argument_and_no_death(lua):
 
 @pytest.mark.parametrize("path", ["/sys/class/net/../../kernel/notes", "/sys/class/net/lo/../../../../etc/passwd"])
 def test_no_way_leads_up_from_the_folders_that_checks_may_read(lua, path):
-    assert "not a file that checks may read" in lua.said(f"select(2, host.read({path!r}))")
+    assert "not a file that checks may read" in lua.message_of(f"select(2, host.read({path!r}))")
 
 
 # Promise: CHECK-4

@@ -11,11 +11,11 @@ import pytest
 NOBODY = "65534"
 STORIES = (
     "test_plugins.py::test_check_dummy",
-    "test_plugins.py::test_where_the_agent_is_root_its_plugins_are_somebody_else",
+    "test_plugins.py::test_where_the_agent_is_root_its_plugins_run_as_another_user",
     "test_plugins.py::test_a_hostile_plugin_is_bounded_and_the_next_is_on_time",
     "test_plugins.py::test_a_killed_plugin_runner_or_launcher_costs_one_run",
     "test_plugins.py::test_nothing_outlives_an_agent_that_is_killed",
-    "test_lua_pool.py::test_where_the_agent_is_root_its_lua_is_somebody_else",
+    "test_lua_pool.py::test_where_the_agent_is_root_its_lua_runs_as_another_user",
     "test_lua_pool.py::test_a_hostile_check_is_bounded_and_the_next_is_on_time",
     "test_lua_pool.py::test_a_killed_child_or_launcher_costs_at_most_the_run_that_it_was_busy_with",
 )

@@ -1,11 +1,11 @@
-"""Data folders with a journal, and what became of their events.
+"""Data folders with a journal, and where their events are.
 
-Lives here: making and reading folders. Never here: a promise. Invariant: `everything` reads segments and journal by
-itself, not with the code that it is to judge.
+`everything` reads segments and journal by itself, not with the code that it is to judge.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
 from scale0.history.events.tasks import TaskSubmitted
 from scale0.history.segments.settings import ExporterSettings
+from scale0.history.segments.writer import SegmentWriter
 from scale0.kernel.clock import Now
 from scale0.storage.sqlite.store import SqliteStore
 from tests.fakes.journals import journal_events
@@ -26,8 +27,6 @@ NOON = 1_777_636_800.0
 
 
 class Folder:
-    """A store that a test writes to, turn by turn."""
-
     def __init__(self, path: Path, source: str = "east-1", wall: float = NOON) -> None:
         self.path = path
         self.source = source
@@ -60,6 +59,13 @@ class Folder:
     def beat(self) -> None:
         self.enter([SourceAlive(self.source)])
 
+    def export(self, *, trim: bool = True, **changes: Any) -> None:
+        """All of the journal, by a writer of its own; what is in segments is trimmed, as a broker does."""
+        with contextlib.closing(SegmentWriter(self.settings(**changes), wall=lambda: self.wall)) as writer:
+            for done in writer.export(everything=True):
+                if trim:
+                    self.store.trim_journal(done.last_seq)
+
     def settings(self, **changes: Any) -> ExporterSettings:
         usual: dict[str, Any] = {
             "source": self.source,
@@ -83,7 +89,6 @@ def segment_files(place: Path) -> list[Path]:
 
 
 def segment_events(place: Path) -> list[dict[str, Any]]:
-    """What the segments have, file after file."""
     return [event for path in segment_files(place) for event in pq.ParquetFile(path).read().to_pylist()]
 
 

@@ -16,7 +16,6 @@ from click.testing import CliRunner
 
 from scale0.cli.main import cli
 from scale0.history.segments.arrow import SCHEMA
-from scale0.history.segments.writer import SegmentWriter
 from tests.processes.segments.folders import Folder, segment_files
 
 
@@ -25,10 +24,7 @@ def folder(tmp_path):
     made = Folder(tmp_path / "east", wall=time.time() - 600)
     made.beat()
     made.fill(30)
-    writer = SegmentWriter(made.settings())
-    for done in writer.export(everything=True):
-        made.store.trim_journal(done.last_seq)
-    writer.close()
+    made.export()
     made.restart()
     made.fill(10)
     yield made
@@ -53,7 +49,7 @@ def test_the_last_events_come_from_segments_and_journal(folder):
     assert seqs(run("tail", "--json", "--since", "5m", "--data-dir", folder.path)) == []
 
 
-def test_an_event_is_told_with_its_columns_and_its_data_as_what_it_says(folder):
+def test_an_event_is_shown_with_its_columns_and_its_data_decoded(folder):
     (event,) = [
         json.loads(line) for line in run("tail", "--json", "--ref", "t5", "--data-dir", folder.path).splitlines()
     ]
@@ -123,46 +119,32 @@ def test_what_cannot_be_read_is_named_and_the_exit_says_so(folder):
     assert '"seq":41' in output
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path):
+def test_a_folder_that_is_not_there_is_reported(tmp_path):
     run("tail", "--data-dir", tmp_path / "nowhere", code=1)
 
 
 @pytest.mark.processes
 @pytest.mark.slow
 def test_following_shows_what_happens_and_misses_nothing_that_moves_on(folder):
-    command = [
-        sys.executable,
-        "-m",
-        "scale0",
-        "events",
-        "tail",
-        "-f",
-        "--json",
-        "-n",
-        "1",
-        "--data-dir",
-        str(folder.path),
-    ]
+    options = ["-f", "--json", "-n", "1", "--data-dir", str(folder.path)]
+    command = [sys.executable, "-m", "scale0", "events", "tail", *options]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=env) as process:
         assert process.stdout is not None
-        told = b""
+        output = b""
         try:
             until = time.monotonic() + 60
             for step in range(4):
                 folder.fill(5)
                 if step % 2:
-                    writer = SegmentWriter(folder.settings())
-                    for done in writer.export(everything=True):
-                        folder.store.trim_journal(done.last_seq)
-                    writer.close()
+                    folder.export()
                     folder.fill(1)
                 wanted = f'"seq":{folder.last_seq},'.encode()
-                while wanted not in told and time.monotonic() < until:
+                while wanted not in output and time.monotonic() < until:
                     if select.select([process.stdout], [], [], 1.0)[0]:
-                        told += os.read(process.stdout.fileno(), 1 << 16)
+                        output += os.read(process.stdout.fileno(), 1 << 16)
         finally:
             process.kill()
-    found = seqs(told.decode())
+    found = seqs(output.decode())
     assert found == list(range(found[0], folder.last_seq + 1))
     assert found[0] >= 41

@@ -7,30 +7,33 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 
 import msgspec
 import pytest
 
-from scale0.history.segments.writer import FAILPOINTS
+from scale0.history.segments.settings import ExporterSettings
+from scale0.history.segments.writer import FAILPOINTS, SegmentWriter
 from tests.fakes.journals import journal_events
-from tests.processes.segments import doomed
+from tests.fakes.killed import kill_at, run_program
 from tests.processes.segments.folders import Folder, everything, segment_events
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
+def main(settings: str, point: str, nth: int) -> None:
+    """In a process that is killed at a failpoint: export the journal, and print what is safe, as the real one does."""
+    decoded = msgspec.json.decode(settings.encode(), type=ExporterSettings)
+    writer = SegmentWriter(decoded, failpoint=kill_at(point, nth))
+    for done in writer.export(everything=True):
+        os.write(1, f"{done.first_seq} {done.last_seq}\n".encode())
+
+
 def export(folder: Folder, point: str = "never", nth: int = 1) -> int:
-    """One life of a writer; its owner trims what it said, as a broker does."""
+    """One run of a writer; its owner trims what it reported, as a broker does."""
     settings = msgspec.json.encode(folder.settings(events=20)).decode()
-    done = subprocess.run(
-        [sys.executable, doomed.__file__, settings, point, str(nth)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        check=False,
-    )
-    for line in done.stdout.decode().splitlines():
+    done = run_program("tests.processes.segments.test_failpoints", settings, point, nth)
+    for line in done.stdout.splitlines():
         folder.store.trim_journal(int(line.split()[1]))
     return done.returncode
 
@@ -51,3 +54,7 @@ def test_no_kill_at_any_step_loses_or_doubles_an_event(tmp_path):
     assert [event["seq"] for event in segment_events(folder.path / "segments")] == list(range(1, folder.last_seq + 1))
     assert list((folder.path / "segments").rglob(".*")) == []
     folder.store.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -45,8 +45,8 @@ def left(postgres_url, tmp_path):
     ann, bob = (PostgresStore(postgres_url, name, tmp_path / name) for name in ("ann", "bob"))
     bob.open()
     opened = ann.open()
-    book = Journal("ann", opened.last_boot_us + 5, opened.next_seq, opened.last_time_us)
-    rows: Any = [book.append([SourceAlive("ann")] * events, Now(0.0, 100.0 + events)) for events in (2, 3)]
+    journal_writer = Journal("ann", opened.last_boot_us + 5, opened.next_seq, opened.last_time_us)
+    rows: Any = [journal_writer.append([SourceAlive("ann")] * events, Now(0.0, 100.0 + events)) for events in (2, 3)]
     ann.commit(rows)
     ann.close()
     yield postgres_url
@@ -79,6 +79,6 @@ def test_one_exporter_at_a_time_has_a_journal(left, tmp_path):
     assert (first.first_seq, first.last_seq) == (1, 5)
     assert list(export_orphans(settings_of(left, "bob", tmp_path))) == []
     owner.close()
-    # Its segment was told to nobody: it is found, and only the rows go.
+    # Its segment was reported to nobody: it is found, and only the rows go.
     ((_, done),) = export_orphans(settings_of(left, "bob", tmp_path))
     assert (done.last_seq, done.name) == (5, "")

@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.fakes.helen_process import helen_process
 from tests.fakes.journals import journal_events
 from tests.fakes.waiting import PATIENCE_SECONDS, until
-from tests.processes.helen.helen_process import helen_process
 from tests.processes.segments.folders import everything, segment_events, segment_files
 from tests.wire.scale0.raw import raws
 from tests.wire.scale0.rpc import client
@@ -39,7 +39,6 @@ def children(broker: BrokerProcess) -> list[psutil.Process]:
 
 
 def writer(broker: BrokerProcess) -> psutil.Process:
-    """The writer that runs now."""
     found: list[psutil.Process] = until(lambda: children(broker))
     return found[0]
 
@@ -112,7 +111,7 @@ def test_kill_9_of_broker_and_writer_at_any_moment_loses_and_doubles_nothing(tmp
         assert "Traceback" not in broker.log.read_text()
 
 
-def test_a_writer_that_is_killed_comes_back_and_it_is_said_once(tmp_path):
+def test_a_writer_that_is_killed_comes_back_and_it_is_logged_once(tmp_path):
     with broker_process(tmp_path, **QUICK) as broker:
         until(lambda: all_safe(broker))
         old = writer(broker)
@@ -170,7 +169,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_of_segments_is_said_once_and_they_go_on_once_there_is_room(tmp_path, small_disk):
+def test_a_full_disk_of_segments_is_logged_once_and_they_go_on_once_there_is_room(tmp_path, small_disk):
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize))
     with broker_process(tmp_path, **{**QUICK, "segments": str(small_disk / "segments")}) as broker:

@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from scale0.history.events.journal import JournalRow, read
+from scale0.history.events.journal import Journal, JournalRow, read
+from scale0.history.events.sources import SourceAlive
+from scale0.kernel.clock import Now
 from scale0.storage.interface import FAILPOINTS, OpenedStore
-from scale0.storage.rows import ReadJournal
+from scale0.storage.rows import PutSetting, PutToken, ReadJournal, Write
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.storage.task_queries import ListTasks, TaskPage
 from scale0.storage.task_rows import ASSIGNED, FINISHED, QUEUED
-from tests.unit.storage import killed
+from tests.fakes.killed import kill_at, run_program
+from tests.unit.storage.task_model import end, lease, put
 
-SCRIPT = Path(killed.__file__)
+COMMITS = 6
+
+
+def main(folder: str, point: str, nth: int) -> None:
+    """In a process that is killed at a failpoint: print each seq after the commit that holds it returned."""
+    store = SqliteStore(Path(folder), failpoint=kill_at(point, nth))
+    opened = store.open()
+    journal = Journal("east-1", opened.last_boot_us + 1, opened.next_seq, opened.last_time_us)
+    for _ in range(COMMITS):
+        entry = journal.append([SourceAlive("east-1"), SourceAlive("east-1")], Now(0.0, 1000.0))
+        assert entry is not None
+        last = entry.last_seq
+        tasks: list[Write] = [put(last), put(last + 1, status=ASSIGNED)]
+        if last > 2:
+            tasks += [end(last - 2, history=b"[%d]" % last), lease(last - 1, attempt=last)]
+        store.commit([PutSetting("last", b"%d" % last), PutToken(f"t{last}", "n", "frontend", last), entry, *tasks])
+        os.write(1, b"%d\n" % last)
 
 
 def run_and_die(folder: Path, point: str, nth: int) -> list[int]:
     """The seqs that were acknowledged before the process died."""
-    child = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), point, str(nth)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-        timeout=60,
-    )
-    assert child.returncode == -signal.SIGKILL
+    child = run_program("tests.processes.storage.test_killed", folder, point, nth)
+    assert child.returncode == -signal.SIGKILL, child.stderr
     return [int(line) for line in child.stdout.split()]
 
 
@@ -81,3 +93,7 @@ def test_what_was_acknowledged_survives_kill_9_at_every_failpoint(tmp_path, poin
         assert [task.seq for task in opened.leased] == [last + 1 for last in lasts]
         assert opened.boots == 2 * boot
         last_acknowledged = opened.next_seq - 1
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -16,7 +16,6 @@ from scale0.kernel.errors import StoreError
 from scale0.storage.data_dir import LOCK_NAME
 from scale0.storage.interface import StoreFailed, StoreRefused
 from scale0.storage.rows import DocumentRow, PutSetting, Query, ReadJournal, Write
-from scale0.storage.sqlite import schema
 from scale0.storage.sqlite.schema import STORE_VERSION
 from scale0.storage.sqlite.store import DATABASE_NAME, SqliteStore
 from scale0.storage.task_queries import (
@@ -44,6 +43,7 @@ from scale0.storage.task_rows import (
     ReopenTask,
     SweepTasks,
 )
+from tests.unit.storage.stores import database_of_version, statements_of
 from tests.unit.storage.task_model import change, end, lease, name_of, put
 
 
@@ -60,7 +60,7 @@ def store(folder):
 
 
 # Promise: STORE-2
-def test_a_second_store_on_one_folder_is_refused_and_told_who_has_it(folder, store):
+def test_a_second_store_on_one_folder_is_refused_and_the_owner_is_named(folder, store):
     store.open()
     with pytest.raises(StoreRefused, match=f"in use by process {os.getpid()}"):
         SqliteStore(folder).open()
@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path, place):
 
 def test_a_folder_that_cannot_be_written_is_refused(folder, store, monkeypatch):
     folder.mkdir(parents=True)
-    # Root may write anywhere: what the system says to others is said here.
+    # Root may write anywhere: the answer that others get is planted here.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(StoreRefused, match="cannot write to the data directory"):
         store.open()
@@ -285,11 +285,6 @@ WALKS = ("count(*) FILTER", "GROUP BY after_seq")
 
 def test_no_statement_about_tasks_walks_over_a_table_or_sorts_it(store):
     store.open()
-    seen: list[str] = []
-    for connection in (store._writer, store._scanner):
-        connection.set_trace_callback(seen.append)
-    store.commit(FIRST_TASKS)
-    store.commit(SECOND_TASKS)
     asks: list[Query] = [
         *(FindTasks((name_of(1), name_of(5), "x")), LookUpSubmission("ann", (name_of(1),), "k", "s")),
         *(ReadQueue("noop", 4, 0, 9, 9), ReadPriorities("noop"), ReadSchedule(0, 0, 9), ReadDependents(5, 0, 9)),
@@ -297,26 +292,20 @@ def test_no_statement_about_tasks_walks_over_a_table_or_sorts_it(store):
     ]
     filters = itertools.product((None, 3), (None, SCHEDULED, FINISHED, FAILED), (None, "noop"), (None, "ann"))
     asks += [ListTasks(9, *each) for each in filters]
-    for ask in asks:
-        store.scan(ask)
-    for connection in (store._writer, store._scanner):
-        connection.set_trace_callback(None)
+    statements = statements_of(store, FIRST_TASKS, SECOND_TASKS, scans=asks)
     bad = []
-    for statement in set(seen) - {"BEGIN ", "BEGIN", "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"}:
+    for statement in set(statements):
         if not any(word in statement for word in WALKS):
             plan = store._writer.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
             steps = [row[3] for row in plan if row[3] not in ("SCAN CONSTANT ROW", "SCAN (subquery-1)")]
             bad += [(statement, step) for step in steps if "SCAN" in step or "TEMP B-TREE" in step]
     assert bad == []
-    assert sum(statement.lstrip().startswith("SELECT") for statement in seen) > len(asks)
+    assert sum(statement.lstrip().startswith("SELECT") for statement in statements) > len(asks)
 
 
 # Promise: STORE-4
 def test_a_database_of_the_first_version_keeps_what_it_had_and_gets_tasks(folder, store, monkeypatch):
-    with monkeypatch.context() as first:
-        first.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
-        connection = sqlite3.connect(folder_for(folder) / DATABASE_NAME, isolation_level=None)
-        schema.migrate(connection)
+    connection = database_of_version(folder / DATABASE_NAME, 1, monkeypatch)
     for statement in (
         "INSERT INTO settings VALUES ('k', x'01')",
         "INSERT INTO documents VALUES (3, 'aa', '', x'02', 5, 1, 'root')",
@@ -339,11 +328,6 @@ def test_a_database_of_the_first_version_keeps_what_it_had_and_gets_tasks(folder
     steps = connection.execute("SELECT version FROM migrations").fetchall()
     assert steps == [(number,) for number in range(1, STORE_VERSION + 1)]
     connection.close()
-
-
-def folder_for(folder):
-    folder.mkdir(parents=True)
-    return folder
 
 
 def test_it_knows_how_much_room_is_left(folder, store):

@@ -46,11 +46,6 @@ def value(name: str) -> Any:
     return {"nothing": None, "empty": [], "nan": math.nan, "unicode": "ü\0", "huge": 2**70, "set": {1}}[name]
 
 
-@worker.service("unencodable")
-def unencodable() -> Any:
-    return object()
-
-
 @worker.service("refuses")
 def refuses() -> None:
     raise Refusal(429, "not now")
@@ -86,19 +81,10 @@ async def async_parts(most: int) -> AsyncIterator[int]:
         yield number
 
 
-@worker.service("raw", raw=True)
-def raw(*bodies: bytes) -> list[bytes]:
-    return list(reversed(bodies))
-
-
-@worker.service("raw.one", raw=True)
-def raw_one(*bodies: bytes) -> bytes:
-    return b"".join(bodies)
-
-
-@worker.service("raw.none", raw=True)
-def raw_none(*_bodies: bytes) -> None:
-    return None
+worker.add("unencodable", lambda: [object()])
+worker.add("raw", lambda *bodies: list(reversed(bodies)), raw=True)
+worker.add("raw.one", lambda *bodies: b"".join(bodies), raw=True)
+worker.add("raw.none", lambda *_: None, raw=True)
 
 
 @worker.service("raw.parts", raw=True)

@@ -124,7 +124,7 @@ def test_a_lost_connection_makes_all_that_was_not_acknowledged_come_again_in_ord
 
 
 # Promise: AGENT-9
-def test_age_is_told_by_a_clock_that_does_not_jump_and_not_over_a_restart_of_the_machine(tmp_path):
+def test_age_uses_a_clock_that_does_not_jump_and_is_unknown_after_a_reboot(tmp_path):
     spool = spool_in(tmp_path)
     spool.append("load", result(1), NOON)
     spool.append("load", result(2), Instant(NOON.boot + 1, NOON.wall - 86_400))  # the wall clock jumps back a day
@@ -254,7 +254,7 @@ def test_a_crash_at_any_byte_leaves_the_whole_records_before_it(cut, garbage, co
 # Promise: AGENT-8
 @examples(60)
 @given(at=st.integers(0, 100_000), bit=st.integers(0, 7))
-def test_one_flipped_bit_costs_at_most_what_follows_and_is_told(at, bit):
+def test_one_flipped_bit_costs_at_most_what_follows_and_is_reported(at, bit):
     with folder() as place:
         spool = spool_in(place)
         for number in range(6):
@@ -317,7 +317,7 @@ def test_a_full_disk_keeps_results_in_memory_and_uses_the_disk_again_when_there_
 
 
 # Promise: AGENT-8
-def test_what_a_full_disk_left_in_memory_is_on_disk_at_the_end_or_told(tmp_path, monkeypatch, caplog):
+def test_what_a_full_disk_left_in_memory_is_on_disk_at_the_end_or_logged(tmp_path, monkeypatch, caplog):
     real = os.pwrite
 
     def pwrite(descriptor: int, data: bytes, at: int) -> int:

@@ -6,46 +6,47 @@ import json
 
 from scale0.broker.core.config_document import PUSH_CHUNK
 from scale0.kernel.effects import Effects
-from tests.unit.broker.world import MAGIC, TOKEN, World
+from tests.fakes.broker import TOKEN, FakeBroker
+from tests.fakes.messages import MAGIC
 
 
 # Promise: CONF-3
 def test_a_change_is_told_to_everybody_in_turns_of_bounded_size():
-    world = World(default_heartbeat_interval=10_000.0, max_heartbeats_per_second=1e6)
+    broker = FakeBroker(default_heartbeat_interval=10_000.0, max_heartbeats_per_second=1e6)
     names = [f"frontend-{number}" for number in range(2 * PUSH_CHUNK + 7)]
     for name in names:
-        world.say(name, "CHECKCONFIG")
-    world.manage("patch_config", set={"heartbeat_liveness": 9})
+        broker.exchange(name, "CHECKCONFIG")
+    broker.manage("patch_config", set={"heartbeat_liveness": 9})
     told = 0
-    while world.broker.documents._pending:
-        world.sleep(1 / 64)
-        world.turn()
-        now = sum(len(world.hear(name)) for name in names)
+    while broker.machine.documents._pending:
+        broker.sleep(1 / 64)
+        broker.turn()
+        now = sum(len(broker.received(name)) for name in names)
         assert 0 < now <= PUSH_CHUNK
         told += now
     assert told == len(names)
 
 
 # Promise: CONF-2
-def test_a_change_is_said_to_clients_only_once_it_is_stored():
-    world = World()
-    world.say("frontend-1", "CHECKCONFIG")
-    world.manage("patch_config", set={"default_heartbeat_interval": 2})
-    world.pass_time(0.1)
-    assert world.hear("frontend-1")[0][0] == "CONFIG"
-    assert (b"frontend-1", "CONFIG") in world.promised
-    world.manage("patch_config", set={"network": "n"})
-    world.pass_time(0.1)
-    assert world.hear("frontend-1")[0][0] == "CONFIGACK"
-    assert (b"frontend-1", "CONFIGACK") in world.promised
+def test_a_change_is_said_to_clients_only_once_it_is_stored(broker):
+    broker.exchange("frontend-1", "CHECKCONFIG")
+    broker.manage("patch_config", set={"default_heartbeat_interval": 2})
+    broker.pass_time(0.1)
+    assert broker.received("frontend-1")[0][0] == "CONFIG"
+    assert ("frontend-1", "CONFIG") in broker.promised
+    broker.manage("patch_config", set={"network": "n"})
+    broker.pass_time(0.1)
+    assert broker.received("frontend-1")[0][0] == "CONFIGACK"
+    assert ("frontend-1", "CONFIGACK") in broker.promised
 
 
 # Promise: CONF-2
-def test_the_answer_to_a_change_waits_for_its_commit_with_everything_it_speaks_of():
-    world = World()
+def test_the_answer_to_a_change_waits_for_its_commit_with_everything_it_speaks_of(broker):
     effects = Effects()
     said = {"command": "patch_config", "id": 1, "auth_token": TOKEN, "set": {"network": "n"}}
-    world.broker.receive("frontend", b"admin", [MAGIC, b"MANAGEMENTREQ", json.dumps(said).encode()], world.now, effects)
+    broker.machine.receive(
+        "frontend", b"admin", [MAGIC, b"MANAGEMENTREQ", json.dumps(said).encode()], broker.now, effects
+    )
     assert not effects.sends
     assert len(effects.promises) == 1
     assert [type(write).__name__ for write in effects.writes] == ["PutDocument"]
@@ -54,24 +55,23 @@ def test_the_answer_to_a_change_waits_for_its_commit_with_everything_it_speaks_o
 
 
 # Promise: CONF-3
-def test_two_changes_in_one_turn_leave_everybody_with_the_newest():
-    world = World()
-    world.say("frontend-1", "CHECKCONFIG")
-    world.manage("patch_config", set={"default_heartbeat_interval": 2})
-    world.manage("patch_config", set={"network": "n"})
-    world.pass_time(0.1)
-    told = world.hear("frontend-1")
+def test_two_changes_in_one_turn_leave_everybody_with_the_newest(broker):
+    broker.exchange("frontend-1", "CHECKCONFIG")
+    broker.manage("patch_config", set={"default_heartbeat_interval": 2})
+    broker.manage("patch_config", set={"network": "n"})
+    broker.pass_time(0.1)
+    told = broker.received("frontend-1")
     assert [options["config_version"] for _, options, _ in told] == [3] * len(told)
     assert "CONFIG" in [command for command, _, _ in told]
 
 
 def test_a_client_that_stays_old_gets_it_again_then_must_negotiate_then_goes():
-    world = World(default_heartbeat_interval=1.0)
-    world.say("frontend-1", "CHECKCONFIG")
+    broker = FakeBroker(default_heartbeat_interval=1.0)
+    broker.exchange("frontend-1", "CHECKCONFIG")
     heard: list[object] = []
     for _ in range(40):
-        world.pass_time(1.0)
-        for command, options, _ in world.say("frontend-1", "HEARTBEAT", {"config_version": 0}):
+        broker.pass_time(1.0)
+        for command, options, _ in broker.exchange("frontend-1", "HEARTBEAT", {"config_version": 0}):
             if command != "HEARTBEAT":
                 heard.append(options.get("code", command))
         if 426 in heard:

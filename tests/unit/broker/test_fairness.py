@@ -17,73 +17,69 @@ from scale0.broker.core.keys import Key, Keys, KeyTable
 from scale0.broker.core.request import RoutedRequest
 from scale0.broker.core.request_queues import RequestQueues
 from scale0.kernel.clock import Now
-from tests.unit.broker.world import World
+from tests.fakes.broker import FakeBroker
 
 FLOOD = 500
 
 
-def asked(world: World, who: str, count: int, service: str = "slow", start: int = 0) -> list[Any]:
+def asked(broker: FakeBroker, who: str, count: int, service: str = "slow", start: int = 0) -> list[Any]:
     """Ask; what it heard at once."""
     told: list[Any] = []
     for number in range(start, start + count):
-        told += world.say(who, "REQUEST", {"service": service, "id": f"{who}/{number}", "timeout": 60}, who.encode())
+        told += broker.exchange(
+            who, "REQUEST", {"service": service, "id": f"{who}/{number}", "timeout": 60}, who.encode()
+        )
     return told
 
 
-def order(world: World, worker: str, count: int) -> list[str]:
+def order(broker: FakeBroker, worker: str, count: int) -> list[str]:
     """Whose request the worker gets, one after the other."""
     out = []
     for _ in range(count):
-        told = next(one for one in world.hear(worker) if one[0] == "REQUEST")
+        told = next(iter(broker.received(worker, "REQUEST")))
         out.append(told[2][0].decode())
-        answers = world.say(worker, "REPLY", {"id": told[1]["id"]}, b"done")
-        world.told.setdefault(worker.encode(), []).extend(answers)
-        if not answers:
-            break
+        broker.send(worker, "REPLY", {"id": told[1]["id"]}, b"done")
     return out
 
 
-def test_one_that_asks_much_does_not_delay_another() -> None:
-    world = World()
-    world.ready("backend-1", "slow")
-    asked(world, "frontend-flood", FLOOD)
-    asked(world, "frontend-honest", 3)
-    served = order(world, "backend-1", 10)
+def test_one_that_asks_much_does_not_delay_another(broker: FakeBroker) -> None:
+    broker.join("backend-1", "slow")
+    asked(broker, "frontend-flood", FLOOD)
+    asked(broker, "frontend-honest", 3)
+    served = order(broker, "backend-1", 10)
     assert served[:7].count("frontend-honest") == 3
     assert served[7:] == ["frontend-flood"] * 3
 
 
-def test_a_flood_at_one_service_does_not_delay_another_service_of_the_same_worker() -> None:
-    world = World()
-    world.ready("backend-1", "slow", "other")
-    asked(world, "frontend-flood", FLOOD)
-    asked(world, "frontend-honest", 3, "other")
-    assert order(world, "backend-1", 8).count("frontend-honest") == 3
+def test_a_flood_at_one_service_does_not_delay_another_service_of_the_same_worker(broker: FakeBroker) -> None:
+    broker.join("backend-1", "slow", "other")
+    asked(broker, "frontend-flood", FLOOD)
+    asked(broker, "frontend-honest", 3, "other")
+    assert order(broker, "backend-1", 8).count("frontend-honest") == 3
 
 
 def test_a_full_queue_refuses_whoever_has_the_most_in_it() -> None:
-    world = World(request_queue_limit=20)
-    world.ready("backend-1", "slow")
-    asked(world, "frontend-flood", 21)
-    world.hear("frontend-flood")
-    assert asked(world, "frontend-honest", 5) == []
-    refused = world.hear("frontend-flood")
+    broker = FakeBroker(request_queue_limit=20)
+    broker.join("backend-1", "slow")
+    asked(broker, "frontend-flood", 21)
+    broker.received("frontend-flood")
+    assert asked(broker, "frontend-honest", 5) == []
+    refused = broker.received("frontend-flood")
     assert [(one[0], one[1]["code"]) for one in refused] == [("ERROR", 429)] * 5
     assert [one[1]["id"] for one in refused] == [f"frontend-flood/{n}" for n in (20, 19, 18, 17, 16)]
-    assert [one[1]["code"] for one in asked(world, "frontend-flood", 1, start=50)] == [429]
-    assert 429 in [one[1]["code"] for one in asked(world, "frontend-honest", 6, start=5)]
-    waiting = [request.origin.routing_id for request in world.broker.requests.queues["slow"]]
+    assert [one[1]["code"] for one in asked(broker, "frontend-flood", 1, start=50)] == [429]
+    assert 429 in [one[1]["code"] for one in asked(broker, "frontend-honest", 6, start=5)]
+    waiting = [request.origin.routing_id for request in broker.machine.requests.queues["slow"]]
     assert len(waiting) == 20
     assert abs(waiting.count(b"frontend-flood") - waiting.count(b"frontend-honest")) <= 1
 
 
-def test_one_client_alone_is_served_in_order() -> None:
-    world = World()
-    world.ready("backend-1", "a", "b")
+def test_one_client_alone_is_served_in_order(broker: FakeBroker) -> None:
+    broker.join("backend-1", "a", "b")
     for number in range(20):
         said = {"service": "ab"[number % 3 == 0], "id": number, "timeout": 60}
-        world.say("frontend-1", "REQUEST", said, str(number).encode())
-    assert order(world, "backend-1", 20) == [str(number) for number in range(20)]
+        broker.exchange("frontend-1", "REQUEST", said, str(number).encode())
+    assert order(broker, "backend-1", 20) == [str(number) for number in range(20)]
 
 
 def made(number: int, owner: Connection, service: str) -> RoutedRequest:
@@ -156,53 +152,55 @@ STORED = KeyTable(
 )
 
 
-def user_of(door: str, routing_id: bytes) -> str:
-    return f"{door}/{routing_id.decode().split('-')[1]}"
+def user_of(socket: str, routing_id: bytes) -> str:
+    return f"{socket}/{routing_id.decode().split('-')[1]}"
 
 
 def test_the_negotiation_of_one_key_is_bounded_over_all_its_connections() -> None:
-    world = World(keys=Keys(user_of, STORED), max_heartbeats_per_second=20, max_control_per_second=10)
+    broker = FakeBroker(keys=Keys(user_of, STORED), max_heartbeats_per_second=20, max_control_per_second=10)
     answered = 0
     for number in range(20):
         for _ in range(5):
-            answered += bool(world.say(f"frontend-flood-{number}", "CHECKCONFIG", {"identity": f"flood.{number}"}))
+            answered += bool(
+                broker.exchange(f"frontend-flood-{number}", "CHECKCONFIG", {"identity": f"flood.{number}"})
+            )
     assert answered == 40
-    assert world.say("frontend-honest-1", "CHECKCONFIG", {"identity": "honest"})
-    world.pass_time(1.1)
-    assert world.say("frontend-flood-1", "CHECKCONFIG", {"identity": "flood.1"})
+    assert broker.exchange("frontend-honest-1", "CHECKCONFIG", {"identity": "honest"})
+    broker.pass_time(1.1)
+    assert broker.exchange("frontend-flood-1", "CHECKCONFIG", {"identity": "flood.1"})
 
 
 def test_the_requests_of_one_key_are_bounded_over_all_its_connections() -> None:
-    world = World(keys=Keys(user_of, STORED), max_requests_per_second=40)
-    world.ready("backend-worker-1", "slow", identity="worker")
-    refused = [told for number in range(20) for told in asked(world, f"frontend-flood-{number}", 5)]
+    broker = FakeBroker(keys=Keys(user_of, STORED), max_requests_per_second=40)
+    broker.join("backend-worker-1", "slow", identity="worker")
+    refused = [told for number in range(20) for told in asked(broker, f"frontend-flood-{number}", 5)]
     assert [(told[0], told[1]["code"]) for told in refused] == [("ERROR", 429)] * 60
     assert {told[1]["id"].rpartition("/")[2] for told in refused} <= set("01234"), "each is told about its own"
-    assert asked(world, "frontend-honest-1", 3) == [], "another key is not held to it"
-    world.pass_time(1.1)
-    assert asked(world, "frontend-flood-1", 5, start=5) == [], "a second later it may ask again"
+    assert asked(broker, "frontend-honest-1", 3) == [], "another key is not held to it"
+    broker.pass_time(1.1)
+    assert asked(broker, "frontend-flood-1", 5, start=5) == [], "a second later it may ask again"
 
 
 def test_without_keys_each_connection_has_its_own_rate() -> None:
-    world = World(max_requests_per_second=10)
-    world.ready("backend-1", "slow")
-    assert len(asked(world, "frontend-flood", 15)) == 5
-    assert asked(world, "frontend-honest", 10) == []
+    broker = FakeBroker(max_requests_per_second=10)
+    broker.join("backend-1", "slow")
+    assert len(asked(broker, "frontend-flood", 15)) == 5
+    assert asked(broker, "frontend-honest", 10) == []
 
 
 def test_what_is_sent_again_beyond_the_rate_is_still_answered_once() -> None:
-    world = World(max_requests_per_second=1)
-    world.ready("backend-1", "slow")
-    assert asked(world, "frontend-1", 1) == asked(world, "frontend-1", 1) == []
-    assert order(world, "backend-1", 1) == ["frontend-1"]
-    assert [told[0] for told in world.hear("frontend-1")] == ["REPLY"]
+    broker = FakeBroker(max_requests_per_second=1)
+    broker.join("backend-1", "slow")
+    assert asked(broker, "frontend-1", 1) == asked(broker, "frontend-1", 1) == []
+    assert order(broker, "backend-1", 1) == ["frontend-1"]
+    assert [told[0] for told in broker.received("frontend-1")] == ["REPLY"]
 
 
 def test_with_keys_many_connections_of_one_key_are_one_client() -> None:
-    world = World(keys=Keys(user_of, STORED))
-    world.ready("backend-worker-1", "slow", identity="worker")
+    broker = FakeBroker(keys=Keys(user_of, STORED))
+    broker.join("backend-worker-1", "slow", identity="worker")
     for number in range(50):
-        asked(world, f"frontend-flood-{number}", 10)
-    asked(world, "frontend-honest-1", 3)
-    served = order(world, "backend-worker-1", 9)
+        asked(broker, f"frontend-flood-{number}", 10)
+    asked(broker, "frontend-honest-1", 3)
+    served = order(broker, "backend-worker-1", 9)
     assert served.count("frontend-honest-1") == 3

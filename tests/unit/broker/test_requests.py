@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from scale0.broker.admin.check_commands import FIRST_ID, GRACE_SECONDS
 from scale0.broker.core.requests import ABANDONED_SLOT_SECONDS
 from scale0.kernel.effects import Effects
+from tests.fakes.broker import TOKEN, FakeBroker
 from tests.fakes.examples import examples
-from tests.unit.broker.world import TOKEN, World
 
 FRONTENDS = ("frontend-1", "frontend-2", "frontend-3")
 BACKENDS = ("backend-1", "backend-2", "backend-3")
@@ -27,7 +27,7 @@ class Exchange(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(default_heartbeat_interval=100_000.0, request_queue_limit=4, frontend_idle=100_000.0)
+        self.broker = FakeBroker(default_heartbeat_interval=100_000.0, request_queue_limit=4, frontend_idle=100_000.0)
         self.open: dict[str, set[int]] = {name: set() for name in FRONTENDS}
         self.commands: dict[str, set[int]] = {name: set() for name in FRONTENDS}
         """Those that became requests."""
@@ -37,7 +37,7 @@ class Exchange(RuleBasedStateMachine):
 
     def listen(self) -> None:
         for name in FRONTENDS:
-            for command, options, _ in self.world.hear(name):
+            for command, options, _ in self.broker.received(name):
                 if command in ("REPLY", "ERROR"):
                     assert options["id"] in self.open[name], f"{name} was answered twice: {options}"
                     self.open[name].discard(options["id"])
@@ -47,7 +47,7 @@ class Exchange(RuleBasedStateMachine):
                     assert options["id"] in self.commands[name], f"{name} was answered twice: {options}"
                     self.commands[name].discard(options["id"])
         for name in BACKENDS:
-            for command, options, _ in self.world.hear(name):
+            for command, options, _ in self.broker.received(name):
                 if command == "REQUEST":
                     assert options["id"] not in self.held[name], "handed out twice"
                     self.held[name][options["id"]] = True
@@ -55,8 +55,8 @@ class Exchange(RuleBasedStateMachine):
     @rule(who=frontends, service=st.sampled_from(SERVICES), id_=st.integers(1, 4), retry=st.booleans(), data=st.data())
     def request(self, who: str, service: str, id_: int, retry: bool, data: st.DataObject) -> None:
         timeout = data.draw(st.sampled_from([0.5, 5.0, LONGEST_SECONDS]))
-        told = self.world.say(who, "REQUEST", {"service": service, "id": id_, "timeout": timeout, "retry": retry}, b"x")
-        self.world.told.setdefault(who.encode(), []).extend(told)
+        options = {"service": service, "id": id_, "timeout": timeout, "retry": retry}
+        self.broker.send(who, "REQUEST", options, b"x")
         self.open[who].add(id_)
         self.listen()
 
@@ -66,13 +66,12 @@ class Exchange(RuleBasedStateMachine):
         assert seconds + GRACE_SECONDS <= LONGEST_SECONDS
         said = {"command": "run_check", "id": self.given, "auth_token": TOKEN, "agent": "x", "check": "y"}
         self.commands[who].add(self.given)
-        told = self.world.say(who, "MANAGEMENTREQ", {**said, "timeout": seconds, "recheck": recheck})
-        self.world.told.setdefault(who.encode(), []).extend(told)
+        self.broker.send(who, "MANAGEMENTREQ", {**said, "timeout": seconds, "recheck": recheck})
         self.listen()
 
     @rule(who=backends, names=st.sets(st.sampled_from(SERVICES)), slots=st.integers(1, 3))
     def ready(self, who: str, names: set[str], slots: int) -> None:
-        self.world.ready(who, *names, slots=slots)
+        self.broker.join(who, *names, slots=slots)
         self.listen()
 
     @precondition(lambda self: any(self.held.values()))
@@ -82,32 +81,31 @@ class Exchange(RuleBasedStateMachine):
         id_ = data.draw(st.sampled_from(sorted(self.held[who])))
         if how != "PARTIAL":
             del self.held[who][id_]
-        told = self.world.say(who, how, {"id": id_, "code": code}, b"1")
-        self.world.told.setdefault(who.encode(), []).extend(told)
+        self.broker.send(who, how, {"id": id_, "code": code}, b"1")
         self.listen()
 
     @rule(who=backends)
     def leave(self, who: str) -> None:
-        self.world.say(who, "DISCONNECT")
+        self.broker.exchange(who, "DISCONNECT")
         self.held[who].clear()
         self.listen()
 
     @rule(who=frontends)
     def frontend_leaves(self, who: str) -> None:
-        if self.world.broker.connections.find("frontend", who.encode()) is not None:
-            self.world.say(who, "CHECKCONFIG", {"identity": who})
-        self.world.say(who, "DISCONNECT")
+        if self.broker.machine.connections.find("frontend", who.encode()) is not None:
+            self.broker.exchange(who, "CHECKCONFIG", {"identity": who})
+        self.broker.exchange(who, "DISCONNECT")
         self.open[who].clear()
         self.commands[who].clear()
         self.listen()
 
     @rule(who=st.sampled_from(FRONTENDS + BACKENDS))
     def does_not_read(self, who: str) -> None:
-        connection = self.world.broker.connections.find(who.partition("-")[0], who.encode())
+        connection = self.broker.machine.connections.find(who.partition("-")[0], who.encode())
         if connection is not None:
             effects = Effects()
-            self.world.broker.overflow(connection, self.world.now, effects)
-            self.world._host.finish(effects)
+            self.broker.machine.overflow(connection, self.broker.now, effects)
+            self.broker.host.finish(effects)
             self.open.get(who, set()).clear()
             self.commands.get(who, set()).clear()
             self.held.get(who, {}).clear()
@@ -116,137 +114,129 @@ class Exchange(RuleBasedStateMachine):
     @rule(who=backends)
     def connection_breaks(self, who: str) -> None:
         """The socket could not deliver; the backend comes back by itself, without what it held."""
-        connection = self.world.broker.connections.find("backend", who.encode())
+        connection = self.broker.machine.connections.find("backend", who.encode())
         if connection is not None and connection.member is not None and connection.member.backend is not None:
-            effects = Effects()
-            self.world.broker.undelivered(connection, (), self.world.now, effects)
-            self.world._host.finish(effects)
+            self.broker.break_connection(who)
             self.listen()
             self.held[who].clear()
-            self.world.ready(who, "a", slots=1)
+            self.broker.join(who, "a", slots=1)
             self.listen()
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 10.0, LONGEST_SECONDS]))
     def wait(self, seconds: float) -> None:
-        self.world.pass_time(seconds)
+        self.broker.pass_time(seconds)
         self.listen()
 
     @invariant()
     def the_books_are_right(self) -> None:
-        broker = self.world.broker
-        for backend in broker.scheduler.backends:
+        machine = self.broker.machine
+        for backend in machine.scheduler.backends:
             assert backend.busy == len(backend.held) >= 0
-        assert set(broker.requests.under_way) == {id_ for b in broker.scheduler.backends for id_ in b.held}
+        assert set(machine.requests.under_way) == {id_ for b in machine.scheduler.backends for id_ in b.held}
         for name in FRONTENDS:
-            connection = broker.connections.find("frontend", name.encode())
+            connection = machine.connections.find("frontend", name.encode())
             outstanding = set(connection.outstanding if connection else ())
             commands = {id_ for id_ in outstanding if isinstance(id_, int) and id_ > FIRST_ID}
             assert self.open[name] == outstanding - commands
             assert len(self.commands[name]) == len(commands)
         for service in SERVICES:
             assert (
-                len(broker.requests.queues.get(service, ()))
-                <= 4 + sum(len(b.held) for b in broker.scheduler.backends) + 12
+                len(machine.requests.queues.get(service, ()))
+                <= 4 + sum(len(b.held) for b in machine.scheduler.backends) + 12
             )
 
     def teardown(self) -> None:
         """Whatever happened: in the end everybody was answered, and every slot is free."""
-        self.world.pass_time(LONGEST_SECONDS + 1)
+        self.broker.pass_time(LONGEST_SECONDS + 1)
         self.listen()
         assert not any(self.open.values()), self.open
         assert not any(self.commands.values()), self.commands
-        self.world.pass_time(ABANDONED_SLOT_SECONDS + 1)
-        broker = self.world.broker
-        assert not broker.requests.under_way
-        assert all(backend.busy == 0 for backend in broker.scheduler.backends)
-        assert broker.requests.deadline() is None
-        assert not broker.requests.queues
+        self.broker.pass_time(ABANDONED_SLOT_SECONDS + 1)
+        machine = self.broker.machine
+        assert not machine.requests.under_way
+        assert all(backend.busy == 0 for backend in machine.scheduler.backends)
+        assert machine.requests.deadline() is None
+        assert not machine.requests.queues
 
 
 TestExchange = Exchange.TestCase
 TestExchange.settings = examples(120, stateful_step_count=30)
 
 
-def test_a_slot_that_nobody_waits_for_is_free_when_the_backend_answers():
-    world = World()
-    world.ready("backend-1", "a")
-    world.say("frontend-1", "REQUEST", {"service": "a", "id": 1, "timeout": 1})
-    id_ = world.hear("backend-1")[0][1]["id"]
-    world.say("frontend-1", "CHECKCONFIG")
-    world.say("frontend-1", "DISCONNECT")
-    (backend,) = world.broker.scheduler.backends
+def test_a_slot_that_nobody_waits_for_is_free_when_the_backend_answers(broker):
+    broker.join("backend-1", "a")
+    broker.exchange("frontend-1", "REQUEST", {"service": "a", "id": 1, "timeout": 1})
+    id_ = broker.received("backend-1")[0][1]["id"]
+    broker.exchange("frontend-1", "CHECKCONFIG")
+    broker.exchange("frontend-1", "DISCONNECT")
+    (backend,) = broker.machine.scheduler.backends
     assert backend.busy == 1
-    world.say("backend-1", "REPLY", {"id": id_})
+    broker.exchange("backend-1", "REPLY", {"id": id_})
     assert backend.busy == 0
 
 
 # Promise: REQ-4
 def test_a_slot_that_nobody_waits_for_is_not_lost_for_ever():
-    world = World(default_heartbeat_interval=10_000.0)
-    world.ready("backend-1", "a")
-    world.say("frontend-1", "REQUEST", {"service": "a", "id": 1, "timeout": 1})
-    world.pass_time(2)
-    assert world.hear("frontend-1")[0][1]["code"] == 504
-    (backend,) = world.broker.scheduler.backends
+    broker = FakeBroker(default_heartbeat_interval=10_000.0)
+    broker.join("backend-1", "a")
+    broker.exchange("frontend-1", "REQUEST", {"service": "a", "id": 1, "timeout": 1})
+    broker.pass_time(2)
+    assert broker.received("frontend-1")[0][1]["code"] == 504
+    (backend,) = broker.machine.scheduler.backends
     assert backend.busy == 1
-    world.pass_time(ABANDONED_SLOT_SECONDS + 1)
+    broker.pass_time(ABANDONED_SLOT_SECONDS + 1)
     assert backend.busy == 0
 
 
-def test_answers_move_with_a_client_and_each_id_is_answered_once():
-    world = World()
-    world.ready("backend-1", "a", slots=5)
-    world.say("frontend-old", "CHECKCONFIG", {"identity": "me"})
+def test_answers_move_with_a_client_and_each_id_is_answered_once(broker):
+    broker.join("backend-1", "a", slots=5)
+    broker.exchange("frontend-old", "CHECKCONFIG", {"identity": "me"})
     for id_ in (1, 2):
-        world.say("frontend-old", "REQUEST", {"service": "a", "id": id_}, b"old")
-    world.say("frontend-new", "REQUEST", {"service": "a", "id": 2}, b"new")
-    world.say("frontend-new", "CHECKCONFIG", {"identity": "me"})
-    world.hear("frontend-new")
-    for _, options, bodies in world.hear("backend-1"):
-        world.say("backend-1", "REPLY", {"id": options["id"]}, *bodies)
-    told = [(options["id"], bodies) for _, options, bodies in world.hear("frontend-new")]
+        broker.exchange("frontend-old", "REQUEST", {"service": "a", "id": id_}, b"old")
+    broker.exchange("frontend-new", "REQUEST", {"service": "a", "id": 2}, b"new")
+    broker.exchange("frontend-new", "CHECKCONFIG", {"identity": "me"})
+    broker.received("frontend-new")
+    for _, options, bodies in broker.received("backend-1"):
+        broker.exchange("backend-1", "REPLY", {"id": options["id"]}, *bodies)
+    told = [(options["id"], bodies) for _, options, bodies in broker.received("frontend-new")]
     assert sorted(told) == [(1, [b"old"]), (2, [b"new"])]
-    (backend,) = world.broker.scheduler.backends
+    (backend,) = broker.machine.scheduler.backends
     assert backend.busy == 0
-    world.pass_time(60)
-    assert world.hear("frontend-new") == []
+    broker.pass_time(60)
+    assert broker.received("frontend-new") == []
 
 
-def test_parts_kept_for_a_req_socket_are_forgotten_with_their_request():
-    world = World()
-    world.ready("backend-1", "a")
-    world.frames("frontend-1", [b"", b"SCALE0/1", b"REQUEST", b'{"service":"a","id":1,"timeout":1}'])
-    id_ = world.hear("backend-1")[0][1]["id"]
-    world.say("backend-1", "PARTIAL", {"id": id_}, b"x" * 1_000)
-    world.pass_time(2)
-    connection = world.broker.connections.find("frontend", b"frontend-1")
-    assert connection is not None
+def test_parts_kept_for_a_req_socket_are_forgotten_with_their_request(broker):
+    broker.join("backend-1", "a")
+    broker.send_frames("frontend-1", [b"", b"SCALE0/1", b"REQUEST", b'{"service":"a","id":1,"timeout":1}'])
+    id_ = broker.received("backend-1")[0][1]["id"]
+    broker.exchange("backend-1", "PARTIAL", {"id": id_}, b"x" * 1_000)
+    broker.pass_time(2)
+    connection = broker.connection("frontend-1")
     assert not connection.parts
     assert not connection.outstanding
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_retried_work_goes_before_work_that_came_later(busy):
-    world = World()
-    world.ready("backend-1", "a")
-    world.say("frontend-1", "REQUEST", {"service": "a", "id": 1, "retry": True}, b"first")
+def test_retried_work_goes_before_work_that_came_later(broker, busy):
+    broker.join("backend-1", "a")
+    broker.exchange("frontend-1", "REQUEST", {"service": "a", "id": 1, "retry": True}, b"first")
     if busy:
-        world.say("frontend-1", "REQUEST", {"service": "a", "id": 2}, b"second")
-    world.say("backend-1", "DISCONNECT")
-    world.ready("backend-2", "a")
-    assert world.hear("backend-2")[0][2] == [b"first"]
+        broker.exchange("frontend-1", "REQUEST", {"service": "a", "id": 2}, b"second")
+    broker.exchange("backend-1", "DISCONNECT")
+    broker.join("backend-2", "a")
+    assert broker.received("backend-2")[0][2] == [b"first"]
 
 
-def test_a_policy_of_the_network_document_gives_timeout_retry_and_limit():
-    world = World()
+def test_a_policy_of_the_network_document_gives_timeout_retry_and_limit(broker):
     policy = {"name": "a", "timeout": 0.5, "retry": True, "request_queue_limit": 1}
-    world.manage("patch_config", set={"services": [policy]})
-    world.say("frontend-1", "REQUEST", {"service": "a", "id": 1})
-    assert world.say("frontend-1", "REQUEST", {"service": "a", "id": 2})[0][1]["code"] == 429
-    world.pass_time(0.6)
-    assert world.hear("frontend-1")[0][1]["code"] == 404
-    world.ready("backend-1", "a")
-    world.say("frontend-1", "REQUEST", {"service": "a", "id": 3})
-    world.say("backend-1", "DISCONNECT")
-    world.ready("backend-2", "a")
-    assert world.hear("backend-2")[0][0] == "REQUEST"
+    broker.manage("patch_config", set={"services": [policy]})
+    broker.exchange("frontend-1", "REQUEST", {"service": "a", "id": 1})
+    assert broker.exchange("frontend-1", "REQUEST", {"service": "a", "id": 2})[0][1]["code"] == 429
+    broker.pass_time(0.6)
+    assert broker.received("frontend-1")[0][1]["code"] == 404
+    broker.join("backend-1", "a")
+    broker.exchange("frontend-1", "REQUEST", {"service": "a", "id": 3})
+    broker.exchange("backend-1", "DISCONNECT")
+    broker.join("backend-2", "a")
+    assert broker.received("backend-2")[0][0] == "REQUEST"

@@ -13,12 +13,12 @@ from scale0.cli.monitoring import check_test
 from scale0.monitoring.checks.registry import BUILT_IN
 
 
-def typed(*words):
+def invoke(*words):
     return CliRunner().invoke(check_test.test, list(words))
 
 
 def test_a_check_shows_state_message_and_metrics():
-    done = typed("uptime")
+    done = invoke("uptime")
     assert done.exit_code == 0
     assert done.output.startswith("ok: up ")
     assert "uptime_seconds" in done.output
@@ -26,11 +26,11 @@ def test_a_check_shows_state_message_and_metrics():
 
 
 def test_any_other_state_exits_with_one():
-    done = typed("uptime", "--arg", "warn=@0:1e12", "--json")
+    done = invoke("uptime", "--arg", "warn=@0:1e12", "--json")
     assert done.exit_code == 1
-    said = json.loads(done.output)
-    assert (said["check"], said["state"], said["metrics"][0]["warn"]) == ("uptime", "warning", 1e12)
-    wrong = typed("uptime", "--arg", "wran=5")
+    output = json.loads(done.output)
+    assert (output["check"], output["state"], output["metrics"][0]["warn"]) == ("uptime", "warning", 1e12)
+    wrong = invoke("uptime", "--arg", "wran=5")
     assert wrong.exit_code == 1
     assert "the nearest known one is warn" in wrong.output
 
@@ -55,27 +55,27 @@ def test_words_become_what_the_check_takes(tmp_path):
     "words", [("load", "--arg", "x"), ("load", "--arg", "=x"), ("tcp", "--arg", "host=a", "--arg", "host=b")]
 )
 def test_words_that_are_no_args_are_wrong_usage(words):
-    assert typed(*words).exit_code == 2
+    assert invoke(*words).exit_code == 2
 
 
 def test_a_log_can_be_tried_from_its_start(tmp_path):
     (tmp_path / "a.log").write_text("an error\n")
-    done = typed("log", "--arg", f"path={tmp_path / 'a.log'}", "--arg", "match=error", "--arg", "from_start=true")
+    done = invoke("log", "--arg", f"path={tmp_path / 'a.log'}", "--arg", "match=error", "--arg", "from_start=true")
     assert done.exit_code == 1
     assert "an error" in done.output
 
 
 def test_a_check_that_compares_tells_of_now():
-    assert "since boot" not in typed("cpu", "--arg", "warn=null", "--arg", "crit=null").output
+    assert "since boot" not in invoke("cpu", "--arg", "warn=null", "--arg", "crit=null").output
 
 
 def test_without_a_name_it_says_which_there_are():
-    assert all(name in typed().output for name in BUILT_IN)
-    assert [one["name"] for one in json.loads(typed("--json").output)] == list(BUILT_IN)
+    assert all(name in invoke().output for name in BUILT_IN)
+    assert [one["name"] for one in json.loads(invoke("--json").output)] == list(BUILT_IN)
 
 
-def test_a_name_that_is_none_is_told_the_nearest():
-    done = typed("dsk")
+def test_an_unknown_name_is_answered_with_the_nearest():
+    done = invoke("dsk")
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit | errors.CommandError)
     assert "there is no built-in check dsk" in done.output

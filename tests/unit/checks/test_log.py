@@ -34,8 +34,8 @@ class Watched:
         return self.found
 
     def count(self):
-        said = metrics(self.run())
-        return int(said["matches"].value), int(said["lines"].value)
+        values = metrics(self.run())
+        return int(values["matches"].value), int(values["lines"].value)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_log_that_was_cut_and_has_grown_past_the_old_place_is_known_by_its_fir
     assert watched.count() == (50, 50)
 
 
-def test_a_log_whose_rest_is_gone_is_said_to_be(watched):
+def test_a_log_whose_rest_is_gone_is_reported(watched):
     watched.write("ERROR before")
     new = watched.path.with_suffix(".new")
     new.write_text("ERROR after\n")
@@ -210,7 +210,7 @@ def test_what_is_no_file_is_not_read(tmp_path):
 
 
 def test_a_log_check_must_say_what_to_look_for(tmp_path):
-    assert "say what" in run("log", path=str(tmp_path), match=[]).message
+    assert "match is missing" in run("log", path=str(tmp_path), match=[]).message
 
 
 def test_positions_on_disk_are_bounded(tmp_path, monkeypatch):

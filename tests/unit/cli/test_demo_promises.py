@@ -113,7 +113,7 @@ def test_what_else_was_seen_can_break_a_promise(changes, words):
     assert words in text
 
 
-def test_a_task_that_a_dead_broker_had_may_run_twice_and_that_is_said():
+def test_a_task_that_a_dead_broker_had_may_run_twice_and_that_is_reported():
     found = seen(repeated=RepeatedTasks(2, (30,)))  # submitted at 15.0 s, when the broker was killed
     assert broken(network_promises(found)) == []
     [text] = [promise.text for promise in network_promises(found) if "ran twice" in promise.text]
@@ -158,18 +158,18 @@ def tables() -> tuple[dict[str, Any], list[Any]]:
 
 def test_what_spark_says_is_held_against_what_was_seen():
     rows, sessions = tables()
-    said = count(rows, sessions)
-    assert said == Computed(50, 2, 48, frozenset({"demo-1", "worker-1"}), {"demo/demo-1-answers": 5.0})
-    assert broken(spark_promises(said, seen())) == []
+    computed = count(rows, sessions)
+    assert computed == Computed(50, 2, 48, frozenset({"demo-1", "worker-1"}), {"demo/demo-1-answers": 5.0})
+    assert broken(spark_promises(computed, seen())) == []
     for spoiled, words in (
-        (said._replace(finished=49), "49 tasks finished"),
-        (said._replace(retried=0), "50 tasks finished, 0 handed out again"),
-        (said._replace(died=frozenset({"demo-1"})), "the killed processes: demo-1"),
-        (said._replace(incidents={}), "is missing"),
+        (computed._replace(finished=49), "49 tasks finished"),
+        (computed._replace(retried=0), "50 tasks finished, 0 handed out again"),
+        (computed._replace(died=frozenset({"demo-1"})), "the killed processes: demo-1"),
+        (computed._replace(incidents={}), "is missing"),
     ):
         [text] = broken(spark_promises(spoiled, seen()))
         assert words in text
-    assert "Spark counts 48 of those 50 calls" in next(spark_notes(said, seen()))
+    assert "Spark counts 48 of those 50 calls" in next(spark_notes(computed, seen()))
 
 
 def test_the_last_screen_fits_a_terminal_whatever_the_numbers_are():
@@ -178,10 +178,10 @@ def test_the_last_screen_fits_a_terminal_whatever_the_numbers_are():
         busy.calls += 1
         busy.call_answered(number, {"who": f"worker-{number % 3 + 1}", "number": number}, 12.0, 12.5)
     found = seen(record=busy)
-    said = count(*tables())
-    promises = [*network_promises(found), *spark_promises(said, found)]
+    computed = count(*tables())
+    promises = [*network_promises(found), *spark_promises(computed, found)]
     lines = last_screen(
-        promises, [*network_notes(found), *spark_notes(said, found)], (45.6, 131.2), "/tmp/page.html", "/tmp/x"
+        promises, [*network_notes(found), *spark_notes(computed, found)], (45.6, 131.2), "/tmp/page.html", "/tmp/x"
     )
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80

@@ -21,7 +21,7 @@ from scale0.cli.network.host_readings import (
 JAVA_8 = JavaReading("/usr/bin/java", 'java version "1.8.0_392"\n')
 JAVA_17 = JavaReading("/usr/bin/java", 'openjdk version "17.0.15" 2025-04-15\n')
 JAVA_21 = JavaReading("/opt/java", 'openjdk version "21" 2023-09-19\n')
-DISK = DiskReading(".scale0", 20 * GIB, 100 * GIB, "ext4", "", 0.004)
+DISK = DiskReading(".scale0", 20 * GIB, "ext4", "", 0.004)
 FREE, USED = PortReading("frontend", 5700, True, "", None), PortReading("backend", 5701, False, "nginx: master", 17)
 UP = PortReading("peer", 5702, False, "/x/.venv/bin/scale0 up", 18)
 NAMED = frozenset({"frontend", "backend", "peer"})
@@ -97,7 +97,7 @@ SEVERAL = [
     (probes.disk_findings(DISK._replace(sync_seconds=2.0), 0), [(FAIL, "2000 ms")]),
 ]
 CASES += [
-    (one, *wanted) for found, told in SEVERAL for one, wanted in zip(list(found), told, strict=True)
+    (one, *wanted) for found, expected in SEVERAL for one, wanted in zip(list(found), expected, strict=True)
 ]  # strict: not one finding more
 
 
@@ -118,7 +118,7 @@ def test_every_probe_can_fail_or_warn():
     assert {one.probe for one, _, _ in CASES} - can_fail == {"extras", "console"}, "without these a network works"
 
 
-def test_ports_in_a_row_are_told_as_one():
+def test_consecutive_ports_are_shown_as_a_range():
     assert probes.ranged([5780, 5700, 5701, 5702, 4166]) == "4166, 5700-5702, 5780"
 
 

@@ -15,6 +15,8 @@ from scale0.client.admin.rows import entry_path, is_over, known_agents
 from scale0.errors import NoAnswer
 
 NOW = 1_800_000_000.0
+ask: Any = helens.ask
+"""With a fake client."""
 
 
 class Asked:
@@ -44,19 +46,19 @@ class Asked:
 def test_every_page_of_every_helen_is_asked_for():
     many = [f"a{number:04}" for number in range(2_500)]
     net = Asked(one=many, two=["b"])
-    heard = helens.ask(net, "agents", {})
-    assert [(row["agent"], row["helen"]) for row in heard.rows] == [*((name, "one") for name in many), ("b", "two")]
+    answer = ask(net, "agents", {})
+    assert [(row["agent"], row["helen"]) for row in answer.rows] == [*((name, "one") for name in many), ("b", "two")]
     assert [call[1]["after"] for call in net.calls] == ["", "a0999", "a1999", ""]
-    assert len(helens.ask(net, "agents", {}, 1_200).rows) == 1_201, "so many of each"
+    assert len(ask(net, "agents", {}, 1_200).rows) == 1_201, "so many of each"
 
 
 def test_a_silent_helen_is_named_and_does_not_hide_the_others():
-    heard = helens.ask(Asked(one=["a"], two=None), "agents", {})
-    assert ([row["agent"] for row in heard.rows], heard.silent) == (["a"], ["two"])
+    answer = ask(Asked(one=["a"], two=None), "agents", {})
+    assert ([row["agent"] for row in answer.rows], answer.silent) == (["a"], ["two"])
     with pytest.raises(errors.CommandError, match="two does not answer"):
-        helens.ask(Asked(two=None), "agents", {})
+        ask(Asked(two=None), "agents", {})
     with pytest.raises(errors.CommandError, match="no Helen is connected"):
-        helens.ask(Asked(), "agents", {})
+        ask(Asked(), "agents", {})
 
 
 def test_an_agent_that_two_helens_know_is_shown_once():

@@ -18,7 +18,7 @@ from tests.pipeline.idle_runs import DAMAGED, FOREIGN, Place
 URL = "s3://KEY:hush@bucket/segments"
 
 
-def said(*words: str) -> Result:
+def pipeline(*words: str) -> Result:
     return CliRunner().invoke(cli, ["pipeline", *words])
 
 
@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def asked(place: Place, command: str, *words: str) -> Result:
-    return said(command, "--segments", str(place.segments), "--warehouse", str(place.warehouse), *words)
+    return pipeline(command, "--segments", str(place.segments), "--warehouse", str(place.warehouse), *words)
 
 
 # Where it looks.
@@ -121,10 +121,10 @@ def test_too_few_days_are_wrong_usage(place: Place, command: str):
 
 
 def test_a_stream_says_once_that_it_is_ready(capsys):
-    heard: list[tuple[str, int, int]] = []
-    told = say_first("ready", lambda *words: heard.append(words))
+    progress: list[tuple[str, int, int]] = []
+    report = say_first("ready", lambda *words: progress.append(words))
     assert capsys.readouterr().out == ""
-    told("segments", 0, 1)
-    told("tables", 1, 2)
+    report("segments", 0, 1)
+    report("tables", 1, 2)
     assert capsys.readouterr().out == "ready\n"
-    assert heard == [("segments", 0, 1), ("tables", 1, 2)]
+    assert progress == [("segments", 0, 1), ("tables", 1, 2)]

@@ -17,7 +17,7 @@ from tests.pipeline import reports_made as world
 from tests.processes.segments.folders import Folder
 
 
-def said(*words: str) -> Result:
+def explain(*words: str) -> Result:
     return CliRunner().invoke(cli, ["explain", *words])
 
 
@@ -36,8 +36,8 @@ def root(tmp_path_factory):
     return str(world.made(tmp_path_factory.mktemp("explain")))
 
 
-def test_the_journal_of_this_machine_is_told(folder):
-    shown = said("t-1", "--data-dir", str(folder.path))
+def test_the_journal_of_this_machine_is_shown(folder):
+    shown = explain("t-1", "--data-dir", str(folder.path))
     assert shown.exit_code == 0, shown.output
     assert "submitted by c-1 for thumbs.make" in shown.stdout
     assert "t-2" not in shown.stdout
@@ -46,7 +46,7 @@ def test_the_journal_of_this_machine_is_told(folder):
 
 
 def test_a_story_is_data_for_programs(folder):
-    found = json.loads(said("t-1", "--data-dir", str(folder.path), "--json").stdout)
+    found = json.loads(explain("t-1", "--data-dir", str(folder.path), "--json").stdout)
     (entry,) = found["entries"]
     assert (found["sort"], entry["kind"]) == ("task", "task.submitted")
     assert entry["id"].startswith("east-1:")
@@ -54,13 +54,13 @@ def test_a_story_is_data_for_programs(folder):
 
 
 def test_a_terminal_obeys_no_event(folder):
-    shown = said("t-2", "--data-dir", str(folder.path))
+    shown = explain("t-2", "--data-dir", str(folder.path))
     assert "\x1b" not in shown.output
     assert "c-1\\x1b[2J" in shown.stdout
 
 
-def test_the_warehouse_alone_is_told_up_to_where_it_goes(root, tmp_path):
-    shown = said("web-1/load", "--data-dir", str(tmp_path / "none"), "--warehouse", root)
+def test_the_warehouse_alone_is_shown_up_to_its_end(root, tmp_path):
+    shown = explain("web-1/load", "--data-dir", str(tmp_path / "none"), "--warehouse", root)
     assert shown.exit_code == 0, shown.output
     assert "* incident: down for 1 h, worst state critical, closed 2026-05-18 09:30" in shown.stdout
     assert "not covered: there is no journal here" in shown.stdout
@@ -68,26 +68,26 @@ def test_the_warehouse_alone_is_told_up_to_where_it_goes(root, tmp_path):
 
 
 def test_nothing_known_says_where_to_look(folder, tmp_path):
-    shown = said("t-9", "--data-dir", str(folder.path))
+    shown = explain("t-9", "--data-dir", str(folder.path))
     assert shown.exit_code == 1
     assert "nothing is known about t-9 in the last 7 d" in shown.stderr
     assert "--last 90d" in shown.stderr
-    nowhere = said("t-9", "--data-dir", str(tmp_path / "none"))
+    nowhere = explain("t-9", "--data-dir", str(tmp_path / "none"))
     assert nowhere.exit_code == 1
     assert "scale0 pipeline run" in nowhere.stderr
 
 
 def test_a_warehouse_that_was_named_must_be_there(folder, tmp_path):
-    shown = said("t-1", "--data-dir", str(folder.path), "--warehouse", str(tmp_path / "none"))
+    shown = explain("t-1", "--data-dir", str(folder.path), "--warehouse", str(tmp_path / "none"))
     assert shown.exit_code == 1
     assert "there are no tables in" in shown.stderr
 
 
-def test_a_segment_that_cannot_be_read_is_said_and_the_rest_is_told(folder):
+def test_a_segment_that_cannot_be_read_is_reported_and_the_rest_is_shown(folder):
     place = Path(folder.path) / "segments" / f"written={time.strftime('%Y-%m-%d', time.gmtime())}"
     place.mkdir(parents=True)
     (place / "seg-east-2-7-1-5.parquet").write_bytes(b"PAR1 no")
-    shown = said("t-1", "--data-dir", str(folder.path))
+    shown = explain("t-1", "--data-dir", str(folder.path))
     assert shown.exit_code == 1
     assert "submitted by c-1" in shown.stdout
     assert "cannot be read" in shown.stderr
@@ -100,4 +100,4 @@ def test_names_of_segments_prove_what_is_missing():
 
 
 def test_a_length_of_time_must_be_one(folder):
-    assert said("t-1", "--data-dir", str(folder.path), "--last", "soon").exit_code == 2
+    assert explain("t-1", "--data-dir", str(folder.path), "--last", "soon").exit_code == 2

@@ -82,7 +82,7 @@ def test_rates_are_what_was_done_in_between():
 
 
 # Promise: TERM-8
-def test_a_broker_that_began_anew_has_no_rates_until_the_next_look():
+def test_a_broker_that_restarted_has_no_rates_until_the_next_sample():
     old, new = counts("hello", 100, 0, 0.5), counts("hello", 3, 0, 0.5)
     assert done_between(old, new) is None
     assert rates_between([old], [new], 1.0) == {}
@@ -136,7 +136,7 @@ def test_a_detail_says_what_to_type():
     assert detail(BROKERS, {"broker": "b1", "state": "active"})[0] == ("broker", "b1")
 
 
-def test_a_frame_is_json_and_its_findings_are_told_in_one_line():
+def test_a_frame_is_json_and_its_findings_fit_in_one_line():
     frame = two_looks(checks=[{**CHECK, "state": "critical"}])
     assert problems_of(frame) == "1 critical: check web-1 disk: critical: fine"
     data = as_data(frame)

@@ -1,8 +1,9 @@
-"""What is typed becomes what is meant: addresses, arguments, times."""
+"""What is typed becomes what is meant: addresses, arguments, times; which versions of the configuration lost."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 import pytest
@@ -11,6 +12,7 @@ from scale0.cli.common.connection import MAX_NETWORKS, client_id, state_folder
 from scale0.cli.common.endpoints import backend_endpoints, endpoint_of, host_of
 from scale0.cli.common.output import clean, span
 from scale0.cli.network.call import arguments_of, parsed
+from scale0.cli.network.config import lost_versions
 
 
 @pytest.mark.parametrize(
@@ -132,3 +134,41 @@ def test_a_memory_that_cannot_be_written_costs_nothing(tmp_path):
 def test_the_memory_lies_where_the_user_says():
     assert str(state_folder({"XDG_STATE_HOME": "/tmp/s", "HOME": "/h"})) == "/tmp/s/scale0"
     assert str(state_folder({"XDG_STATE_HOME": "relative", "HOME": "/h"})) == "/h/.local/state/scale0"
+
+
+def row(version: int, hash_: str, parent: str, current: bool = False) -> dict[str, Any]:
+    return {"version": version, "hash": hash_, "parent": parent, "current": current}
+
+
+@pytest.mark.parametrize(
+    ("rows", "lost"),
+    [
+        ([], set()),
+        ([row(2, "b", "a", True), row(1, "a", "")], set()),
+        (
+            [
+                row(3, "c", "b", True),
+                row(2, "x", "a"),
+                row(2, "b", "a"),
+                row(1, "a", ""),
+            ],
+            {"x"},
+        ),
+        (
+            [
+                row(4, "d", "c", True),
+                row(3, "y", "x"),
+                row(3, "c", "b"),
+                row(2, "x", "a"),
+                row(2, "b", "a"),
+            ],
+            {"x", "y"},
+        ),
+        ([row(3, "c", "b", True), row(2, "x", "a"), row(1, "a", "")], {"x"}),
+        # A history that skipped versions cannot tell of what is older.
+        ([row(9, "i", "h", True), row(5, "e", "d"), row(4, "d", "")], set()),
+    ],
+    ids=["none", "one line", "one lost", "two lost", "the winner's parent is not here", "skipped"],
+)
+def test_what_the_current_one_does_not_descend_from_has_lost(rows: list[dict[str, Any]], lost: set[str]):
+    assert lost_versions(rows) == lost

@@ -17,6 +17,7 @@ from scale0.transport.core.calls import CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.core.session import (
     MAX_URGENT_BACKOFF_SECONDS,
+    RECHECK_SECONDS,
     Connected,
     ConnectionLost,
     SessionEffects,
@@ -183,8 +184,22 @@ def test_a_broker_that_is_silent_is_given_up_after_three_intervals() -> None:
     bench.hear("HEARTBEAT")
     bench.pass_time(2.9)
     assert not bench.take(ConnectionLost)
-    bench.pass_time(0.2)
+    bench.pass_time(0.2 + RECHECK_SECONDS)
     assert [lost.reason for lost in bench.take(ConnectionLost)] == ["the broker's heartbeats stopped"]
+
+
+# Promise: LIVE-3
+def test_a_client_that_was_suspended_reads_what_came_before_it_gives_the_broker_up() -> None:
+    bench = up(backend())
+    bench.mono += 60.0
+    bench.act("tick")
+    assert not bench.take(ConnectionLost), "messages may not have reached the socket yet"
+    bench.hear("HEARTBEAT")
+    bench.pass_time(2.9)
+    assert not bench.take(ConnectionLost)
+    bench.mono += 60.0
+    bench.pass_time(RECHECK_SECONDS + 0.01)
+    assert bench.take(ConnectionLost), "silence that lasts is a loss"
 
 
 def test_no_answer_to_the_negotiation_ends_the_attempt() -> None:

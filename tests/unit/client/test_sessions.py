@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from scale0.transport.core.backend_session import BackendSession, RequestReceived
 from scale0.transport.core.calls import GRACE_SECONDS, CallAnswered, CallFailed, ManagementAnswered, PartialReply
 from scale0.transport.core.frontend_session import FrontendSession
-from scale0.transport.core.session import DOWN, ENDED, UP
+from scale0.transport.core.session import DOWN, ENDED, RECHECK_SECONDS, UP
 from tests.fakes.examples import examples
 from tests.processes.client.bench import Bench
 
@@ -138,7 +138,7 @@ def test_silence_counts_from_the_question() -> None:
     bench.act("tick")
     assert bench.session.connection.state == UP
     assert [said[1]["id"] for said in bench.hush()] == ["~"]
-    bench.pass_time(2.1)
+    bench.pass_time(2.1 + RECHECK_SECONDS)
     assert bench.session.connection.state == DOWN
 
 
@@ -147,7 +147,7 @@ def test_a_broker_that_does_not_answer_pings_is_given_up_after_three_intervals()
     ask(bench, "slow", timeout=600)
     bench.pass_time(2.9)
     assert bench.session.connection.state == UP
-    bench.pass_time(0.2)
+    bench.pass_time(0.2 + RECHECK_SECONDS)
     assert bench.session.connection.state != UP
 
 

@@ -1,7 +1,4 @@
-"""Made-up configuration of every schema, for hypothesis.
-
-Lives here: strategies that make valid values only. Never here: a test.
-"""
+"""Valid values of every configuration schema, for hypothesis."""
 
 from __future__ import annotations
 
@@ -10,31 +7,13 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from scale0.config import (
-    AdminConfig,
-    AgentConfig,
-    BrokerConfig,
-    BrokerEntry,
-    CheckDefinition,
-    ClientConfig,
-    Downtime,
-    Endpoints,
-    ExportConfig,
-    Flapping,
-    GroupConfig,
-    HelenConfig,
-    HttpConfig,
-    MailServer,
-    NetworkDocument,
-    NoticeCommand,
-    PeerShare,
-    Plugin,
-    Reaction,
-    ServicePolicy,
-    Silence,
-    check_document,
-)
+from scale0 import config
 from scale0.kernel.limits import Limits
+
+
+def _tuples(entries: st.SearchStrategy[Any], most: int = 2, **more: Any) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(entries, max_size=most, **more).map(tuple)
+
 
 LETTERS = "abcXYZ019"
 identities = st.text(LETTERS + "._:-", min_size=1, max_size=12)
@@ -43,7 +22,7 @@ printable = st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"])
 lines = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=20)
 some_lines = lines.filter(bool)
 services = st.text(printable, min_size=1, max_size=12).filter(lambda text: text != "all" and text.isprintable())
-service_lists = st.lists(services, max_size=3).map(tuple)
+service_lists = _tuples(services, 3)
 services_or_all = st.just("all") | service_lists
 endpoints = st.builds(
     "tcp://{}:{}".format, st.sampled_from(["127.0.0.1", "east.example", "[::1]"]), st.integers(1, 65535)
@@ -76,7 +55,7 @@ open_objects = st.dictionaries(_keys, json_values, max_size=3)
 entry_names = names.filter(lambda text: "/" not in text)
 blank_or_entry_name = st.just("") | entry_names
 label_maps = st.dictionaries(st.text("abc_XYZ", min_size=1, max_size=5), lines, max_size=2)
-glob_lists = st.lists(names | st.sampled_from(["web-*", "[ab]?", "*"]), max_size=2).map(tuple)
+glob_lists = _tuples(names | st.sampled_from(["web-*", "[ab]?", "*"]))
 ranges = (
     st.integers(0, 10**18) | st.floats(0, 1e18) | st.sampled_from(["10", "10:", "~:10", "-5:20.5", "@10:20", "-1:"])
 )
@@ -85,14 +64,14 @@ thresholds = st.dictionaries(_keys.filter(bool), limits, max_size=2)
 moments = st.floats(0, 253_402_300_800)
 percents = st.none() | st.floats(0, 100)
 flappings = st.builds(
-    Flapping,
+    config.Flapping,
     formula=st.sampled_from(["icinga", "nagios", "sensu", "off"]),
     start=st.none() | st.floats(0.01, 100),
     end=percents,
     suppress=st.booleans(),
 )
 checks = st.builds(
-    CheckDefinition,
+    config.CheckDefinition,
     name=entry_names,
     check=blank_or_entry_name,
     args=open_objects,
@@ -103,22 +82,22 @@ checks = st.builds(
     thresholds=thresholds,
     max_attempts=st.integers(1, 1000),
     flapping=flappings,
-    depends_on=st.lists(entry_names | st.builds("{}/{}".format, identities, entry_names), max_size=2).map(tuple),
-    handlers=st.lists(entry_names, max_size=2).map(tuple),
+    depends_on=_tuples(entry_names | st.builds("{}/{}".format, identities, entry_names)),
+    handlers=_tuples(entry_names),
     enabled=st.booleans(),
 )
 handlers = st.builds(
-    Reaction,
+    config.NotificationHandler,
     name=entry_names,
     type=st.sampled_from(["webhook", "command", "email", "task"]),
     url=st.sampled_from(["", "https://h.example:8443/x?a=b&c='d'#e", "http://[::1]/"]),
     headers=st.dictionaries(st.sampled_from(["X-Key", "Authorization"]), lines, max_size=2),
     command=blank_or_identity,
-    to=st.lists(st.sampled_from(["a@b.example", "a.b+c@d"]), max_size=2).map(tuple),
+    to=_tuples(st.sampled_from(["a@b.example", "a.b+c@d"])),
     method=st.just("") | services,
     params=open_objects,
     check_again=st.booleans(),
-    states=st.lists(st.sampled_from(["ok", "warning", "critical", "unknown"]), max_size=4).map(tuple),
+    states=_tuples(st.sampled_from(["ok", "warning", "critical", "unknown"]), 4),
     limit=counts,
     period=seconds,
     max_attempts=st.integers(1, 1000),
@@ -126,12 +105,12 @@ handlers = st.builds(
     timeout=seconds,
 )
 _reach = {"agents": glob_lists, "checks": glob_lists, "labels": label_maps, "reason": lines, "author": lines}
-downtimes = st.builds(Downtime, name=entry_names, starts=moments, ends=moments, **_reach)
-silences = st.builds(Silence, name=entry_names, ends=moments, **_reach)
+downtimes = st.builds(config.Downtime, name=entry_names, starts=moments, ends=moments, **_reach)
+silences = st.builds(config.Silence, name=entry_names, ends=moments, **_reach)
 
 
 def _lists(entries: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(entries, max_size=2, unique_by=lambda entry: str(entry.name)).map(tuple)
+    return _tuples(entries, unique_by=lambda entry: str(entry.name))
 
 
 watched = {
@@ -143,18 +122,18 @@ watched = {
 """What is watched, as keys of a document."""
 
 endpoint_sets = st.builds(
-    Endpoints, **dict.fromkeys(("frontend", "backend", "config_pub", "task_pub", "peer"), blank_or_endpoint)
+    config.Endpoints, **dict.fromkeys(("frontend", "backend", "config_pub", "task_pub", "peer"), blank_or_endpoint)
 )
-broker_entries = st.builds(BrokerEntry, identity=identities, services=services_or_all, endpoints=endpoint_sets)
+broker_entries = st.builds(config.BrokerEntry, identity=identities, services=services_or_all, endpoints=endpoint_sets)
 groups = st.builds(
-    GroupConfig,
+    config.GroupConfig,
     name=blank_or_identity,
-    fallback_groups=st.lists(identities, max_size=2).map(tuple),
-    brokers=st.lists(broker_entries, max_size=2).map(tuple),
+    fallback_groups=_tuples(identities),
+    brokers=_tuples(broker_entries),
 )
-group_lists = st.lists(groups, max_size=2).map(tuple)
+group_lists = _tuples(groups)
 policies = st.builds(
-    ServicePolicy,
+    config.ServicePolicy,
     name=services,
     request_queue_limit=st.none() | counts,
     timeout=st.none() | seconds,
@@ -167,7 +146,7 @@ _LIMIT_VALUES = {
     for name, default in zip(Limits.__struct_fields__, Limits.__struct_defaults__, strict=True)
 }
 brokers = st.builds(
-    BrokerConfig,
+    config.BrokerConfig,
     identity=blank_or_identity,
     network=identities,
     bind=st.sampled_from(["127.0.0.1", "*", "::1", "localhost"]),
@@ -177,14 +156,14 @@ brokers = st.builds(
     peer_port=ports,
     config_pub_port=ports,
     task_pub_port=ports,
-    config_sub_ports=st.lists(endpoints, max_size=2).map(tuple),
-    peers=st.lists(endpoints, max_size=2).map(tuple),
+    config_sub_ports=_tuples(endpoints),
+    peers=_tuples(endpoints),
     heartbeat_share=st.sampled_from(["push", "pull", "off"]),
-    peer_shares=st.lists(st.builds(PeerShare, peer=endpoints, heartbeat_share=st.just("pull")), max_size=2).map(tuple),
+    peer_shares=_tuples(st.builds(config.PeerShare, peer=endpoints, heartbeat_share=st.just("pull"))),
     state=st.sampled_from(["joining", "active", "disabled"]),
     services=services_or_all,
     group=blank_or_identity,
-    fallback_groups=st.lists(identities, max_size=2).map(tuple),
+    fallback_groups=_tuples(identities),
     group_config=group_lists,
     config_service=st.booleans(),
     default_heartbeat_interval=seconds,
@@ -194,29 +173,29 @@ brokers = st.builds(
     curve=st.booleans(),
     insecure=st.booleans(),
     management=st.builds(
-        HttpConfig,
+        config.HttpConfig,
         enabled=st.booleans(),
         port=ports,
-        hosts=st.lists(st.sampled_from(["127.0.0.1", "console.example.com"]), max_size=2).map(tuple),
-        exports=st.lists(
-            st.builds(ExportConfig, kind=st.sampled_from(["otlp", "graphite", "statsd"]), address=some_lines),
-            max_size=2,
-        ).map(tuple),
+        hosts=_tuples(st.sampled_from(["127.0.0.1", "console.example.com"])),
+        exports=_tuples(
+            st.builds(config.ExportConfig, kind=st.sampled_from(["otlp", "graphite", "statsd"]), address=some_lines)
+        ),
     ),
-    admins=st.lists(
-        st.builds(AdminConfig, auth_id=identities, password_hash=some_lines, role=st.sampled_from(["admin", "viewer"])),
-        max_size=2,
-    ).map(tuple),
+    admins=_tuples(
+        st.builds(
+            config.AdminConfig, auth_id=identities, password_hash=some_lines, role=st.sampled_from(["admin", "viewer"])
+        )
+    ),
     **_LIMIT_VALUES,
 )
 documents = st.builds(
-    NetworkDocument,
+    config.NetworkDocument,
     network=identities,
     version=counts,
     default_heartbeat_interval=seconds,
     heartbeat_liveness=counts,
     group_config=group_lists,
-    services=st.lists(policies, max_size=2).map(tuple),
+    services=_tuples(policies),
     **watched,
     parent=st.sampled_from(["", "0123456789abcdef" * 4]),
 )
@@ -229,17 +208,17 @@ def _without_null(value: Any) -> Any:
     return [_without_null(inner) for inner in value] if isinstance(value, list) else 0 if value is None else value
 
 
-def _sound_check(check: CheckDefinition) -> CheckDefinition:
+def _sound_check(check: config.CheckDefinition) -> config.CheckDefinition:
     flapping = msgspec.structs.replace(check.flapping, end=None)
     return msgspec.structs.replace(check, args=_without_null(check.args), depends_on=(), handlers=(), flapping=flapping)
 
 
-def _sound_handler(handler: Reaction) -> Reaction:
+def _sound_handler(handler: config.NotificationHandler) -> config.NotificationHandler:
     given = {"url": "http://h/", "command": "page", "to": ("a@b",), "method": "heal"}
     return msgspec.structs.replace(handler, params=_without_null(handler.params), **given)
 
 
-def _sound(document: NetworkDocument) -> NetworkDocument:
+def _sound(document: config.NetworkDocument) -> config.NetworkDocument:
     groups = {group.name: group for group in document.group_config}
     plain = (msgspec.structs.replace(group, fallback_groups=(), brokers=group.brokers[:1]) for group in groups.values())
     named = {
@@ -253,9 +232,9 @@ def _sound(document: NetworkDocument) -> NetworkDocument:
     )
 
 
-sound_documents = documents.map(_sound).filter(lambda document: not check_document(document))
+sound_documents = documents.map(_sound).filter(lambda document: not config.check_document(document))
 clients = st.builds(
-    ClientConfig,
+    config.ClientConfig,
     identity=blank_or_identity,
     services=service_lists,
     group_config=group_lists,
@@ -265,7 +244,7 @@ clients = st.builds(
     **watched,
 )
 helens = st.builds(
-    HelenConfig,
+    config.HelenConfig,
     identity=identities,
     broker=st.sampled_from(["tcp://127.0.0.1:5701", "east.example", "east.example:5801"]),
     bind=st.just("*"),
@@ -278,11 +257,9 @@ helens = st.builds(
     max_agents=counts,
     heartbeat_seconds=st.integers(1, 3_600),
     min_equus_version=blank_or_identity,
-    commands=st.lists(
-        st.builds(NoticeCommand, name=identities, command=some_lines.map(lambda word: (word,))), max_size=2
-    ).map(tuple),
+    commands=_tuples(st.builds(config.NoticeCommand, name=identities, command=some_lines.map(lambda word: (word,)))),
     smtp=st.builds(
-        MailServer,
+        config.MailServer,
         host=st.sampled_from(["", "mail.example"]),
         port=ports,
         sender=lines,
@@ -292,20 +269,19 @@ helens = st.builds(
     ),
 )
 agents = st.builds(
-    AgentConfig,
+    config.AgentConfig,
     helen=st.lists(st.sampled_from(["h1", "h2:4166", "[::1]:1"]), min_size=1, max_size=3).map(tuple),
     certificate=some_lines,
     private_key=some_lines,
     server_ca=some_lines,
     checks_dir=some_lines,
-    plugins=st.lists(
+    plugins=_tuples(
         st.builds(
-            Plugin,
+            config.Plugin,
             name=identities,
             command=st.builds(lambda head, tail: (head, *tail), some_lines, st.lists(lines, max_size=2)),
-        ),
-        max_size=2,
-    ).map(tuple),
+        )
+    ),
     check_timeout=seconds,
     data_dir=some_lines,
     labels=st.dictionaries(st.text("abc_XYZ", min_size=1, max_size=5), lines, max_size=3),

@@ -9,58 +9,32 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scale0.config import (
-    FORMATS,
-    AdminConfig,
-    AgentConfig,
-    BrokerConfig,
-    BrokerEntry,
-    CheckDefinition,
-    ClientConfig,
-    Downtime,
-    Endpoints,
-    ExportConfig,
-    Flapping,
-    GroupConfig,
-    HelenConfig,
-    HttpConfig,
-    MailServer,
-    NetworkDocument,
-    NoticeCommand,
-    PeerShare,
-    Plugin,
-    Reaction,
-    ServicePolicy,
-    Silence,
-    check_broker,
-    first_document,
-    parse,
-)
+from scale0 import config
 
 TEXT = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 PLACES: dict[type, str] = {
-    BrokerConfig: "## A broker's file",
-    HttpConfig: "Section `management`:",
-    ExportConfig: "Each of `exports`:",
-    AdminConfig: "Each of `admins`:",
-    PeerShare: "Each of `peer_shares`:",
-    NetworkDocument: "## The network document",
-    GroupConfig: "Each of `group_config`:",
-    BrokerEntry: "Each of `brokers`:",
-    Endpoints: "Section `endpoints`:",
-    ServicePolicy: "Each of `services`:",
-    CheckDefinition: "Each of `checks`:",
-    Flapping: "Section `flapping`:",
-    Reaction: "Each of `handlers`:",
-    Downtime: "Each of `downtimes`:",
-    Silence: "Each of `silences`:",
-    ClientConfig: "## A client's part",
-    HelenConfig: "## Helen's file",
-    NoticeCommand: "Each of `commands`:",
-    MailServer: "Section `smtp`:",
-    AgentConfig: "## An agent's file",
-    Plugin: "Each of `plugins`:",
+    config.BrokerConfig: "## A broker's file",
+    config.HttpConfig: "Section `management`:",
+    config.ExportConfig: "Each of `exports`:",
+    config.AdminConfig: "Each of `admins`:",
+    config.PeerShare: "Each of `peer_shares`:",
+    config.NetworkDocument: "## The network document",
+    config.GroupConfig: "Each of `group_config`:",
+    config.BrokerEntry: "Each of `brokers`:",
+    config.Endpoints: "Section `endpoints`:",
+    config.ServicePolicy: "Each of `services`:",
+    config.CheckDefinition: "Each of `checks`:",
+    config.Flapping: "Section `flapping`:",
+    config.NotificationHandler: "Each of `handlers`:",
+    config.Downtime: "Each of `downtimes`:",
+    config.Silence: "Each of `silences`:",
+    config.ClientConfig: "## A client's part",
+    config.HelenConfig: "## Helen's file",
+    config.NoticeCommand: "Each of `commands`:",
+    config.MailServer: "Section `smtp`:",
+    config.AgentConfig: "## An agent's file",
+    config.Plugin: "Each of `plugins`:",
 }
 
 
@@ -74,11 +48,11 @@ def rows(schema: type) -> dict[str, str]:
     return {row[0].strip("| `"): row[2] for row in cells}
 
 
-NO_DEFAULT: dict[type, str] = {Flapping: "the formula's"}
+NO_DEFAULT: dict[type, str] = {config.Flapping: "the formula's"}
 """What `None` stands for; elsewhere it is the broker's value."""
 
 
-def told_default(schema: type, field: msgspec.inspect.Field) -> str:
+def documented_default(schema: type, field: msgspec.inspect.Field) -> str:
     if field.required:
         return "required"
     if field.default_factory is not msgspec.NODEFAULT or field.default == ():
@@ -97,20 +71,20 @@ def told_default(schema: type, field: msgspec.inspect.Field) -> str:
 def test_every_key_is_documented_with_its_default(schema):
     info = msgspec.inspect.type_info(schema)
     assert isinstance(info, msgspec.inspect.StructType)
-    assert rows(schema) == {field.name: told_default(schema, field) for field in info.fields}
+    assert rows(schema) == {field.name: documented_default(schema, field) for field in info.fields}
 
 
 def test_the_examples_say_the_same_in_each_form():
-    found = {form: TEXT.split(f"```{form}\n", 1)[1].split("```", 1)[0].encode() for form in FORMATS}
-    configs = [parse(data, form, BrokerConfig) for form, data in found.items()]
+    found = {form: TEXT.split(f"```{form}\n", 1)[1].split("```", 1)[0].encode() for form in config.FORMATS}
+    configs = [config.parse(data, form, config.BrokerConfig) for form, data in found.items()]
     assert configs[0] == configs[1] == configs[2]
-    assert check_broker(configs[0]) == []
-    assert first_document(configs[0]).group_config[0].brokers[0].services == ("thumbs.make", "thumbs.list")
+    assert config.check_broker(configs[0]) == []
+    assert config.first_document(configs[0]).group_config[0].brokers[0].services == ("thumbs.make", "thumbs.list")
 
 
 def test_the_example_of_an_open_object_means_what_the_text_says():
     example = TEXT.split("There a list is written as JSON:\n\n", 1)[1].split("\n\n", 1)[0]
     data = "".join(line.removeprefix("    ") + "\n" for line in example.splitlines())
-    (check,) = parse(data.encode(), "zpl", NetworkDocument).checks
+    (check,) = config.parse(data.encode(), "zpl", config.NetworkDocument).checks
     args = {"path": "/var", "only": ["ext4", "xfs"]}
-    assert check == CheckDefinition(name="disk", interval=60.0, agents=("web-1", "db-*"), args=args)
+    assert check == config.CheckDefinition(name="disk", interval=60.0, agents=("web-1", "db-*"), args=args)

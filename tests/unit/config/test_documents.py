@@ -124,7 +124,7 @@ def test_a_helen_gets_what_she_watches():
     assert client_config(DOCUMENT, "h", ["helen.check"], "east", "", 1.0).checks == DOCUMENT.checks
 
 
-def test_a_client_whose_part_did_not_change_need_not_be_told():
+def test_a_client_whose_part_did_not_change_need_not_be_notified():
     part = client_config(DOCUMENT, "c1", ["a"], "east", "e1", 1.0)
     elsewhere = msgspec.structs.replace(DOCUMENT, version=8, group_config=(NORTH, WEST, EAST), checks=())
     here = msgspec.structs.replace(
@@ -154,8 +154,8 @@ def test_a_client_whose_part_did_not_change_need_not_be_told():
     ],
 )
 def test_a_document_that_cannot_work_says_why(change, reason):
-    (told,) = check_document(msgspec.structs.replace(DOCUMENT, **change))
-    assert told.startswith(reason)
+    (found,) = check_document(msgspec.structs.replace(DOCUMENT, **change))
+    assert found.startswith(reason)
 
 
 def test_a_good_document_has_no_faults():

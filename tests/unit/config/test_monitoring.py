@@ -13,7 +13,7 @@ from scale0.config import (
     Downtime,
     Flapping,
     NetworkDocument,
-    Reaction,
+    NotificationHandler,
     Silence,
     check_document,
     check_monitoring,
@@ -24,7 +24,7 @@ from scale0.config import (
 )
 from scale0.kernel.errors import ConfigError
 
-PAGER = Reaction(name="pager", type="webhook", url="https://h.example/x")
+PAGER = NotificationHandler(name="pager", type="webhook", url="https://h.example/x")
 DISK = CheckDefinition(name="disk")
 
 ZPL = b"""\
@@ -138,8 +138,8 @@ def test_a_document_as_people_write_it():
 def test_a_wrong_entry_is_refused_with_its_place(key, entry, reason):
     with pytest.raises(ConfigError) as caught:
         parse(json.dumps({key: [entry]}).encode(), "json", NetworkDocument)
-    (told,) = caught.value.reasons
-    assert told.split(": ", 1)[1].startswith(reason)
+    (found,) = caught.value.reasons
+    assert found.split(": ", 1)[1].startswith(reason)
 
 
 def check(name: str, *depends_on: str, agents: tuple[str, ...] = ()) -> CheckDefinition:
@@ -191,7 +191,7 @@ def test_a_dependency_that_does_not_lead_back_is_fine(checks):
 # Promise: CHECK-16
 def test_a_handler_has_what_its_type_needs():
     for kind, needed in {"webhook": "url", "command": "command", "email": "to", "task": "method"}.items():
-        handler = Reaction(name="h", type=kind)  # type: ignore[arg-type]
+        handler = NotificationHandler(name="h", type=kind)  # type: ignore[arg-type]
         assert faults(handlers=(handler,)) == [f"handlers.h: a {kind} needs {needed}"]
 
 

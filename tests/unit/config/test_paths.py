@@ -1,4 +1,4 @@
-"""Key paths: what changed is told by path, and a patch by path gives a checked document or nothing."""
+"""Key paths: changes are listed by path, and a patch by path gives a checked document or nothing."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def test_what_is_removed_may_be_set_again():
 )
 def test_a_bad_patch_changes_nothing_and_says_why(path, value, reason):
     before = document_bytes(DOCUMENT)
-    (told,) = reasons({path: value})
-    assert told.startswith(reason)
+    (found,) = reasons({path: value})
+    assert found.startswith(reason)
     assert document_bytes(DOCUMENT) == before
 
 
@@ -129,11 +129,11 @@ def test_only_what_is_there_can_be_removed(path):
     assert "there is no" in reasons({}, [path])[0]
 
 
-def test_all_reasons_of_a_patch_are_told():
+def test_all_reasons_of_a_patch_are_reported():
     assert len(reasons({"version": 1, "services.s": 1}, ["silences.s9"])) == 3
 
 
-def test_changes_are_told_by_path_with_before_and_after():
+def test_changes_are_listed_by_path_with_before_and_after():
     new = patch(
         DOCUMENT,
         {"services.thumbs.retry": True, "group_config.east.brokers.e1.example.services": "all", "silences[s.2]": {}},

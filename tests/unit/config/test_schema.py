@@ -94,14 +94,14 @@ def test_every_limit_is_a_key_of_the_brokers_file_with_the_same_default():
     ],
 )
 def test_a_file_that_cannot_work_says_why(change, reason):
-    (told,) = check_broker(BrokerConfig(**change))
-    assert told.startswith(reason)
+    (found,) = check_broker(BrokerConfig(**change))
+    assert found.startswith(reason)
 
 
-def test_a_password_in_place_of_its_hash_is_refused_and_not_told():
-    (told,) = check_broker(BrokerConfig(admins=(AdminConfig(auth_id="ada", password_hash="hunter2"),)))
-    assert "scale0 password" in told
-    assert "hunter2" not in told
+def test_a_password_in_place_of_its_hash_is_refused_and_not_repeated():
+    (found,) = check_broker(BrokerConfig(admins=(AdminConfig(auth_id="ada", password_hash="hunter2"),)))
+    assert "scale0 password" in found
+    assert "hunter2" not in found
 
 
 def test_two_ports_left_to_chance_do_not_collide():

@@ -104,7 +104,7 @@ def test_more_than_czmq_can_be_shown_is_refused():
         zpl_format.read("\na = " + "x" * 1021)
 
 
-def test_every_faulty_line_is_told():
+def test_every_faulty_line_is_reported():
     with pytest.raises(ConfigError) as caught:
         zpl_format.read("a = 'b\nc = 1\n  d = 2\n= 3\n")
     assert caught.value.reasons == [
@@ -143,11 +143,7 @@ def _items(children):
     )
 
 
-def _leaves():
-    return st.builds(Item, _names, _values)
-
-
-@given(st.lists(st.recursive(_leaves(), _items, max_leaves=10), max_size=4))
+@given(st.lists(st.recursive(st.builds(Item, _names, _values), _items, max_leaves=10), max_size=4))
 def test_what_we_write_both_read_to_the_tree_it_was_written_from(items):
     root = Item("", items=tuple(items))
     text = zpl_format.write(root)

@@ -1,7 +1,4 @@
-"""czmq's own reader of ZPL, through ctypes: the other opinion on what a document says.
-
-Lives here: loading the library and turning its tree into ours. Never here: an opinion.
-"""
+"""czmq's own reader of ZPL, through ctypes: the other opinion on what a document says."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ def actions() -> list[tuple[str, ...]]:
 
 
 # Promise: CON-1
-def test_every_action_is_told_with_its_route_role_and_command():
+def test_every_action_is_documented_with_its_route_role_and_command():
     rows = {
         f"| {id_} | {label} | `{method} {path}` | {role} | `{command}` |"
         for id_, label, method, path, role, command in actions()
     }
-    told = {line for line in section("Actions").splitlines() if line.startswith("| ") and "`" in line}
-    assert told == rows
+    documented = {line for line in section("Actions").splitlines() if line.startswith("| ") and "`" in line}
+    assert documented == rows
 
 
 # Promise: CON-1
@@ -53,15 +53,15 @@ def test_nothing_is_sent_that_is_no_action():
 
 
 # Promise: CON-1
-def test_every_page_is_told_with_its_key_and_command():
+def test_every_page_is_documented_with_its_key_and_command():
     text = (CONSOLE / "src" / "pages.ts").read_text(encoding="utf-8")
     found = [row.groups() for row in PAGE.finditer(text)]
-    told = section("Pages")
+    documented = section("Pages")
     assert found
     assert len({key for _, _, key, _ in found}) == len(found)
     for page, title, key, command in found:
         row = rf"^\| {title} `#/{page}` \| `g {key}` \|.*\| `{re.escape(command)}`"
-        assert re.search(row, told, re.MULTILINE), page
+        assert re.search(row, documented, re.MULTILINE), page
 
 
 # Promise: CON-2

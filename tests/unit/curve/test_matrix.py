@@ -25,7 +25,7 @@ from scale0.storage.memory.store import MemoryStore
 from scale0.transport.core.command_table import COMMANDS, RULES, CommandRule
 from scale0.transport.core.sockets import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER
 
-DOORS = (FRONTEND, BACKEND, PEER)
+SOCKETS = (FRONTEND, BACKEND, PEER)
 STATES = (JOINING, ACTIVE, DISABLED)
 KINDS = ("clear", "key", "token")
 """No CURVE at all; a key of the socket's role; the key of a token for it. Others get through no gate: `test_doors`."""
@@ -42,19 +42,19 @@ class Cell:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._user = ""
-        table = KeyTable([Key("k" * 40, role, NAME) for role in DOORS])
+        table = KeyTable([Key("k" * 40, role, NAME) for role in SOCKETS])
         keys = None if kind == "clear" else Keys(lambda *_: self._user, table)
         opened = MemoryStore().open()
         config = BrokerConfig(identity="broker-1", error_client_limit=1_000_000)
         self.broker: Broker = compose_broker(config, Endpoints(), opened, 1_000, random.Random(1), None, keys)
         start_broker(self.broker, opened, NOW, Effects())
 
-    def say(self, door: str, state: str, frames: list[bytes]) -> tuple[list[Any], Effects]:
+    def say(self, socket: str, state: str, frames: list[bytes]) -> tuple[list[Any], Effects]:
         """What a newcomer hears at once, and all that was decided."""
-        self._user = {"clear": "", "key": f"{door}/{NAME}", "token": f"token:{door}/t{next(_numbers)}"}[self.kind]
+        self._user = {"clear": "", "key": f"{socket}/{NAME}", "token": f"token:{socket}/t{next(_numbers)}"}[self.kind]
         self.broker.state.state = state
-        effects, routing_id = Effects(), f"{door}{next(_numbers)}".encode()
-        self.broker.receive(door, routing_id, frames, NOW, effects)
+        effects, routing_id = Effects(), f"{socket}{next(_numbers)}".encode()
+        self.broker.receive(socket, routing_id, frames, NOW, effects)
         heard = [
             message
             for box in (effects.sends, effects.promises)
@@ -86,15 +86,15 @@ def value_for(kind: Any) -> Any:
     raise AssertionError(f"nothing fits {kind}")
 
 
-def rule_of(command: str, door: str) -> CommandRule | None:
-    return next((rule for rule in RULES if rule.command == command and door in rule.sockets), None)
+def rule_of(command: str, socket: str) -> CommandRule | None:
+    return next((rule for rule in RULES if rule.command == command and socket in rule.sockets), None)
 
 
 def schema_of(command: str) -> type | None:
     return next((rule.schema for rule in RULES if rule.command == command), None)
 
 
-CORNERS = pytest.mark.parametrize(("door", "state", "kind"), tuple(itertools.product(DOORS, STATES, KINDS)))
+CORNERS = pytest.mark.parametrize(("socket", "state", "kind"), tuple(itertools.product(SOCKETS, STATES, KINDS)))
 """A test for each: one for each cell of the matrix would cost more than what it asks."""
 SAID = sorted({*COMMANDS, UNKNOWN} - {"BATCH"})
 
@@ -106,25 +106,25 @@ def code_of(message: Any) -> int | None:
 
 @CORNERS
 def test_a_command_is_taken_where_its_row_says_and_nowhere_else(
-    cells: dict[str, Cell], door: str, state: str, kind: str
+    cells: dict[str, Cell], socket: str, state: str, kind: str
 ) -> None:
     for command in SAID:
-        check_command(cells[kind], command, door, state)
+        check_command(cells[kind], command, socket, state)
 
 
-def check_command(cell: Cell, command: str, door: str, state: str) -> None:
+def check_command(cell: Cell, command: str, socket: str, state: str) -> None:
     """One cell."""
-    rule = rule_of(command, door)
+    rule = rule_of(command, socket)
     schema = rule.schema if rule is not None else schema_of(command)
     words = words_for(schema) if schema is not None else {}
-    if (command, door) == ("CHECKCONFIG", PEER):
+    if (command, socket) == ("CHECKCONFIG", PEER):
         words["role"] = "broker"
     bodies = [b"[]"] if command.startswith("TASKS") else []
     frames = [b"SCALE0/1", command.encode(), json.dumps(words).encode(), *bodies]
-    heard, effects = cell.say(door, state, frames)
+    heard, effects = cell.say(socket, state, frames)
     told = [(message[0], code_of(message)) for message in heard]
     if cell.kind == "token":
-        check_token(command, door, state, told, effects)
+        check_token(command, socket, state, told, effects)
     elif state == DISABLED and (rule is None or state not in rule.states):
         assert told == []
         assert not effects.writes
@@ -142,7 +142,7 @@ def check_command(cell: Cell, command: str, door: str, state: str) -> None:
         assert ("DISCONNECTERROR", 400) not in told, told
 
 
-def check_token(command: str, door: str, state: str, told: list[Any], effects: Effects) -> None:
+def check_token(command: str, socket: str, state: str, told: list[Any], effects: Effects) -> None:
     """A token's key may say ENROL."""
     assert not effects.writes
     if state == DISABLED:
@@ -153,27 +153,27 @@ def check_token(command: str, door: str, state: str, told: list[Any], effects: E
         assert told == []
         assert len(effects.asks) == 1
     else:
-        wanted = 403 if rule_of(command, door) is not None or command != UNKNOWN else 501
+        wanted = 403 if rule_of(command, socket) is not None or command != UNKNOWN else 501
         assert [code for _, code in told] == [wanted]
         assert not effects.asks
 
 
-TABLES = {door: sorted(table) for door, table in Cell("clear").broker.tasks.rpc.table.items()}
+TABLES = {socket: sorted(table) for socket, table in Cell("clear").broker.tasks.rpc.table.items()}
 METHODS = sorted({*itertools.chain(*TABLES.values()), "zerotask.broker.__init__", "os.system"})
 
 
 @CORNERS
 def test_a_method_is_called_where_its_table_says_and_nowhere_else(
-    cells: dict[str, Cell], door: str, state: str, kind: str
+    cells: dict[str, Cell], socket: str, state: str, kind: str
 ) -> None:
     for method in METHODS:
-        check_method(cells[kind], method, door, state)
+        check_method(cells[kind], method, socket, state)
 
 
-def check_method(cell: Cell, method: str, door: str, state: str) -> None:
+def check_method(cell: Cell, method: str, socket: str, state: str) -> None:
     """One cell."""
     call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": []}).encode()
-    heard, effects = cell.say(door, state, [call])
+    heard, effects = cell.say(socket, state, [call])
     if cell.kind == "token" or state == DISABLED:
         assert heard == []
         assert not effects.writes
@@ -185,7 +185,7 @@ def check_method(cell: Cell, method: str, door: str, state: str) -> None:
         return
     (answer,) = (json.loads(message[0]) for message in heard)
     code = answer.get("error", {}).get("code")
-    if method not in TABLES.get(door, ()):
+    if method not in TABLES.get(socket, ()):
         assert code == -32601
         assert not effects.writes
     elif state == JOINING:
@@ -196,10 +196,10 @@ def check_method(cell: Cell, method: str, door: str, state: str) -> None:
         assert code != -32601
 
 
-@pytest.mark.parametrize(("door", "state"), tuple(itertools.product(DOORS, STATES)))
-def test_a_token_speaks_no_other_protocol(cells: dict[str, Cell], door: str, state: str) -> None:
+@pytest.mark.parametrize(("socket", "state"), tuple(itertools.product(SOCKETS, STATES)))
+def test_a_token_speaks_no_other_protocol(cells: dict[str, Cell], socket: str, state: str) -> None:
     for frames in ([b"MDPC01", b"mmi.service", b"x"], [b"MDPW02", b"\x01", b"x"], [b"anything"], [b""]):
-        heard, effects = cells["token"].say(door, state, frames)
+        heard, effects = cells["token"].say(socket, state, frames)
         assert heard == []
         assert not effects.writes
         assert not effects.asks

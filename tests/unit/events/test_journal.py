@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.history.events.clients import ClientLost, ClientRefused, ClientSeen
-from scale0.history.events.columns import EventMetric, EventRow
+from scale0.history.events.columns import Event, EventMetric, EventRow
 from scale0.history.events.journal import STEP_TOLERANCE_US, Journal, read
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel.clock import Now
@@ -18,14 +18,14 @@ from scale0.kernel.errors import StoreError
 from tests.unit.events.samples import SAMPLES
 
 
-class Planted(msgspec.Struct, frozen=True):
-    """An event that says whatever a test wants."""
+class Planted(Event, frozen=True):
+    """An event that is the row that a test wants."""
 
     kind: ClassVar[str] = "test.planted"
-    said: EventRow
+    planted: EventRow
 
     def row(self) -> EventRow:
-        return self.said
+        return self.planted
 
 
 def journal(last_time_us=0):
@@ -44,9 +44,9 @@ turns = st.lists(
 # Promise: JOUR-1
 @given(turns, st.integers(1, 10**12), st.integers(0, 4 * 10**15))
 def test_numbers_are_gapless_and_rows_say_which_they_hold(turns, next_seq, last_time_us):
-    book = Journal("east-1", 5, next_seq, last_time_us)
-    entered = [entry for events, wall in turns if (entry := book.append(events, Now(0.0, wall))) is not None]
-    assert [row["seq"] for row in rows(entered)] == list(range(next_seq, book.next_seq))
+    journal_writer = Journal("east-1", 5, next_seq, last_time_us)
+    entered = [entry for events, wall in turns if (entry := journal_writer.append(events, Now(0.0, wall))) is not None]
+    assert [row["seq"] for row in rows(entered)] == list(range(next_seq, journal_writer.next_seq))
     for entry in entered:
         assert [row["seq"] for row in read(entry.body)] == list(range(entry.first_seq, entry.last_seq + 1))
 
@@ -54,8 +54,8 @@ def test_numbers_are_gapless_and_rows_say_which_they_hold(turns, next_seq, last_
 # Promise: JOUR-1
 @given(turns, st.integers(0, 4 * 10**15))
 def test_time_never_goes_back_within_a_boot_and_at_is_never_after_it(turns, last_time_us):
-    book = journal(last_time_us)
-    found = rows([book.append(events, Now(0.0, wall)) for events, wall in turns])
+    journal_writer = journal(last_time_us)
+    found = rows([journal_writer.append(events, Now(0.0, wall)) for events, wall in turns])
     times = [row["time"] for row in found]
     assert times == sorted(times)
     assert all(row["at"] <= row["time"] for row in found)
@@ -64,8 +64,8 @@ def test_time_never_goes_back_within_a_boot_and_at_is_never_after_it(turns, last
 # Promise: JOUR-2
 @given(turns)
 def test_no_event_is_lost_or_moved(turns):
-    book = journal()
-    found = rows([book.append(events, Now(0.0, wall)) for events, wall in turns])
+    journal_writer = journal()
+    found = rows([journal_writer.append(events, Now(0.0, wall)) for events, wall in turns])
     given_kinds = [event.kind for events, _ in turns for event in events]
     kept = iter(row["kind"] for row in found)
     assert all(kind in kept for kind in given_kinds)
@@ -93,10 +93,8 @@ def test_what_an_event_says_comes_back_as_it_was(identity, data):
 
 
 def test_metrics_come_back_by_name():
-    said = EventRow(
-        kind="test.planted", metrics=[EventMetric("load", 0.5, warn=2.0), EventMetric("n", 1, "s", 1, 2, 0, 9)]
-    )
-    (row,) = rows([journal().append([Planted(said)], Now(0.0, 1.0))])
+    metrics = [EventMetric("load", 0.5, warn=2.0), EventMetric("n", 1, "s", 1, 2, 0, 9)]
+    (row,) = rows([journal().append([Planted(EventRow(kind="test.planted", metrics=metrics))], Now(0.0, 1.0))])
     first = {"name": "load", "value": 0.5, "unit": None, "warn": 2.0, "crit": None, "min": None, "max": None}
     assert row["metrics"] == [
         first,
@@ -105,9 +103,9 @@ def test_metrics_come_back_by_name():
 
 
 def test_a_turn_without_events_is_no_row():
-    book = journal()
-    assert book.append([], Now(0.0, 100.0)) is None
-    assert book.next_seq == 1
+    journal_writer = journal()
+    assert journal_writer.append([], Now(0.0, 100.0)) is None
+    assert journal_writer.next_seq == 1
 
 
 def test_what_happened_in_the_future_happened_now():
@@ -115,8 +113,8 @@ def test_what_happened_in_the_future_happened_now():
     assert row["at"] == row["time"] == 100_000_000
 
 
-def kinds_and_times(book, walls):
-    found = rows([book.append([SourceAlive("east-1")], Now(0.0, wall)) for wall in walls])
+def kinds_and_times(journal_writer, walls):
+    found = rows([journal_writer.append([SourceAlive("east-1")], Now(0.0, wall)) for wall in walls])
     return [(row["kind"].partition(".")[2], row["time"] // 1_000_000) for row in found]
 
 
@@ -155,39 +153,28 @@ def test_a_new_boot_says_that_the_clock_went_back_and_starts_from_the_clock():
     ]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        EventRow(kind="test.planted", identity="\ud800"),
-        EventRow(kind="test.planted", data={"x": object()}),
-        EventRow(kind="test.planted", data={"x": "\ud800"}),
-        EventRow(kind="test.planted", code=2**31),
-        EventRow(kind="test.planted", attempt=-(2**31) - 1),
-        EventRow(kind="test.planted", seconds=float("nan")),
-        EventRow(kind="test.planted", at=float("inf")),
-        EventRow(kind="test.planted", bytes=2**63),
-        EventRow(kind="test.planted", bytes=-1),
-        EventRow(kind="test.planted", metrics=[EventMetric("load", float("nan"))]),
-    ],
-    ids=[
-        "surrogate",
-        "no-json",
-        "surrogate-in-data",
-        "code",
-        "attempt",
-        "nan",
-        "infinity",
-        "bytes",
-        "negative",
-        "metric",
-    ],
-)
-def test_an_event_that_cannot_be_kept_raises_and_changes_nothing(said):
-    book = journal()
+UNFIT: dict[str, dict[str, Any]] = {
+    "surrogate": {"identity": "\ud800"},
+    "no JSON": {"data": {"x": object()}},
+    "surrogate in data": {"data": {"x": "\ud800"}},
+    "code": {"code": 2**31},
+    "attempt": {"attempt": -(2**31) - 1},
+    "NaN": {"seconds": float("nan")},
+    "infinity": {"at": float("inf")},
+    "bytes": {"bytes": 2**63},
+    "negative": {"bytes": -1},
+    "metric": {"metrics": [EventMetric("load", float("nan"))]},
+}
+
+
+@pytest.mark.parametrize("columns", UNFIT.values(), ids=UNFIT)
+def test_an_event_that_cannot_be_kept_raises_and_changes_nothing(columns):
+    journal_writer = journal()
+    planted = Planted(EventRow(kind="test.planted", **columns))
     with pytest.raises((ValueError, TypeError, OverflowError)):
-        book.append([SourceAlive("east-1"), Planted(said)], Now(0.0, 900.0))
-    assert book.next_seq == 1
-    (row,) = rows([book.append([ClientSeen("w", 1, 1.0)], Now(0.0, 100.0))])
+        journal_writer.append([SourceAlive("east-1"), planted], Now(0.0, 900.0))
+    assert journal_writer.next_seq == 1
+    (row,) = rows([journal_writer.append([ClientSeen("w", 1, 1.0)], Now(0.0, 100.0))])
     assert (row["seq"], row["time"]) == (1, 100_000_000)
 
 

@@ -27,20 +27,16 @@ def nameless(path: Path) -> None:
     path.write_bytes(built.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
 
-def test_a_certificate_that_cannot_be_renewed_is_no_reason_to_end(tmp_path: Path, caplog: Any) -> None:
+async def test_a_certificate_that_cannot_be_renewed_is_no_reason_to_end(tmp_path: Path, caplog: Any) -> None:
     authority = create_authority(tmp_path, ["localhost"], time.time())
     nameless(tmp_path / "own.pem")
     files = dict.fromkeys(("certificate", "private_key", "client_ca"), str(tmp_path / "own.pem"))
-    door: Any = None
+    socket: Any = None
     config: Any = SimpleNamespace(**files)
-
-    async def story() -> None:
-        keeping = asyncio.get_running_loop().create_task(OwnCertificate(config, door, authority).keep_renewed())
-        async with asyncio.timeout(10.0):
-            while not caplog.records and not keeping.done():  # noqa: ASYNC110  # a log sets no event
-                await asyncio.sleep(0.005)
-        assert not keeping.done()
-        keeping.cancel()
-
-    asyncio.run(story())
+    keeping = asyncio.get_running_loop().create_task(OwnCertificate(config, socket, authority).keep_renewed())
+    async with asyncio.timeout(10.0):
+        while not caplog.records and not keeping.done():  # noqa: ASYNC110  # a log sets no event
+            await asyncio.sleep(0.005)
+    assert not keeping.done()
+    keeping.cancel()
     assert "could not be renewed" in caplog.text

@@ -88,68 +88,59 @@ def test_rings_are_bounded_in_time_and_in_services():
 
 
 # Promise: HTTP-6
-def test_a_shared_answer_is_asked_for_once_and_grows_old():
-    async def story() -> None:
-        shared = ResponseCache()
-        calls = []
+async def test_a_shared_answer_is_asked_for_once_and_grows_old():
+    shared = ResponseCache()
+    calls = []
 
-        async def make() -> int:
-            calls.append(1)
-            await asyncio.sleep(0)
-            return len(calls)
-
-        assert await asyncio.gather(*(shared.get("k", 60, make) for _ in range(10))) == [1] * 10
-        assert await shared.get("k", 60, make) == 1
-        assert await shared.get("other", 60, make) == 2
-        shared.clear()
-        assert await shared.get("k", 0, make) == 3
-        assert await shared.get("k", 0, make) == 4
-
-    asyncio.run(story())
-
-
-# Promise: HTTP-6
-def test_a_refusal_is_its_own_askers_and_a_failure_is_not_kept():
-    async def story() -> None:
-        shared = ResponseCache()
-
-        async def refused() -> int:
-            await asyncio.sleep(0)
-            raise ApiProblem(401, "no")
-
-        async def good() -> int:
-            return 7
-
-        first = asyncio.ensure_future(shared.get("k", 60, refused))
+    async def make() -> int:
+        calls.append(1)
         await asyncio.sleep(0)
-        assert await shared.get("k", 60, good) == 7
-        with pytest.raises(ApiProblem):
-            await first
-        assert await shared.get("k", 60, refused) == 7
+        return len(calls)
 
-        async def failing() -> int:
-            raise ApiProblem(503, "away")
-
-        with pytest.raises(ApiProblem):
-            await shared.get("x", 60, failing)
-        assert await shared.get("x", 60, good) == 7
-
-    asyncio.run(story())
+    assert await asyncio.gather(*(shared.get("k", 60, make) for _ in range(10))) == [1] * 10
+    assert await shared.get("k", 60, make) == 1
+    assert await shared.get("other", 60, make) == 2
+    shared.clear()
+    assert await shared.get("k", 0, make) == 3
+    assert await shared.get("k", 0, make) == 4
 
 
 # Promise: HTTP-6
-def test_shared_answers_are_bounded():
-    async def story() -> None:
-        shared = ResponseCache()
+async def test_a_refusal_is_its_own_askers_and_a_failure_is_not_kept():
+    shared = ResponseCache()
 
-        async def make() -> int:
-            return 1
+    async def refused() -> int:
+        await asyncio.sleep(0)
+        raise ApiProblem(401, "no")
 
-        for number in range(MAX_ENTRIES * 2):
-            await shared.get(str(number), 60, make)
-        assert len(shared) <= MAX_ENTRIES
+    async def good() -> int:
+        return 7
 
-    asyncio.run(story())
+    first = asyncio.ensure_future(shared.get("k", 60, refused))
+    await asyncio.sleep(0)
+    assert await shared.get("k", 60, good) == 7
+    with pytest.raises(ApiProblem):
+        await first
+    assert await shared.get("k", 60, refused) == 7
+
+    async def failing() -> int:
+        raise ApiProblem(503, "away")
+
+    with pytest.raises(ApiProblem):
+        await shared.get("x", 60, failing)
+    assert await shared.get("x", 60, good) == 7
+
+
+# Promise: HTTP-6
+async def test_shared_answers_are_bounded():
+    shared = ResponseCache()
+
+    async def make() -> int:
+        return 1
+
+    for number in range(MAX_ENTRIES * 2):
+        await shared.get(str(number), 60, make)
+    assert len(shared) <= MAX_ENTRIES
 
 
 # Promise: HTTP-6

@@ -27,7 +27,7 @@ from tests.fakes.turns import InstantHost
 
 class Peer(NamedTuple):
     routing_id: bytes
-    door: str = "peer"
+    socket: str = "peer"
 
     def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:
         return [list(message) for message in messages]
@@ -42,9 +42,9 @@ class Planted:
     def __init__(self) -> None:
         self.settled = 0
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None: ...
+    def receive(self, socket_name: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None: ...
     def overflow(self, connection: Any, now: Now, effects: Effects) -> None: ...
-    def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None: ...
+    def receive_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None: ...
     def answer(self, ask: object, value: object, now: Now, effects: Effects) -> None: ...
     def tick(self, now: Now, effects: Effects) -> None: ...
 
@@ -53,7 +53,7 @@ class Planted:
 
     def begin(self, effects: Effects) -> None:
         effects.dial("tcp://first")
-        effects.hang_up("tcp://old")
+        effects.disconnect("tcp://old")
         effects.send(GONE, [b"lost"])
         effects.send(HERE, [b"sent"])
         effects.promise(PROMISED, [b"stored"])
@@ -81,7 +81,7 @@ class Trace:
     def dial(self, endpoint: str) -> None:
         self.did.append(f"dial {endpoint}")
 
-    def hang_up(self, endpoint: str) -> None:
+    def disconnect(self, endpoint: str) -> None:
         self.did.append(f"hang up {endpoint}")
 
     def send(self, routing_id: bytes, frames: list[bytes]) -> Sent:
@@ -169,7 +169,7 @@ def in_the_simulator() -> list[str]:
     node.start()
     machine, effects = Planted(), Effects()
     simulated: Any = machine
-    node.broker, node.on_dial, node.on_hang = simulated, trace.dial, trace.hang_up
+    node.broker, node.on_dial, node.on_disconnect = simulated, trace.dial, trace.disconnect
     node._driver = Turn(machine, TracedNode(node, trace), 1 << 20)
     machine.begin(effects)
     node._driver.finish(effects, node.now)
@@ -200,7 +200,7 @@ class TracedNode:
 def in_a_test_world() -> list[str]:
     trace, machine, effects = Trace(), Planted(), Effects()
     host = InstantHost(
-        lambda: Now(1.0, 1e9), lambda peer, frames: trace.send(peer.routing_id, frames), hang_up=trace.hang_up
+        lambda: Now(1.0, 1e9), lambda peer, frames: trace.send(peer.routing_id, frames), disconnect=trace.disconnect
     )
     host.dial = trace.dial  # type: ignore[method-assign]
     host.close = lambda peer: trace.close_peer(peer.routing_id)  # type: ignore[method-assign]
@@ -218,9 +218,9 @@ def test_effects_are_done_in_one_order_wherever_the_machine_runs(run):
 def test_a_backlog_is_too_much_when_it_is_over_the_limit_and_nothing_moves():
     backlog = SendBacklog(0.0)
     backlog.append([b"x" * 100])
-    assert not backlog.is_too_much(100, 10.0)
+    assert not backlog.is_over_limit(100, 10.0)
     backlog.append([b"x"])
-    assert not backlog.is_too_much(100, STALL_SECONDS)
-    assert backlog.is_too_much(100, STALL_SECONDS + 0.01)
+    assert not backlog.is_over_limit(100, STALL_SECONDS)
+    assert backlog.is_over_limit(100, STALL_SECONDS + 0.01)
     backlog.append([b"x" * (BURST_FACTOR * 100)])
-    assert backlog.is_too_much(100, 0.0)
+    assert backlog.is_over_limit(100, 0.0)

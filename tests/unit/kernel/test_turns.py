@@ -72,7 +72,7 @@ class Slow:
     def now(self) -> Now:
         return Now(self.time, 1e9 + self.time)
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None:
+    def receive(self, socket_name: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None:
         word = frames[0].decode()
         self.heard.append(word)
         self.time += EACH_SECONDS
@@ -84,7 +84,7 @@ class Slow:
     def undelivered(self, connection: Any, messages: Sequence[Message], now: Now, effects: Effects) -> None: ...
     def overflow(self, connection: Any, now: Now, effects: Effects) -> None: ...
     def settle(self, now: Now, effects: Effects) -> None: ...
-    def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None: ...
+    def receive_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None: ...
 
 
 async def answers(_: object) -> None:
@@ -92,7 +92,7 @@ async def answers(_: object) -> None:
 
 
 def take_turns(
-    loop: Callable[[], asyncio.AbstractEventLoop], machine: Slow, doors: Sequence[Pipe], last: str
+    loop: Callable[[], asyncio.AbstractEventLoop], machine: Slow, sockets: Sequence[Pipe], last: str
 ) -> list[str]:
     """What the machine hears at these doors, until the last word."""
 
@@ -101,7 +101,7 @@ def take_turns(
         machine.then[last] = done.set
         commits = Commits(MemoryStore(), asyncio.get_running_loop(), lambda error: None)
         runner = Runner(
-            machine, doors, [], commits, Journal("b", 1, 1, 0).append, machine.now, answers, max_client_bytes=1_000
+            machine, sockets, [], commits, Journal("b", 1, 1, 0).append, machine.now, answers, max_client_bytes=1_000
         )
         runner.start(Effects(), machine.now())
         async with asyncio.timeout(20):
@@ -112,8 +112,8 @@ def take_turns(
         with asyncio.Runner(loop_factory=loop) as runs:
             runs.run(turns())
     finally:
-        for door in doors:
-            door.close()
+        for socket_name in sockets:
+            socket_name.close()
     return machine.heard
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.examples import examples
-from tests.wire.majordomo.town import C01, C02, EMPTY, FINAL_02, HEARTBEAT_02, READY, W01, W02, Town
+from tests.fakes.majordomo import C01, C02, EMPTY, FINAL_02, HEARTBEAT_02, READY, W01, W02, MajordomoBroker
 
 commands = st.sampled_from([bytes([number]) for number in range(8)])
 names = st.sampled_from([b"echo", b"mmi.service", b"mmi.x", b"scale0.ping", b"scale0.x", b"x\n", b"\xff", 300 * b"n"])
@@ -30,31 +30,31 @@ turn = st.tuples(
 @examples(300)
 @given(st.lists(turn, max_size=12))
 def test_nothing_that_a_stranger_says_raises_or_disturbs_another(turns):
-    town = Town()
-    town.says("wgood", W02, READY, b"good")
-    for door, who, frames, seconds in turns:
-        town.says(who, *frames, door=door)
+    broker = MajordomoBroker()
+    broker.say("wgood", W02, READY, b"good")
+    for socket, who, frames, seconds in turns:
+        broker.say(who, *frames, socket=socket)
         for _ in range(1 + int(seconds / 2)):
-            town.passes(min(seconds, 2.0))
-            town.says("wgood", W02, HEARTBEAT_02)
-    town.hears("wgood")
-    town.says("cgood", EMPTY, C01, b"good", b"ask")
-    requests = [frames for frames in town.hears("wgood") if frames[1] == b"\x02"]
+            broker.pass_time(min(seconds, 2.0))
+            broker.say("wgood", W02, HEARTBEAT_02)
+    broker.take("wgood")
+    broker.say("cgood", EMPTY, C01, b"good", b"ask")
+    requests = [frames for frames in broker.take("wgood") if frames[1] == b"\x02"]
     assert [frames[4:] for frames in requests] == [[b"ask"]]
-    town.says("wgood", W02, FINAL_02, requests[0][2], EMPTY, b"answer")
-    assert town.hears("cgood") == [[EMPTY, C01, b"good", b"answer"]]
+    broker.say("wgood", W02, FINAL_02, requests[0][2], EMPTY, b"answer")
+    assert broker.take("cgood") == [[EMPTY, C01, b"good", b"answer"]]
 
 
 @examples(300)
 @given(st.lists(st.tuples(message, st.sampled_from([0.0, 3.0])), max_size=12))
 def test_what_a_peer_hears_is_always_a_whole_message_in_its_own_words(turns):
-    town = Town()
+    broker = MajordomoBroker()
     spoken = set()
     for frames, seconds in turns:
-        town.says("w1", *frames)
-        town.passes(seconds)
+        broker.say("w1", *frames)
+        broker.pass_time(seconds)
         spoken.add(frames[0] or frames[1])
-        for heard in town.hears("w1"):
+        for heard in broker.take("w1"):
             body = heard[1:] if heard[0] == EMPTY else heard
             assert body[0] in spoken & {W01, W02}
             assert len(body) in (2, *range(5, 1_000))
@@ -63,14 +63,14 @@ def test_what_a_peer_hears_is_always_a_whole_message_in_its_own_words(turns):
 @examples(200)
 @given(st.lists(st.tuples(message, st.sampled_from([0.0, 3.0, 100.0])), max_size=12))
 def test_nothing_is_left_of_workers_that_are_gone(turns):
-    town = Town()
+    broker = MajordomoBroker()
     for frames, seconds in turns:
-        town.says("w1", *frames)
-        town.passes(seconds)
-    town.passes(400)  # longer than any ban
-    assert not town.broker.members.by_name
-    assert not list(town.broker.connections)
+        broker.say("w1", *frames)
+        broker.pass_time(seconds)
+    broker.pass_time(400)  # longer than any ban
+    assert not broker.machine.members.by_name
+    assert not list(broker.machine.connections)
     for header_ in (W01, W02):
-        handler = town.broker.handlers[header_]
+        handler = broker.machine.handlers[header_]
         assert not handler._beats  # type: ignore[attr-defined]
         assert not handler._hushed  # type: ignore[attr-defined]

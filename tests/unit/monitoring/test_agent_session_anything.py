@@ -15,11 +15,11 @@ from scale0.monitoring.agent.core.session import ACCEPTED, DOWN, GREETED, MAX_BA
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.messages import MAX_INT, AgentMessage
 from tests.fakes.examples import examples, seeds
-from tests.unit.monitoring.agent_session_story import HERE, THERE, Story
+from tests.fakes.simulated_agent import HELEN, OTHER_HELEN, SimulatedAgent
 
 pytestmark = pytest.mark.slow
 
-words_of_helen = st.one_of(
+messages_of_helen = st.one_of(
     st.builds(messages.Check, st.sampled_from(["load", "disk", "é"]), st.integers(0, 5), st.binary(max_size=5)),
     st.just(messages.Reload()),
     st.builds(messages.Error, st.sampled_from(["", "no"])),
@@ -33,7 +33,7 @@ words_of_helen = st.one_of(
     st.builds(messages.File, st.just(1), st.just("a"), st.just(b"")),
 )
 inputs = st.one_of(
-    st.tuples(st.just("says"), st.lists(words_of_helen, max_size=4)),
+    st.tuples(st.just("says"), st.lists(messages_of_helen, max_size=4)),
     st.tuples(st.just("bytes"), st.binary(max_size=10)),
     st.tuples(st.just("bytes"), st.sampled_from([b"check a 1 5\nab", b"dance\n", b"ack 99\n"])),
     st.tuples(st.just("opened"), st.none()),
@@ -53,7 +53,7 @@ inputs = st.one_of(
 VERSION_1 = (messages.Hello, messages.Result)
 
 
-class Promises(Story):
+class Promises(SimulatedAgent):
     """A story in which every promise is checked at every step."""
 
     def __init__(self, *places: Address, seed: int) -> None:
@@ -64,26 +64,26 @@ class Promises(Story):
         self.answers = 0
         super().__init__(*places, seed=seed)
 
-    def does(self, what: str, *values: Any) -> list[Any]:
-        known = len(self.heard)
+    def step(self, what: str, *values: Any) -> list[Any]:
+        known = len(self.sent)
         opens, begin = len(self.opens), self.mono
-        news = super().does(what, *values)
-        self.look(news)
+        updates = super().step(what, *values)
+        self.look(updates)
         if len(self.opens) > opens:
             known = 0
             self.may_speak_2 = False
             assert self.mono == begin
-        for word in self.heard[known:]:
-            assert isinstance(word, VERSION_1) or self.may_speak_2
-            if isinstance(word, messages.Result):
-                assert word.message_id in self.asked
-                self.asked.remove(word.message_id)
+        for message in self.sent[known:]:
+            assert isinstance(message, VERSION_1) or self.may_speak_2
+            if isinstance(message, messages.Result):
+                assert message.message_id in self.asked
+                self.asked.remove(message.message_id)
                 self.answers += 1
-        return news
+        return updates
 
-    def look(self, news: list[Any]) -> None:
+    def look(self, updates: list[Any]) -> None:
         session = self.session
-        for one in news:
+        for one in updates:
             if isinstance(one, Delivered | Undelivered):
                 for token in one.tokens:
                     self.owed.remove(token)  # a KeyError: it was told twice, or never offered
@@ -102,22 +102,22 @@ class Promises(Story):
     def offer(self) -> None:
         self.offered += 1
         self.owed.add(self.offered)
-        self.does("offer", "load", b"{}", self.offered)
+        self.step("offer", "load", b"{}", self.offered)
 
     def is_lost(self, reason: str = "gone") -> list[Any]:
-        news = super().is_lost(reason)
-        self.look(news)
-        return news
+        updates = super().lose_connection(reason)
+        self.look(updates)
+        return updates
 
-    def says(self, *said: AgentMessage) -> list[Any]:
-        """Word by word, so that what was asked is known before it is answered."""
-        for word in said:
+    def receive(self, *received: AgentMessage) -> list[Any]:
+        """Word by message, so that what was asked is known before it is answered."""
+        for message in received:
             connected = self.session.state in (GREETED, ACCEPTED)
-            for one in super().says(word):
+            for one in super().receive(message):
                 if isinstance(one, RunCheck):
                     assert connected
-                    assert isinstance(word, messages.Check)
-                    self.asked.add(word.message_id)
+                    assert isinstance(message, messages.Check)
+                    self.asked.add(message.message_id)
             if self.session.state not in (GREETED, ACCEPTED):
                 self.asked.clear()
         return []
@@ -126,44 +126,44 @@ class Promises(Story):
 def perform(agent: Promises, what: str, value: Any) -> None:
     match what:
         case "says":
-            agent.says(*value)
+            agent.receive(*value)
         case "bytes":
-            agent.does("received", value)
-            # After half a word Helen's next words could not be told apart any more.
-            if agent.open:
-                agent.is_lost()
+            agent.step("received", value)
+            # After half a message Helen's next words could not be told apart any more.
+            if agent.is_open:
+                agent.lose_connection()
         case "lost":
-            if agent.open:
-                agent.is_lost()
+            if agent.is_open:
+                agent.lose_connection()
         case "offer":
             for _ in range(value):
                 agent.offer()
         case "finish":
             # Tickets go up from 1 over all connections: some of these are of old ones, or of none.
-            agent.does("finished", max(agent.session._last_run_id - value + 1, 0), b"{}")
+            agent.step("finished", max(agent.session._last_run_id - value + 1, 0), b"{}")
         case "passes":
-            agent.passes(value)
+            agent.pass_time(value)
         case "sleeps":
             agent.mono += value
-            agent.does("tick")
+            agent.step("tick")
         case "accepted":
             if agent.session.state == DOWN:
-                agent.opens_next()
-            agent.does("opened")
-            agent.says(messages.Accepted(30))
+                agent.open_next()
+            agent.step("opened")
+            agent.receive(messages.Accepted(30))
         case "ack":
-            agent.says(messages.Ack(min(value, agent.session._sequence)))
+            agent.receive(messages.Ack(min(value, agent.session._sequence)))
         case "check":
-            agent.says(messages.Check("load", value, b"{}"))
+            agent.receive(messages.Check("load", value, b"{}"))
         case _:
-            agent.does("opened")
-    if not agent.open:
+            agent.step("opened")
+    if not agent.is_open:
         agent.asked.clear()
 
 
 def ends_well(agent: Promises) -> None:
     """Everything that was offered was told, and once."""
-    agent.does("end")
+    agent.step("end")
     assert not agent.owed
 
 
@@ -179,8 +179,8 @@ def test_whatever_happens_every_promise_is_kept(plan, seed, places):
 @pytest.mark.parametrize("seed", seeds(20))
 def test_a_long_life_keeps_every_promise(seed):
     chance = random.Random(seed)
-    agent = Promises(HERE, THERE, seed=seed)
-    told: Counter[str] = Counter()
+    agent = Promises(HELEN, OTHER_HELEN, seed=seed)
+    counts: Counter[str] = Counter()
     checks = 0
     for _ in range(1_000):
         what = chance.choices(
@@ -203,7 +203,7 @@ def test_a_long_life_keeps_every_promise(seed):
         }.get(what)
         before = len(agent.updates)
         perform(agent, what, value)
-        told.update(type(one).__name__ for one in agent.updates[before:])
+        counts.update(type(one).__name__ for one in agent.updates[before:])
     ends_well(agent)
-    assert min(told[name] for name in ("Delivered", "Undelivered", "RunCheck", "HelenLost", "SessionAccepted")) > 5
+    assert min(counts[name] for name in ("Delivered", "Undelivered", "RunCheck", "HelenLost", "SessionAccepted")) > 5
     assert agent.answers > 5

@@ -43,8 +43,8 @@ def test_an_agent_is_chosen_by_name_and_by_every_label(given, chosen):
 def test_a_schedule_holds_the_protocols_keys_and_depends_on_its_content_alone():
     disk = CheckDefinition(name="disk", check="disk_free", args={"path": "/"}, interval=30.0, timeout=5.0)
     load = CheckDefinition(name="load", agents=("db-*",))
-    book = CheckRules([disk, load])
-    body = book.schedule(book.select("web-1", {}))
+    rules = CheckRules([disk, load])
+    body = rules.schedule(rules.select("web-1", {}))
     plan = json.loads(body)
     assert plan["checks"] == [
         {"name": "disk", "check": "disk_free", "args": {"path": "/"}, "interval": 30.0, "timeout": 5.0}
@@ -54,12 +54,12 @@ def test_a_schedule_holds_the_protocols_keys_and_depends_on_its_content_alone():
         [disk, CheckDefinition(name="load", agents=("db-*",), interval=7.0)], silences=[Silence(name="s")]
     )
     assert other.schedule(other.select("web-1", {})) == body
-    assert other.schedule(other.select("db-1", {})) != book.schedule(book.select("db-1", {}))
+    assert other.schedule(other.select("db-1", {})) != rules.schedule(rules.select("db-1", {}))
 
 
 def test_agents_with_the_same_checks_share_one_selection():
-    book = CheckRules([CheckDefinition(name="disk")])
-    assert book.select("a", {}) is book.select("b", {"x": "y"})
+    rules = CheckRules([CheckDefinition(name="disk")])
+    assert rules.select("a", {}) is rules.select("b", {"x": "y"})
     assert json.loads(CheckRules().schedule({}))["checks"] == []
 
 
@@ -108,11 +108,11 @@ def test_the_usual_limits_are_taken(text):
 
 
 def test_the_next_boundary_is_the_next_begin_or_end():
-    book = CheckRules(
+    rules = CheckRules(
         downtimes=[Downtime(name="d", starts=10.0, ends=20.0)],
         silences=[Silence(name="s", ends=15.0), Silence(name="t")],
     )
-    assert [book.next_boundary(wall) for wall in (0.0, 10.0, 15.0, 19.9, 20.0)] == [10.0, 15.0, 20.0, 20.0, None]
+    assert [rules.next_boundary(wall) for wall in (0.0, 10.0, 15.0, 19.9, 20.0)] == [10.0, 15.0, 20.0, 20.0, None]
 
 
 def test_a_metric_that_comes_hundreds_of_times_makes_no_endless_message():

@@ -103,7 +103,7 @@ def test_a_hard_problem_stays_hard_with_its_own_state_until_ok():
     assert (state.state, state.hard, state.problem) == ("ok", True, False)
 
 
-def test_a_soft_recovery_is_hard_at_once_and_begins_the_count_anew():
+def test_a_soft_recovery_is_hard_at_once_and_restarts_the_count():
     state = run("critical", "critical", "ok", "critical", "critical")
     assert (state.hard, state.attempt) == (False, 2)
 

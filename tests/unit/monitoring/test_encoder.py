@@ -41,26 +41,26 @@ def written(form: CommandForm) -> st.SearchStrategy[Any]:
     return st.builds(form.message_class, *parts, *([] if form.max_blob_bytes == NO_BLOB else [bodies]))
 
 
-said_by_agents = st.one_of([written(form) for form in (*FORMS_TO_HELEN, *FORMS_OF_BOTH)])
-said_by_helen = st.one_of([written(form) for form in (*FORMS_TO_AGENT, *FORMS_OF_BOTH)])
+sent_by_agents = st.one_of([written(form) for form in (*FORMS_TO_HELEN, *FORMS_OF_BOTH)])
+sent_by_helen = st.one_of([written(form) for form in (*FORMS_TO_AGENT, *FORMS_OF_BOTH)])
 conversations = st.one_of(
-    st.tuples(st.just(True), st.lists(said_by_agents, max_size=8)),
-    st.tuples(st.just(False), st.lists(said_by_helen, max_size=8)),
+    st.tuples(st.just(True), st.lists(sent_by_agents, max_size=8)),
+    st.tuples(st.just(False), st.lists(sent_by_helen, max_size=8)),
 )
 
 
 # Promise: AGENT-1
 @examples(400)
 @given(conversations, st.lists(st.integers(0, 10_000), max_size=20))
-def test_what_is_written_is_read_as_the_same_words_in_every_cut(conversation, cuts):
-    to_helen, said = conversation
-    data = b"".join(map(encode, said))
+def test_what_is_encoded_is_parsed_as_the_same_messages_in_every_cut(conversation, cuts):
+    to_helen, sent = conversation
+    data = b"".join(map(encode, sent))
     places = sorted({cut % (len(data) + 1) for cut in cuts})
     parser = Parser(to_helen)
-    heard = []
+    parsed = []
     for begin, end in zip([0, *places], [*places, len(data)], strict=True):
-        heard += parser.feed(data[begin:end])
-    assert heard == said
+        parsed += parser.feed(data[begin:end])
+    assert parsed == sent
     assert parser.buffered_bytes == 0
 
 
@@ -77,23 +77,33 @@ def test_the_bytes_are_those_of_the_contract():
 
 @pytest.mark.parametrize("bad", ["", "a b", "a\nb", "a\n", "\ud800", " a", 5, b"a", None])
 def test_a_string_that_would_be_read_otherwise_is_not_written(bad):
-    for word in (messages.Hello(1, bad), messages.Redirect(bad), messages.Check(bad, 1, b""), messages.Fetch(1, bad)):
+    for message in (
+        messages.Hello(1, bad),
+        messages.Redirect(bad),
+        messages.Check(bad, 1, b""),
+        messages.Fetch(1, bad),
+    ):
         with pytest.raises(ValueError):
-            encode(word)
+            encode(message)
 
 
 def test_a_return_at_the_end_of_a_line_would_be_lost_and_is_not_written():
-    for word in (messages.Hello(1, "a\r"), messages.Redirect("\r"), messages.Error("so\r")):
+    for message in (messages.Hello(1, "a\r"), messages.Redirect("\r"), messages.Error("so\r")):
         with pytest.raises(ValueError):
-            encode(word)
+            encode(message)
     assert Parser(to_helen=True).feed(encode(messages.Result(1, "a\r", b""))) == [messages.Result(1, "a\r", b"")]
 
 
 @pytest.mark.parametrize("bad", [-1, MAX_INT + 1, True, 1.0, "1", None])
 def test_a_number_that_is_no_int32_is_not_written(bad):
-    for word in (messages.Ping(bad), messages.Hello(bad, "1"), messages.Close(1, bad), messages.Report(bad, "a", b"")):
+    for message in (
+        messages.Ping(bad),
+        messages.Hello(bad, "1"),
+        messages.Close(1, bad),
+        messages.Report(bad, "a", b""),
+    ):
         with pytest.raises(ValueError):
-            encode(word)
+            encode(message)
 
 
 @pytest.mark.parametrize("bad", ["a\nb", "\n", "a\r\n", "\ud800", None])
@@ -106,7 +116,7 @@ def test_what_is_over_a_limit_is_not_written():
     assert len(encode(messages.Error("x" * (MAX_LINE_BYTES - 6)))) == MAX_LINE_BYTES + 1
     assert encode(messages.Data(1, b"x" * MAX_DATA_BYTES))
     assert encode(messages.Result(1, "a", b"x" * MAX_BLOB_BYTES))
-    for word in (
+    for message in (
         messages.Error("x" * (MAX_LINE_BYTES - 5)),
         messages.Data(1, b"x" * (MAX_DATA_BYTES + 1)),
         messages.Result(1, "a", b"x" * (MAX_BLOB_BYTES + 1)),
@@ -115,7 +125,7 @@ def test_what_is_over_a_limit_is_not_written():
         messages.Result(1, "a" * (MAX_LINE_BYTES - len("result 1  ")), b"x"),
     ):
         with pytest.raises(ValueError):
-            encode(word)
+            encode(message)
 
 
 def test_only_bytes_are_a_blob():
@@ -124,7 +134,7 @@ def test_only_bytes_are_a_blob():
             encode(messages.Result(1, "a", body))  # type: ignore[arg-type]
 
 
-def test_a_strange_line_is_never_said():
+def test_an_unknown_message_is_never_encoded():
     with pytest.raises(ValueError):
         encode(messages.UnknownMessage("dance"))
 

@@ -15,7 +15,7 @@ from scale0.monitoring.helen.core.pending_requests import MAX_OPEN, ForwardReque
 from scale0.monitoring.helen.core.services import service_names
 from scale0.monitoring.protocol.messages import Check, Error, Reload, Result
 from scale0.monitoring.protocol.results import AGENT_REPORT
-from tests.unit.monitoring.helen_world import HelenWorld, report
+from tests.fakes.simulated_helen import SimulatedHelen, report
 
 PLAN = {"name": "root-disk", "check": "disk", "args": {"path": "/"}, "interval": 60, "timeout": 10}
 GOOD = msgspec.json.encode({"state": "warning", "message": "full soon", "metrics": [{"name": "used", "value": 91}]})
@@ -27,82 +27,71 @@ def body_of(answer: list[bytes]) -> Any:
 
 
 # Promise: AGENT-5
-def test_a_check_is_asked_for_and_its_result_answered_after_the_commit():
-    world = HelenWorld()
-    connection = world.agent()
-    assert world.request("helen.check", {"agent": "web-1", "check": "load", "args": {"warn": 5}}) == []
-    (check,) = world.hear(connection)
+def test_a_check_is_asked_for_and_its_result_answered_after_the_commit(helen: SimulatedHelen, connection: bytes):
+    assert helen.request("helen.check", {"agent": "web-1", "check": "load", "args": {"warn": 5}}) == []
+    (check,) = helen.sent(connection)
     assert check == Check("load", 2, b'{"warn":5}')  # 1 was the schedule
-    world.holds_commits = True
-    world.say(connection, Result(2, "load", GOOD))
-    assert world.answers() == []
-    world.commit()
-    (answer,) = world.answers()
+    helen.holds_commits = True
+    helen.receive(connection, Result(2, "load", GOOD))
+    assert helen.replies() == []
+    helen.commit_all()
+    (answer,) = helen.replies()
     assert body_of(answer)["state"] == "warning"
-    ((agent, answered),) = world.evaluation.taken
+    ((agent, answered),) = helen.evaluation.results
     assert (agent, answered.check, answered.ref, answered.scheduled) == ("web-1", "load", "r1", False)
-    world.pass_time(60)
-    assert world.answers() == []
+    helen.pass_time(60)
+    assert helen.replies() == []
 
 
 # Promise: AGENT-4
-def test_results_come_in_any_order():
-    world = HelenWorld()
-    connection = world.agent()
+def test_results_come_in_any_order(helen: SimulatedHelen, connection: bytes):
     for number in range(10):
-        world.request("helen.check", {"agent": "web-1", "check": f"c{number}"}, name=b"r%d" % number)
-    asked = world.hear(connection)
+        helen.request("helen.check", {"agent": "web-1", "check": f"c{number}"}, name=b"r%d" % number)
+    asked = helen.sent(connection)
     for check in reversed(asked):
-        world.say(connection, Result(check.message_id, check.name, GOOD))
+        helen.receive(connection, Result(check.message_id, check.name, GOOD))
     for number in range(10):
-        assert len(world.answers(b"r%d" % number)) == 1
-    assert [answered.ref for _, answered in world.evaluation.taken] == [f"r{number}" for number in reversed(range(10))]
+        assert len(helen.replies(b"r%d" % number)) == 1
+    assert [answered.ref for _, answered in helen.evaluation.results] == [
+        f"r{number}" for number in reversed(range(10))
+    ]
 
 
 # Promise: AGENT-5
-def test_an_agent_that_is_not_connected_is_404():
-    world = HelenWorld()
-    (answer,) = world.request("helen.check", {"agent": "web-1", "check": "load"})
-    assert answer[:2] == [b"error", b"404"]
+def test_an_agent_that_is_not_connected_is_404(helen: SimulatedHelen):
+    assert helen.refuses("helen.check", {"agent": "web-1", "check": "load"}) == 404
 
 
 # Promise: AGENT-4, AGENT-5
-def test_no_result_in_time_is_504_and_a_late_one_is_recorded_and_dropped():
-    world = HelenWorld()
-    connection = world.agent()
-    world.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 5})
-    (check,) = world.hear(connection)
-    world.pass_time(4.9)
-    assert world.answers() == []
-    world.pass_time(0.2)
-    (answer,) = world.answers()
-    assert answer[:2] == [b"error", b"504"]
-    assert world.say(connection, Result(check.message_id, "load", GOOD)) == []
-    assert world.events[-1].kind == "agent.late"
-    assert world.evaluation.taken == []
-    assert world.answers() == []
-    heard = world.say(connection, Result(check.message_id, "load", GOOD))
-    assert [type(word) for word in heard] == [Error]  # late once, wrong twice
+def test_no_result_in_time_is_504_and_a_late_one_is_recorded_and_dropped(helen: SimulatedHelen, connection: bytes):
+    helen.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 5})
+    (check,) = helen.sent(connection)
+    helen.pass_time(4.9)
+    assert helen.replies() == []
+    helen.pass_time(0.2)
+    assert helen.error_code() == 504
+    assert helen.receive(connection, Result(check.message_id, "load", GOOD)) == []
+    assert helen.events[-1].kind == "agent.late"
+    assert helen.evaluation.results == []
+    assert helen.replies() == []
+    received = helen.receive(connection, Result(check.message_id, "load", GOOD))
+    assert [type(message) for message in received] == [Error]  # late once, wrong twice
 
 
-def test_a_request_ends_with_the_time_that_it_has():
-    world = HelenWorld()
-    world.agent()
-    world.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 50}, timeout=2.5)
-    world.pass_time(2.6)
-    assert world.answers()[0][:2] == [b"error", b"504"]
+def test_a_request_ends_with_the_time_that_it_has(helen: SimulatedHelen):
+    helen.agent()
+    helen.request("helen.check", {"agent": "web-1", "check": "load", "timeout": 50}, timeout=2.5)
+    helen.pass_time(2.6)
+    assert helen.error_code() == 504
 
 
 # Promise: AGENT-5
-def test_a_connection_that_ends_answers_whoever_waits():
-    world = HelenWorld()
-    connection = world.agent()
-    world.request("helen.check", {"agent": "web-1", "check": "load"})
-    world.gone(connection, orderly=False)
-    (answer,) = world.answers()
-    assert answer[:2] == [b"error", b"502"]
-    world.pass_time(60)
-    assert world.answers() == []
+def test_a_connection_that_ends_answers_its_pending_requests(helen: SimulatedHelen, connection: bytes):
+    helen.request("helen.check", {"agent": "web-1", "check": "load"})
+    helen.disconnect_agent(connection, orderly=False)
+    assert helen.error_code() == 502
+    helen.pass_time(60)
+    assert helen.replies() == []
 
 
 @pytest.mark.parametrize(
@@ -116,48 +105,42 @@ def test_a_connection_that_ends_answers_whoever_waits():
         b'{"agent":"web-1","check":"load","args":{"a":' + b'"' + b"x" * 1_048_576 + b'"}}',
     ],
 )
-def test_a_wrong_body_is_400_and_reaches_no_agent(body: bytes):
-    world = HelenWorld()
-    connection = world.agent()
-    (answer,) = world.request("helen.check", body)
-    assert answer[:2] == [b"error", b"400"]
-    assert world.hear(connection) == []
-    assert world.helen.view()["counts"]["requests_refused"] == 1
+def test_a_wrong_body_is_400_and_reaches_no_agent(helen: SimulatedHelen, connection: bytes, body: bytes):
+    assert helen.refuses("helen.check", body) == 400
+    assert helen.sent(connection) == []
+    assert helen.machine.view()["counts"]["requests_refused"] == 1
 
 
-def test_an_unknown_service_is_404():
-    world = HelenWorld()
+def test_an_unknown_service_is_404(helen: SimulatedHelen):
     for service in ("helen.nothing", "other", "helen.helen-2.check", ""):
-        assert world.request(service)[0][:2] == [b"error", b"404"]
+        assert helen.refuses(service) == 404
 
 
-def test_checks_that_wait_are_bounded():
-    world = HelenWorld()
-    world.agent("a")
+def test_checks_that_wait_are_bounded(helen: SimulatedHelen):
+    helen.agent("a")
     for number in range(MAX_PENDING_CHECKS + 1):
-        world.request("helen.check", {"agent": "a", "check": "load"}, name=b"a%d" % number)
-    assert world.answers(b"a%d" % MAX_PENDING_CHECKS) == []  # it was heard by `request` already
-    assert world.helen.view()["open_checks"] == MAX_PENDING_CHECKS
+        helen.request("helen.check", {"agent": "a", "check": "load"}, name=b"a%d" % number)
+    assert helen.replies(b"a%d" % MAX_PENDING_CHECKS) == []  # it was received by `request` already
+    assert helen.machine.view()["open_checks"] == MAX_PENDING_CHECKS
     for name in ("b", "c", "d", "e", "f", "g", "h", "i", "j", "k"):
-        world.agent(name)
+        helen.agent(name)
         for number in range(MAX_PENDING_CHECKS):
-            world.request("helen.check", {"agent": name, "check": "load"}, name=b"%b%d" % (name.encode(), number))
-    assert world.helen.view()["open_checks"] == MAX_OPEN
-    assert world.request("helen.check", {"agent": "k", "check": "load"})[0][:2] == [b"error", b"429"]
+            helen.request("helen.check", {"agent": name, "check": "load"}, name=b"%b%d" % (name.encode(), number))
+    assert helen.machine.view()["open_checks"] == MAX_OPEN
+    assert helen.refuses("helen.check", {"agent": "k", "check": "load"}) == 429
 
 
-def test_a_recheck_runs_the_definition_and_counts_as_scheduled():
-    world = HelenWorld()
-    world.evaluation.plans[""] = [PLAN]
-    connection = world.agent()
+def test_a_recheck_runs_the_definition_and_counts_as_scheduled(helen: SimulatedHelen):
+    helen.evaluation.plans[""] = [PLAN]
+    connection = helen.agent()
     params = msgspec.json.encode({"agent": "web-1", "check": "root-disk"})
     for name, given in ((b"t1", params), (b"t2", b"[" + params + b"]")):
-        world.task(name, "helen.recheck", given)
-        (check,) = world.hear(connection)
+        helen.task(name, "helen.recheck", given)
+        (check,) = helen.sent(connection)
         assert (check.name, check.args) == ("disk", b'{"path":"/"}')
-        world.say(connection, Result(check.message_id, "disk", GOOD))
-        assert body_of(world.answers(name)[0])["state"] == "warning"
-    _, answered = world.evaluation.taken[-1]
+        helen.receive(connection, Result(check.message_id, "disk", GOOD))
+        assert body_of(helen.replies(name)[0])["state"] == "warning"
+    _, answered = helen.evaluation.results[-1]
     assert (answered.check, answered.ref, answered.scheduled) == ("root-disk", "task-9", True)
 
 
@@ -171,128 +154,113 @@ def test_a_recheck_runs_the_definition_and_counts_as_scheduled():
         ("helen.else", b"{}", b"404"),
     ],
 )
-def test_a_wrong_task_is_answered_so(method: str, params: bytes, code: bytes):
-    world = HelenWorld()
-    world.evaluation.plans[""] = [PLAN]
-    world.agent()
-    world.task(b"t", method, params)
-    assert world.answers(b"t")[0][:2] == [b"error", code]
+def test_a_wrong_task_is_answered_so(helen: SimulatedHelen, method: str, params: bytes, code: bytes):
+    helen.evaluation.plans[""] = [PLAN]
+    helen.agent()
+    helen.task(b"t", method, params)
+    assert helen.replies(b"t")[0][:2] == [b"error", code]
 
 
-def forwards(world: HelenWorld) -> list[ForwardRequest]:
-    out = [ask for ask in world.asks if isinstance(ask, ForwardRequest) and not ask.service.endswith(".status")]
-    world.asks.clear()
+def forwards(helen: SimulatedHelen) -> list[ForwardRequest]:
+    out = [ask for ask in helen.asks if isinstance(ask, ForwardRequest) and not ask.service.endswith(".status")]
+    helen.asks.clear()
     return out
 
 
-def with_siblings(world: HelenWorld, *names: str) -> None:
-    world.do(lambda now, effects: world.helen.learn_replicas(names, now, effects))
-
-
 # Promise: AGENT-5
-def test_a_check_for_an_agent_elsewhere_goes_to_the_other_helens():
-    world = HelenWorld()
-    with_siblings(world, "helen-2", "helen-3")
-    assert world.request("helen.check", {"agent": "far-1", "check": "load", "args": {"a": [1]}, "timeout": 7}) == []
-    two, three = forwards(world)
+def test_a_check_for_an_agent_elsewhere_goes_to_the_other_helens(helen: SimulatedHelen):
+    helen.learn_replicas("helen-2", "helen-3")
+    assert helen.request("helen.check", {"agent": "far-1", "check": "load", "args": {"a": [1]}, "timeout": 7}) == []
+    two, three = forwards(helen)
     assert (two.service, three.service) == ("helen.helen-2.check", "helen.helen-3.check")
     assert two.timeout == pytest.approx(7)
     assert msgspec.json.decode(two.body)["args"] == {"a": [1]}
-    world.tell(two, Refusal(404, "agent far-1 is not connected"))
-    assert world.answers() == []
-    world.tell(three, GOOD)
-    assert world.answers() == [[b"reply", GOOD]]
-    world.tell(three, GOOD)
-    assert world.answers() == []
+    helen.answer(two, Refusal(404, "agent far-1 is not connected"))
+    assert helen.replies() == []
+    helen.answer(three, GOOD)
+    assert helen.replies() == [[b"reply", GOOD]]
+    helen.answer(three, GOOD)
+    assert helen.replies() == []
 
 
-def test_a_check_for_an_agent_that_nobody_has_is_404():
-    world = HelenWorld()
-    with_siblings(world, "helen-2", "helen-3")
-    world.request("helen.check", {"agent": "far-1", "check": "load"})
-    for ask in forwards(world):
-        world.tell(ask, Refusal(404, "agent far-1 is not connected"))
-    assert world.answers()[0][:2] == [b"error", b"404"]
+def test_a_check_for_an_agent_that_nobody_has_is_404(helen: SimulatedHelen):
+    helen.learn_replicas("helen-2", "helen-3")
+    helen.request("helen.check", {"agent": "far-1", "check": "load"})
+    for ask in forwards(helen):
+        helen.answer(ask, Refusal(404, "agent far-1 is not connected"))
+    assert helen.error_code() == 404
 
 
-def test_the_helen_who_has_the_agent_is_believed_before_those_who_have_not():
-    world = HelenWorld()
-    with_siblings(world, "helen-2", "helen-3")
-    world.request("helen.check", {"agent": "far-1", "check": "load"})
-    two, three = forwards(world)
-    world.tell(two, Refusal(504, "no result in time"))
-    world.tell(three, Refusal(404, "agent far-1 is not connected"))
-    assert world.answers()[0][:2] == [b"error", b"504"]
+def test_the_helen_who_has_the_agent_is_believed_before_those_who_have_not(helen: SimulatedHelen):
+    helen.learn_replicas("helen-2", "helen-3")
+    helen.request("helen.check", {"agent": "far-1", "check": "load"})
+    two, three = forwards(helen)
+    helen.answer(two, Refusal(504, "no result in time"))
+    helen.answer(three, Refusal(404, "agent far-1 is not connected"))
+    assert helen.error_code() == 504
 
 
-def test_a_wrong_request_is_answered_by_the_first_who_says_so():
-    world = HelenWorld()
-    with_siblings(world, "helen-2", "helen-3")
-    world.request("helen.check", {"agent": "far-1", "check": "load"})
-    two, three = forwards(world)
-    world.tell(two, Refusal(429, "too many"))
-    assert world.answers()[0][:2] == [b"error", b"429"]
-    world.tell(three, Refusal(404, "agent far-1 is not connected"))
-    assert world.answers() == []
+def test_a_wrong_request_is_answered_by_the_first_refusal(helen: SimulatedHelen):
+    helen.learn_replicas("helen-2", "helen-3")
+    helen.request("helen.check", {"agent": "far-1", "check": "load"})
+    two, three = forwards(helen)
+    helen.answer(two, Refusal(429, "too many"))
+    assert helen.error_code() == 429
+    helen.answer(three, Refusal(404, "agent far-1 is not connected"))
+    assert helen.replies() == []
 
 
-def test_helens_who_say_nothing_are_waited_for_as_long_as_the_asker_waits():
-    world = HelenWorld()
-    with_siblings(world, "helen-2")
-    world.request("helen.check", {"agent": "far-1", "check": "load", "timeout": 3})
-    world.pass_time(3.1)
-    assert world.answers()[0][:2] == [b"error", b"504"]
-    world.tell(forwards(world)[0], GOOD)
-    assert world.answers() == []
+def test_helens_who_do_not_answer_are_waited_for_until_the_request_times_out(helen: SimulatedHelen):
+    helen.learn_replicas("helen-2")
+    helen.request("helen.check", {"agent": "far-1", "check": "load", "timeout": 3})
+    helen.pass_time(3.1)
+    assert helen.error_code() == 504
+    helen.answer(forwards(helen)[0], GOOD)
+    assert helen.replies() == []
 
 
-def test_what_came_by_our_own_name_is_never_passed_on():
-    world = HelenWorld()
-    with_siblings(world, "helen-2")
+def test_what_came_by_our_own_name_is_never_passed_on(helen: SimulatedHelen):
+    helen.learn_replicas("helen-2")
     for service in ("check", "reload"):
-        (answer,) = world.request(f"helen.helen-1.{service}", {"agent": "far-1", "check": "load"})
-        assert answer[:2] == [b"error", b"404"]
-    assert forwards(world) == []
+        assert helen.refuses(f"helen.helen-1.{service}", {"agent": "far-1", "check": "load"}) == 404
+    assert forwards(helen) == []
 
 
-def test_a_recheck_elsewhere_is_asked_for_as_a_recheck():
-    world = HelenWorld()
-    with_siblings(world, "helen-2")
+def test_a_recheck_elsewhere_is_asked_for_as_a_recheck(helen: SimulatedHelen):
+    helen.learn_replicas("helen-2")
     params = b'{"agent":"far-1","check":"root-disk"}'
-    world.task(b"t", "helen.recheck", params)
-    (ask,) = forwards(world)
-    there = HelenWorld()
+    helen.task(b"t", "helen.recheck", params)
+    (ask,) = forwards(helen)
+    there = SimulatedHelen()
     there.evaluation.plans[""] = [PLAN]
     connection = there.agent("far-1")
     there.request("helen.helen-1.check", ask.body)
-    (check,) = there.hear(connection)
+    (check,) = there.sent(connection)
     assert check.name == "disk"
-    there.say(connection, Result(check.message_id, "disk", GOOD))
-    assert there.evaluation.taken[0][1].scheduled
+    there.receive(connection, Result(check.message_id, "disk", GOOD))
+    assert there.evaluation.results[0][1].scheduled
 
 
-def test_reload_reaches_its_agent_here_or_elsewhere():
-    world = HelenWorld()
-    connection = world.agent(version=1)
-    assert body_of(world.request("helen.reload", {"agent": "web-1"})[0]) == {"reloaded": "web-1"}
-    assert world.hear(connection) == [Reload()]
-    assert world.request("helen.reload", {"agent": "far-1"})[0][:2] == [b"error", b"404"]
-    with_siblings(world, "helen-2")
-    assert world.request("helen.reload", {"agent": "far-1"}) == []
-    (ask,) = forwards(world)
+def test_reload_reaches_its_agent_here_or_elsewhere(helen: SimulatedHelen):
+    connection = helen.agent(version=1)
+    assert helen.call("helen.reload", {"agent": "web-1"}) == {"reloaded": "web-1"}
+    assert helen.sent(connection) == [Reload()]
+    assert helen.refuses("helen.reload", {"agent": "far-1"}) == 404
+    helen.learn_replicas("helen-2")
+    assert helen.request("helen.reload", {"agent": "far-1"}) == []
+    (ask,) = forwards(helen)
     assert ask.service == "helen.helen-2.reload"
-    world.tell(ask, b'{"reloaded":"far-1"}')
-    assert body_of(world.answers()[0]) == {"reloaded": "far-1"}
+    helen.answer(ask, b'{"reloaded":"far-1"}')
+    assert body_of(helen.replies()[0]) == {"reloaded": "far-1"}
 
 
-def test_agents_are_listed_page_by_page():
-    world = HelenWorld()
+def test_agents_are_listed_page_by_page(helen: SimulatedHelen):
     for number in range(25):
-        world.agent(f"a{number:02}", version=1 + number % 2)
+        helen.agent(f"a{number:02}", version=1 + number % 2)
     seen: list[str] = []
     after = ""
     while True:
-        page = body_of(world.request("helen.agents", {"limit": 10, "after": after})[0])
+        page = helen.call("helen.agents", {"limit": 10, "after": after})
         seen += [item["agent"] for item in page["items"]]
         if page["next"] is None:
             break
@@ -300,40 +268,39 @@ def test_agents_are_listed_page_by_page():
     assert seen == [f"a{number:02}" for number in range(25)]
     item = page["items"][-1]
     assert item["protocol"] == 1
-    assert item["since"] == world.wall
+    assert item["since"] == helen.wall
     assert item["address"] == "10.0.0.1"
-    assert world.request("helen.agents", {"limit": 0})[0][:2] == [b"error", b"400"]
-    assert world.request("helen.agents", {"limit": 1_000_000})[0][:2] == [b"error", b"400"]
+    assert helen.refuses("helen.agents", {"limit": 0}) == 400
+    assert helen.refuses("helen.agents", {"limit": 1_000_000}) == 400
 
 
 def test_an_agent_that_is_gone_for_good_can_be_forgotten():
-    world = HelenWorld(token="secret")
+    helen = SimulatedHelen(token="secret")
     gone = {"agent": "web-1", "token": "secret"}
     for stranger in ({}, {"token": ""}, {"token": "other"}):
-        assert world.request("helen.forget", {"agent": "web-1", **stranger})[0][:2] == [b"error", b"401"]
-    connection = world.agent()
-    world.say(connection, report(1))
-    assert world.request("helen.forget", gone)[0][:2] == [b"error", b"409"]
-    world.gone(connection)
-    assert body_of(world.request("helen.forget", gone)[0]) == {"forgotten": "web-1"}
-    assert world.evaluation.forgotten == ["web-1"]
-    assert world.agent_rows() == []
-    assert world.spool_rows() == []
-    assert world.request("helen.forget", gone)[0][:2] == [b"error", b"404"]
+        assert helen.refuses("helen.forget", {"agent": "web-1", **stranger}) == 401
+    connection = helen.agent()
+    helen.receive(connection, report(1))
+    assert helen.refuses("helen.forget", gone) == 409
+    helen.disconnect_agent(connection)
+    assert helen.call("helen.forget", gone) == {"forgotten": "web-1"}
+    assert helen.evaluation.forgotten == ["web-1"]
+    assert helen.agent_rows() == []
+    assert helen.spool_rows() == []
+    assert helen.refuses("helen.forget", gone) == 404
 
 
-def test_views_of_watch_pass_through():
-    world = HelenWorld()
+def test_views_of_watch_pass_through(helen: SimulatedHelen):
     for service in ("checks", "incidents"):
-        assert body_of(world.request(f"helen.helen-1.{service}")[0])["items"] == []
+        assert helen.call(f"helen.helen-1.{service}")["items"] == []
 
 
-def test_status_says_how_she_is():
-    world = HelenWorld(advertise="10.1.1.1:4166")
-    world.agent()
-    said = body_of(world.request("helen.status")[0])
-    assert (said["identity"], said["advertise"], said["agents"]) == ("helen-1", "10.1.1.1:4166", 1)
-    assert said["counts"]["agents_accepted"] == 1
+def test_status_has_identity_address_and_counts():
+    helen = SimulatedHelen(advertise="10.1.1.1:4166")
+    helen.agent()
+    status = helen.call("helen.status")
+    assert (status["identity"], status["advertise"], status["agents"]) == ("helen-1", "10.1.1.1:4166", 1)
+    assert status["counts"]["agents_accepted"] == 1
 
 
 def test_services_are_offered_for_all_and_by_name():
@@ -343,15 +310,14 @@ def test_services_are_offered_for_all_and_by_name():
 
 
 # Promise: AGENT-14
-def test_a_page_of_talkative_agents_stays_short_enough_for_a_message_of_the_network():
-    world = HelenWorld()
+def test_a_page_of_talkative_agents_stays_short_enough_for_a_message_of_the_network(helen: SimulatedHelen):
     labels = {f"{number:03}" + "\x01" * 250: "\x01" * 255 for number in range(64)}
     for number in range(60):
-        world.say(world.agent(f"web-{number:02}"), report(1, name=AGENT_REPORT, labels=labels, checks=["load"]))
+        helen.receive(helen.agent(f"web-{number:02}"), report(1, name=AGENT_REPORT, labels=labels, checks=["load"]))
     found: list[str] = []
     after = ""
     while True:
-        (answer,) = world.request("helen.agents", {"limit": 1_000, "after": after})
+        (answer,) = helen.request("helen.agents", {"limit": 1_000, "after": after})
         assert len(answer[1]) < Limits().max_message_bytes
         page = body_of(answer)
         found += [item["agent"] for item in page["items"]]
@@ -362,36 +328,33 @@ def test_a_page_of_talkative_agents_stays_short_enough_for_a_message_of_the_netw
 
 
 # Promise: AGENT-14
-def test_long_args_wait_with_who_asks_and_not_at_the_agents_door():
-    world = HelenWorld()
-    connection = world.agent()
+def test_long_args_are_refused_and_not_queued_for_the_agent(helen: SimulatedHelen, connection: bytes):
     body = {"agent": "web-1", "check": "load", "args": {"x": "y" * 900_000}}
-    refused = [answer for number in range(10) for answer in world.request("helen.check", body, name=b"r%d" % number)]
-    sent = [word for word in world.hear(connection) if isinstance(word, Check)]
+    refused = [answer for number in range(10) for answer in helen.request("helen.check", body, name=b"r%d" % number)]
+    sent = [message for message in helen.sent(connection) if isinstance(message, Check)]
     assert len(sent) == MAX_PENDING_BYTES // 900_000
     assert [answer[:2] for answer in refused] == [[b"error", b"429"]] * (10 - len(sent))
-    for word in sent:
-        world.say(connection, Result(word.message_id, "load", GOOD))
-    assert world.request("helen.check", body, name=b"again") == []
+    for message in sent:
+        helen.receive(connection, Result(message.message_id, "load", GOOD))
+    assert helen.request("helen.check", body, name=b"again") == []
 
 
 # Promise: AGENT-14
-def test_somebody_who_names_all_agents_again_and_again_costs_no_memory():
-    world = HelenWorld()
+def test_a_client_that_names_all_agents_again_and_again_costs_no_memory(helen: SimulatedHelen):
     names = [f"web-{number}" for number in range(200)]
     for name in names:
-        world.agent(name)
-    world.do(lambda now, effects: world.helen.learn_replicas(["helen-2"], now, effects))
+        helen.agent(name)
+    helen.learn_replicas("helen-2")
     for _ in range(20):
-        world.request("helen.helen-1.has", {"agents": names, "from": "helen-2"})
-    assert len([ask for ask in world.asks if ask.service == "helen.helen-2.release"]) == WINDOW
+        helen.request("helen.helen-1.has", {"agents": names, "from": "helen-2"})
+    assert len([ask for ask in helen.asks if ask.service == "helen.helen-2.release"]) == WINDOW
     asked: list[str] = []
-    while releases := [ask for ask in world.asks if ask.service == "helen.helen-2.release"]:
+    while releases := [ask for ask in helen.asks if ask.service == "helen.helen-2.release"]:
         assert len(releases) <= WINDOW
-        world.asks.clear()
+        helen.asks.clear()
         for ask in releases:
             asked.append(msgspec.json.decode(ask.body)["agent"])
-            world.tell(ask, Refusal(404, "nobody"))
+            helen.answer(ask, Refusal(404, "nobody"))
     assert sorted(asked) == sorted(names)
-    world.request("helen.helen-1.has", {"agents": names, "from": "helen-3"})
-    assert world.asks == []
+    helen.request("helen.helen-1.has", {"agents": names, "from": "helen-3"})
+    assert helen.asks == []

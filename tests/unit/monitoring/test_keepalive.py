@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scale0.config import CheckDefinition, ClientConfig, Reaction, Silence
+from scale0.config import CheckDefinition, ClientConfig, NotificationHandler, Silence
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core.agent_connection import AgentConnection
@@ -17,235 +17,229 @@ from scale0.monitoring.helen.core.evaluation import Evaluation, StoredChecks
 from scale0.monitoring.helen.core.keepalive import GRACE_SECONDS, SETTLE_SECONDS, Keepalive
 from scale0.monitoring.helen.core.socket_events import ConnectionOpened, NetworkTask
 from scale0.monitoring.helen.core.state import HelenSettings, HelenState
-from tests.unit.monitoring.helen_world import HelenWorld
-from tests.unit.monitoring.migration_world import TOKEN, World
+from tests.fakes.simulated_helen import SimulatedHelen
+from tests.fakes.simulated_network import TOKEN, NetworkAgent, NetworkHelen, SimulatedNetwork
 
-PAGER = Reaction(name="pager", type="webhook", url="http://127.0.0.1:1/x")
+PAGER = NotificationHandler(name="pager", type="webhook", url="http://127.0.0.1:1/x")
 ALIVE = CheckDefinition(name="alive", check="equus.alive", interval=60.0, max_attempts=2, handlers=("pager",))
 DISK = CheckDefinition(name="disk", interval=60.0, max_attempts=1, handlers=("pager",), depends_on=("alive",))
 PART = ClientConfig(checks=(ALIVE, DISK), handlers=(PAGER,))
 
 
-def one(*names: str, part: ClientConfig = PART) -> World:
-    world = World(*(names or ("h1",)), part=part)
-    world.run(1.0)
-    return world
+def network_of(*names: str, part: ClientConfig = PART) -> SimulatedNetwork:
+    network = SimulatedNetwork(*names, part=part)
+    network.run(1.0)
+    return network
 
 
-def connected(world: World, name: str = "web-1", *places: str) -> Any:
-    agent = world.agent(name, *places)
-    world.until(lambda: agent.at and not agent.spool)
+def connected(network: SimulatedNetwork, name: str = "web-1", *addresses: str) -> NetworkAgent:
+    agent = network.agent(name, *addresses)
+    network.until(lambda: agent.at and not agent.spool)
     return agent
 
 
-def dies(agent: Any) -> None:
-    """Its machine is switched off: nobody hears of it any more."""
-    agent.mute = True
+@pytest.fixture
+def network() -> SimulatedNetwork:
+    return network_of("h1")
 
 
-def test_an_agent_that_is_there_is_ok_once_in_an_interval_and_its_schedule_knows_nothing_of_it():
-    world = one()
-    agent = connected(world)
-    world.run(600.0)
-    answered = [event for event in world.events("check.answered") if event["service"] == "alive"]
+@pytest.fixture
+def helen(network: SimulatedNetwork) -> NetworkHelen:
+    return network.helens["h1"]
+
+
+@pytest.fixture
+def agent(network: SimulatedNetwork) -> NetworkAgent:
+    return connected(network)
+
+
+def test_an_agent_that_is_there_is_ok_once_in_an_interval_and_its_schedule_knows_nothing_of_it(network, agent):
+    network.run(600.0)
+    answered = [event for event in network.events("check.answered") if event["service"] == "alive"]
     assert 9 <= len(answered) <= 11
     assert {event["state"] for event in answered} == {"ok"}
     assert len({event["ref"] for event in answered}) == len(answered)
     assert all(event["ref"].startswith("alive:web-1:") for event in answered)
     assert [check["name"] for check in msgspec.json.decode(agent.schedules[-1])["checks"]] == ["disk"]
-    found = world.nodes["h1"].check("web-1", "alive")
+    found = network.helens["h1"].check("web-1", "alive")
     assert found is not None
     assert found["message"].startswith("connected since 20")
 
 
 # Promise: CHECK-17
-def test_an_agent_that_is_silent_is_a_problem_after_its_attempts_and_well_when_it_comes_back():
-    world = one()
-    agent = connected(world)
-    world.run(GRACE_SECONDS)
-    dies(agent)
-    world.run(91.0)  # Helen notices
-    assert world.notices() == []
-    world.run(121.0)
-    assert world.notices() == [("web-1", "alive", "critical")]
-    (incident,) = world.nodes["h1"].incidents(open=True)
+def test_an_agent_that_is_silent_is_a_problem_after_its_attempts_and_well_when_it_comes_back(network, agent):
+    network.run(GRACE_SECONDS)
+    agent.switch_off()
+    network.run(91.0)  # Helen notices
+    assert network.notices() == []
+    network.run(121.0)
+    assert network.notices() == [("web-1", "alive", "critical")]
+    (incident,) = network.helens["h1"].incidents(open=True)
     assert incident["message"].startswith("not connected since 20")
-    agent.mute = False
-    agent.connection_lost(agent.connection)
-    world.run(150.0)
-    assert world.notices() == [("web-1", "alive", "critical"), ("web-1", "alive", "ok")]
-    assert world.nodes["h1"].incidents(open=True) == []
+    agent.switch_on()
+    network.run(150.0)
+    assert network.notices() == [("web-1", "alive", "critical"), ("web-1", "alive", "ok")]
+    assert network.helens["h1"].incidents(open=True) == []
 
 
 def test_it_obeys_silences_and_other_checks_can_depend_on_it():
     silenced = msgspec.structs.replace(PART, silences=(Silence(name="s", agents=("web-*",)),))
-    world = one(part=silenced)
-    agent = connected(world)
-    world.run(GRACE_SECONDS)
-    dies(agent)
-    world.run(300.0)
-    assert world.notices() == []
-    found = world.nodes["h1"].check("web-1", "alive")
+    network = network_of("h1", part=silenced)
+    agent = connected(network)
+    network.run(GRACE_SECONDS)
+    agent.switch_off()
+    network.run(300.0)
+    assert network.notices() == []
+    found = network.helens["h1"].check("web-1", "alive")
     assert found is not None
     assert (found["state"], found["hard"], found["suppressed"]) == ("critical", True, ["silence s"])
-    node = world.nodes["h1"]
-    evaluation = node.helen.state.evaluation
+    helen = network.helens["h1"]
+    evaluation = helen.machine.state.evaluation
     assert evaluation.selects("web-1", {}, "disk") is not None
-    agent.mute = False
-    agent.connection_lost(agent.connection)
+    agent.switch_on()
     agent.report("critical")
-    world.until(lambda: not agent.spool, 100.0)
-    disk = node.check("web-1", "disk")
+    network.until(lambda: not agent.spool, 100.0)
+    disk = helen.check("web-1", "disk")
     assert disk is not None
     assert "depends_on alive" in disk["suppressed"]
 
 
 # Promise: CHECK-17
-def test_after_a_start_agents_get_the_time_that_they_need_to_come_back():
-    world = one()
-    agent = connected(world)
-    world.run(GRACE_SECONDS)
-    world.nodes["h1"].crash()
-    dies(agent)
-    world.run(30.0)
-    world.nodes["h1"].start()
-    world.run(GRACE_SECONDS - 5.0)
-    found = world.nodes["h1"].check("web-1", "alive")
+def test_after_a_start_agents_get_the_time_that_they_need_to_come_back(network: SimulatedNetwork, agent: NetworkAgent):
+    network.run(GRACE_SECONDS)
+    network.helens["h1"].crash()
+    agent.switch_off()
+    network.run(30.0)
+    network.helens["h1"].start()
+    network.run(GRACE_SECONDS - 5.0)
+    found = network.helens["h1"].check("web-1", "alive")
     assert found is not None
     assert found["state"] == "ok"
-    world.run(130.0)
-    assert world.notices() == [("web-1", "alive", "critical")]
-    (incident,) = world.nodes["h1"].incidents(open=True)
+    network.run(130.0)
+    assert network.notices() == [("web-1", "alive", "critical")]
+    (incident,) = network.helens["h1"].incidents(open=True)
     assert "not connected since" in incident["message"]
 
 
 # Promise: CHECK-17
-def test_a_helen_who_slept_judges_nobody_by_it():
-    world = one()
-    agents = [connected(world, f"web-{number}") for number in range(5)]
-    world.run(GRACE_SECONDS)
-    node = world.nodes["h1"]
-    node.asleep = True
-    world.run(400.0)  # every agent has given her up
+def test_a_helen_who_slept_judges_nobody_by_it(network: SimulatedNetwork):
+    agents = [connected(network, f"web-{number}") for number in range(5)]
+    network.run(GRACE_SECONDS)
+    helen = network.helens["h1"]
+    helen.asleep = True
+    network.run(400.0)  # every agent has given her up
     assert all(agent.at == "" for agent in agents)
-    node.asleep = False
-    world.run(300.0)
+    helen.asleep = False
+    network.run(300.0)
     assert all(agent.at == "h1" for agent in agents)
-    answered = [event for event in world.events("check.answered") if event["service"] == "alive"]
+    answered = [event for event in network.events("check.answered") if event["service"] == "alive"]
     assert {event["state"] for event in answered} == {"ok"}
-    assert node.helen.state.counts["sleeps_noticed"] > 0
+    assert helen.machine.state.counts["sleeps_noticed"] > 0
 
 
 def test_a_jump_of_the_wall_clock_is_taken_for_sleep():
-    world = HelenWorld(evaluation=Evaluation(StoredChecks()))
+    helen = SimulatedHelen(evaluates=True)
     part = msgspec.json.encode(PART)
-    world.configure(part)
-    connection = world.agent(version=1)
-    world.pass_time(GRACE_SECONDS + 1.0)
-    world.wall += 3_600.0  # suspended, and the monotonic clock with it
-    world.gone(connection, orderly=False)
-    world.pass_time(GRACE_SECONDS - 1.0)
-    assert not [event for event in world.events if event.kind == "check.answered" and event.state == "critical"]
-    world.pass_time(62.0)
-    assert [event for event in world.events if event.kind == "check.answered" and event.state == "critical"]
+    helen.configure(part)
+    connection = helen.agent(version=1)
+    helen.pass_time(GRACE_SECONDS + 1.0)
+    helen.wall += 3_600.0  # suspended, and the monotonic clock with it
+    helen.disconnect_agent(connection, orderly=False)
+    helen.pass_time(GRACE_SECONDS - 1.0)
+    assert not [event for event in helen.events if event.kind == "check.answered" and event.state == "critical"]
+    helen.pass_time(62.0)
+    assert [event for event in helen.events if event.kind == "check.answered" and event.state == "critical"]
 
 
 # Promise: CHECK-17
 def test_an_agent_with_another_helen_is_not_missed():
-    world = one("h1", "h2")
-    agent = connected(world, "web-1", "h1", "h2")
-    world.run(GRACE_SECONDS)
-    world.cut = {("h1", "h2")}
+    network = network_of("h1", "h2")
+    agent = connected(network, "web-1", "h1", "h2")
+    network.run(GRACE_SECONDS)
+    network.partitions = {("h1", "h2")}
     first = agent.at
     while agent.at in ("", first):
         agent.break_off()
-        world.until(lambda: agent.at)
-    world.cut = set()
-    world.run(400.0)
-    answered = [event for event in world.events("check.answered") if event["service"] == "alive"]
+        network.until(lambda: agent.at)
+    network.partitions = set()
+    network.run(400.0)
+    answered = [event for event in network.events("check.answered") if event["service"] == "alive"]
     assert {event["state"] for event in answered[-4:]} == {"ok"}
-    assert world.notices() == []
+    assert network.notices() == []
 
 
 # Promise: CHECK-17
-def test_an_agent_that_dies_on_its_way_is_missed_by_somebody():
-    world = one("h1", "h2")
-    agent = connected(world, "web-1", "h1", "h2")
-    world.run(GRACE_SECONDS)
+def test_an_agent_that_dies_while_it_migrates_is_missed_by_one_helen():
+    network = network_of("h1", "h2")
+    agent = connected(network, "web-1", "h1", "h2")
+    network.run(GRACE_SECONDS)
     first = agent.at
     while agent.at in ("", first) and agent.session.state != "greeted":
         agent.break_off()
-        world.until(lambda: agent.session.state in ("greeted", "accepted"))
-    dies(agent)
-    world.run(600.0)
-    assert world.notices() == [("web-1", "alive", "critical")]
+        network.until(lambda: agent.session.state in ("greeted", "accepted"))
+    agent.switch_off()
+    network.run(600.0)
+    assert network.notices() == [("web-1", "alive", "critical")]
 
 
 # Promise: CHECK-17
-def test_who_is_forgotten_or_revoked_is_not_judged():
-    world = one()
-    agents = [connected(world, name) for name in ("gone-1", "bad-1")]
-    world.run(GRACE_SECONDS)
+def test_who_is_forgotten_or_revoked_is_not_judged(network: SimulatedNetwork):
+    agents = [connected(network, name) for name in ("gone-1", "bad-1")]
+    network.run(GRACE_SECONDS)
     for agent in agents:
-        dies(agent)
-    world.run(95.0)
-    node = world.nodes["h1"]
-    assert world.call("h1", "helen.forget", {"agent": "gone-1", "token": TOKEN}) == {"forgotten": "gone-1"}
-    node.do(lambda now, effects: node.helen.revoke(lambda name, serial, issued: name == "bad-1", now, effects))
-    before = len(world.events("check.answered"))
-    world.run(600.0)
-    assert len(world.events("check.answered")) == before
-    assert world.notices() == []
+        agent.switch_off()
+    network.run(95.0)
+    helen = network.helens["h1"]
+    assert network.call("h1", "helen.forget", {"agent": "gone-1", "token": TOKEN}) == {"forgotten": "gone-1"}
+    helen.do(lambda now, effects: helen.machine.revoke(lambda name, serial, issued: name == "bad-1", now, effects))
+    before = len(network.events("check.answered"))
+    network.run(600.0)
+    assert len(network.events("check.answered")) == before
+    assert network.notices() == []
 
 
-def test_who_was_away_when_it_was_revoked_is_not_judged_after_a_restart_either():
-    world = one()
-    agent = connected(world)
-    dies(agent)
-    world.run(95.0)
-    node = world.nodes["h1"]
-    node.crash()
-    node.start()
-    node.do(lambda now, effects: node.helen.revoke(lambda name, serial, issued: serial == "a1", now, effects))
-    world.run(2 * GRACE_SECONDS)
-    assert world.notices() == []
+def test_who_was_away_when_it_was_revoked_is_not_judged_after_a_restart_either(network, agent):
+    agent.switch_off()
+    network.run(95.0)
+    helen = network.helens["h1"]
+    helen.crash()
+    helen.start()
+    helen.do(lambda now, effects: helen.machine.revoke(lambda name, serial, issued: serial == "a1", now, effects))
+    network.run(2 * GRACE_SECONDS)
+    assert network.notices() == []
 
 
-def test_a_recheck_is_answered_at_once():
-    world = one()
-    agent = connected(world)
-    world.run(GRACE_SECONDS)
-    node = world.nodes["h1"]
+def test_a_recheck_is_answered_at_once(network: SimulatedNetwork, agent: NetworkAgent):
+    network.run(GRACE_SECONDS)
+    helen = network.helens["h1"]
 
     def recheck() -> Any:
         found: list[Any] = []
-        node.askers[b"t1"] = found.append
-        node.turn("network", b"t1", NetworkTask("t-1", "helen.recheck", b'{"agent":"web-1","check":"alive"}'))
-        world.until(lambda: found)
+        helen.callers[b"t1"] = found.append
+        helen.turn(b"t1", NetworkTask("t-1", "helen.recheck", b'{"agent":"web-1","check":"alive"}'), "network")
+        network.until(lambda: found)
         return msgspec.json.decode(found[0])
 
     assert recheck()["state"] == "ok"
     agent.break_off()
     agent.mute = True
-    world.run(SETTLE_SECONDS)
+    network.run(SETTLE_SECONDS)
     assert recheck()["state"] == "critical"
 
 
-def test_a_result_that_is_late_is_stale_and_nobody_is_told():
-    world = one()
-    agent = connected(world)
+def test_a_result_that_is_late_is_stale_and_not_notified(network: SimulatedNetwork, agent: NetworkAgent):
     agent.report("ok")
-    world.run(60.0 + 10.0 + 59.0)
-    found = world.nodes["h1"].check("web-1", "disk")
+    network.run(60.0 + 10.0 + 59.0)
+    found = network.helens["h1"].check("web-1", "disk")
     assert found is not None
     assert not found["stale"]
-    world.run(2.0)
-    (item,) = world.call("h1", "helen.checks", {"check": "disk"})["items"]
+    network.run(2.0)
+    (item,) = network.call("h1", "helen.checks", {"check": "disk"})["items"]
     assert item["stale"]
-    assert item["fresh_until"] < world.now.wall
-    (item,) = world.call("h1", "helen.checks", {"check": "alive"})["items"]
+    assert item["fresh_until"] < network.now.wall
+    (item,) = network.call("h1", "helen.checks", {"check": "alive"})["items"]
     assert not item["stale"]
-    assert world.notices() == []
+    assert network.notices() == []
 
 
 # What it costs.

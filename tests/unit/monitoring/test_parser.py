@@ -70,35 +70,35 @@ BAD_NUMBERS = [
 def faults(data: bytes, to_helen: bool = True) -> str:
     """The reason for which these bytes are refused; they give nothing else."""
     parser = Parser(to_helen)
-    heard = parser.feed(data)
-    assert [type(one) for one in heard] == [ParseFault]
+    parsed = parser.feed(data)
+    assert [type(one) for one in parsed] == [ParseFault]
     assert parser.ended
     assert parser.buffered_bytes == 0
-    return reason(heard[0])
+    return reason(parsed[0])
 
 
-def reason(heard: ParsedItem) -> str:
-    assert isinstance(heard, ParseFault)
-    assert heard.reason.isprintable()
-    assert len(heard.reason) < 300
-    return heard.reason
-
-
-# Promise: AGENT-1
-@pytest.mark.parametrize(("data", "word"), TO_HELEN.items())
-def test_helen_hears_what_an_agent_says(data, word):
-    assert Parser(to_helen=True).feed(data) == [word]
+def reason(parsed: ParsedItem) -> str:
+    assert isinstance(parsed, ParseFault)
+    assert parsed.reason.isprintable()
+    assert len(parsed.reason) < 300
+    return parsed.reason
 
 
 # Promise: AGENT-1
-@pytest.mark.parametrize(("data", "word"), TO_AGENT.items())
-def test_an_agent_hears_what_helen_says(data, word):
-    assert Parser(to_helen=False).feed(data) == [word]
+@pytest.mark.parametrize(("data", "message"), TO_HELEN.items())
+def test_helen_parses_what_an_agent_sends(data, message):
+    assert Parser(to_helen=True).feed(data) == [message]
+
+
+# Promise: AGENT-1
+@pytest.mark.parametrize(("data", "message"), TO_AGENT.items())
+def test_an_agent_parses_what_helen_sends(data, message):
+    assert Parser(to_helen=False).feed(data) == [message]
 
 
 def test_every_command_has_an_example_here():
-    for said, forms in ((TO_HELEN, FORMS_TO_HELEN), (TO_AGENT, FORMS_TO_AGENT)):
-        assert {form.command for form in forms} <= {data.split()[0] for data in said if data.strip()}
+    for examples_of, forms in ((TO_HELEN, FORMS_TO_HELEN), (TO_AGENT, FORMS_TO_AGENT)):
+        assert {form.command for form in forms} <= {data.split()[0] for data in examples_of if data.strip()}
     assert {form.command for form in FORMS_OF_BOTH} <= {data.split()[0] for data in TO_HELEN}
 
 
@@ -227,18 +227,18 @@ def test_data_of_a_terminal_has_a_smaller_limit():
 @pytest.mark.parametrize("tail", [b"x", b"}\n", b"\r\r\n", b"\rx", b" \n", b"\x00\n"])
 def test_a_blob_without_its_end_of_line_is_refused_as_soon_as_that_is_known(tail):
     parser = Parser(to_helen=True)
-    heard = parser.feed(b"result 1 a 2\n{}" + tail)
-    assert "end of line" in reason(heard[0])
-    assert len(heard) == 1
+    parsed = parser.feed(b"result 1 a 2\n{}" + tail)
+    assert "end of line" in reason(parsed[0])
+    assert len(parsed) == 1
 
 
 # Promise: AGENT-2
 def test_after_a_fault_all_is_dropped():
     parser = Parser(to_helen=True)
-    heard = parser.feed(b"ping 1\nping x\nping 2\n")
-    assert heard[0] == messages.Ping(1)
-    assert "bad number" in reason(heard[1])
-    assert len(heard) == 2
+    parsed = parser.feed(b"ping 1\nping x\nping 2\n")
+    assert parsed[0] == messages.Ping(1)
+    assert "bad number" in reason(parsed[1])
+    assert len(parsed) == 2
     assert parser.feed(b"ping 3\n") == []
     assert parser.feed(b"x" * 100_000) == []
     assert parser.buffered_bytes == 0
@@ -287,10 +287,10 @@ soup = st.lists(st.one_of(good, good, lines, st.binary(max_size=12), long_lines)
 # Promise: AGENT-1
 @examples(300)
 @given(soup, st.lists(st.integers(0, 20_000), max_size=20), st.booleans())
-def test_whatever_the_bytes_and_their_cuts_the_words_are_the_same(data, cuts, to_helen):
+def test_whatever_the_bytes_and_their_cuts_the_messages_are_the_same(data, cuts, to_helen):
     whole = Parser(to_helen)
     at_once = whole.feed(data)
-    assert all(not isinstance(word, ParseFault) for word in at_once[:-1])
+    assert all(not isinstance(message, ParseFault) for message in at_once[:-1])
     assert whole.ended == (bool(at_once) and isinstance(at_once[-1], ParseFault))
     parser = Parser(to_helen)
     in_parts: list[ParsedItem] = []
@@ -316,14 +316,14 @@ def test_whatever_the_bytes_and_their_cuts_the_words_are_the_same(data, cuts, to
 @given(st.lists(st.binary(max_size=64), max_size=20), st.booleans())
 def test_no_bytes_raise(pieces, to_helen):
     parser = Parser(to_helen)
-    heard = [word for piece in pieces for word in parser.feed(piece)]
-    for word in heard:
-        if isinstance(word, ParseFault):
-            reason(word)
+    parsed = [message for piece in pieces for message in parser.feed(piece)]
+    for message in parsed:
+        if isinstance(message, ParseFault):
+            reason(message)
     assert parser.buffered_bytes <= sum(map(len, pieces))
 
 
-def test_forms_that_share_a_command_are_not_heard_by_one_side():
+def test_each_side_has_one_form_for_a_command():
     for forms in ((*FORMS_TO_HELEN, *FORMS_OF_BOTH), (*FORMS_TO_AGENT, *FORMS_OF_BOTH)):
         assert len({form.command for form in forms}) == len(forms)
         assert all(form.max_blob_bytes == NO_BLOB or form.max_blob_bytes <= MAX_BLOB_BYTES for form in forms)

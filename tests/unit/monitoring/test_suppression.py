@@ -24,9 +24,11 @@ def found(
     wall: float = 15.0,
     **rest: Any,
 ) -> tuple[str, ...]:
-    book = CheckRules([given], **rest)
+    rules = CheckRules([given], **rest)
     known = others or {}
-    return causes(book, "web-1", {"site": "a"}, book.definitions[given.name], state, lambda *key: known.get(key), wall)
+    return causes(
+        rules, "web-1", {"site": "a"}, rules.definitions[given.name], state, lambda *key: known.get(key), wall
+    )
 
 
 # Promise: CHECK-11
@@ -79,8 +81,8 @@ def test_flapping_suppresses_if_it_was_asked_for():
 def test_a_downtime_covers_an_agent_or_single_checks_of_it():
     whole = Downtime(name="whole", starts=0.0, ends=9.0)
     some = Downtime(name="some", starts=0.0, ends=9.0, checks=("d*",))
-    book = CheckRules(downtimes=[whole, some, Downtime(name="later", starts=5.0, ends=9.0)])
-    assert covered(book, "web-1", {}, ["disk", "dns", "load"], 1.0) == {
+    rules = CheckRules(downtimes=[whole, some, Downtime(name="later", starts=5.0, ends=9.0)])
+    assert covered(rules, "web-1", {}, ["disk", "dns", "load"], 1.0) == {
         ("whole", ""): whole,
         ("some", "disk"): some,
         ("some", "dns"): some,
@@ -98,15 +100,15 @@ def test_what_is_at_work_is_known_at_any_time_whichever_way_the_clock_goes(spans
         for number, (starts, length) in enumerate(spans)
     ]
     silences = [Silence(name=f"s{number}", ends=float(end)) for number, end in enumerate(ends)]
-    book = CheckRules((), (), downtimes, silences)
+    rules = CheckRules((), (), downtimes, silences)
     for wall in walls:
-        found = book.active_at(wall)
+        found = rules.active_at(wall)
         assert [one for one, _ in found.downtimes] == [one for one in downtimes if one.starts <= wall < one.ends]
         assert [one for one, _ in found.silences] == [one for one in silences if not one.ends or wall < one.ends]
 
 
 def test_what_is_long_over_costs_nothing():
     downtimes = [Downtime(name=f"d{number}", starts=1.0, ends=2.0 + number) for number in range(100)]
-    book = CheckRules((), (), downtimes)
-    assert book.active_at(1_000.0).downtimes == ()
-    assert book.active_at(2_000.0) is book.active_at(1_000_000.0)
+    rules = CheckRules((), (), downtimes)
+    assert rules.active_at(1_000.0).downtimes == ()
+    assert rules.active_at(2_000.0) is rules.active_at(1_000_000.0)

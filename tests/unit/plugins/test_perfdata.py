@@ -24,11 +24,11 @@ def test_the_exit_status_alone_decides_the_state(status, state):
 
 
 def test_an_odd_ending_says_what_it_was():
-    assert read_plugin(127, b"").message == "the plugin ended with 127: the plugin said nothing"
+    assert read_plugin(127, b"").message == "the plugin ended with 127: no output"
     assert read_plugin(-9, b"half a").message == "the plugin was killed by signal 9: half a"
 
 
-def test_a_silent_plugin_is_heard_by_its_stderr():
+def test_the_stderr_of_a_silent_plugin_is_its_message():
     assert read_plugin(3, b"", b"no such host\n").message == "no such host"
     assert read_plugin(0, b"fine", b"a warning of a library").message == "fine"
 

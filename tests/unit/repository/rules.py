@@ -94,7 +94,7 @@ IMPURE_NAMES: Final = frozenset(
         *("open", "io.open", "os.open", "input", "print"),
     }
 )
-"""Clocks, dice and files. `random.Random(seed)` is none of them: it is told what to say."""
+"""Clocks, dice and files. `random.Random(seed)` is none of them: its seed decides."""
 
 UNHELPFUL_WORDS: Final = ("Manager", "Helper", "Util")
 """Parts of a class name that say nothing about what it is."""

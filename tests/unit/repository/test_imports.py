@@ -87,7 +87,7 @@ def is_python(path: Path) -> bool:
     return path.suffix == ".py" or b"python" in path.read_bytes().partition(b"\n")[0]
 
 
-def test_the_version_is_said_once_and_the_same():
+def test_the_version_is_the_same_everywhere():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert scale0.__version__ == project["version"]
 

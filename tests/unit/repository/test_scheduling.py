@@ -31,7 +31,7 @@ ENGINE, TRUTHS = "tests/pipeline/test_engine.py", "tests/pipeline/test_truths.py
 
 
 class Worker:
-    """What the scheduler knows of a worker; it does nothing until it is told to."""
+    """What the scheduler knows of a worker; it does nothing by itself."""
 
     shutting_down = False
 

@@ -12,8 +12,17 @@ from tests.unit.repository import words
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
+MADE: frozenset[str] = frozenset({"__pycache__", "build", "dist", "node_modules", "pages"})
+"""Folders that setup and the tools make."""
+
+
 def committed() -> list[Path]:
-    """What is committed, or would be by `git add .`"""
+    """What is committed, or would be by `git add .`; in an unpacked source archive, everything but what tools make."""
+    if not (REPOSITORY / ".git").exists():
+        paths = (path for path in REPOSITORY.rglob("*") if path.is_file())
+        hidden = (".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis")
+        parts = ((path, path.relative_to(REPOSITORY).parts) for path in paths)
+        return sorted(path for path, names in parts if not MADE & set(names) and not names[0].startswith(hidden))
     # A clone may belong to another user than the one who tests it: it is still this repository.
     command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)

@@ -1,7 +1,6 @@
-"""What no committed text may say, as pure functions from text to complaints.
+"""What no committed text may contain, as pure functions from text to complaints.
 
-Lives here: hosts, paths and words that are nobody else's business. Never here: reading a file.
-Invariant: every forbidden word is put together from pieces, so that this file passes its own check.
+Every forbidden word is put together from pieces, so that this file passes its own check.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A segment holds exactly what the journal holds, and whoever reads a damaged one is told.
+"""A segment holds exactly what the journal holds, and a damaged one is refused.
 
 Promise: SEG-3
 """
@@ -158,7 +158,7 @@ def test_a_segment_under_another_name_is_noticed(tmp_path, other):
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
-def test_what_is_no_segment_is_told_apart(tmp_path, content):
+def test_what_is_no_segment_is_refused(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(arrow.InvalidSegment):
         arrow.open_segment(tmp_path / "x")

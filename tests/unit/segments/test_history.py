@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from scale0.history.segments.reader import EventFilter, HistoryReader, events_of, open_history
-from scale0.history.segments.writer import SegmentWriter
 from tests.fakes.examples import seeds
 from tests.processes.segments.folders import Folder, segment_files
 
@@ -28,14 +27,6 @@ def folder(tmp_path):
     made.store.close()
 
 
-def export(folder: Folder, trim: bool = True) -> None:
-    writer = SegmentWriter(folder.settings(events=40), wall=lambda: folder.wall)
-    for done in writer.export(everything=True):
-        if trim:
-            folder.store.trim_journal(done.last_seq)
-    writer.close()
-
-
 def seqs_of(tables) -> list[int]:
     return [event["seq"] for table in tables for event in events_of(table)]
 
@@ -48,7 +39,7 @@ def all_of(history: HistoryReader) -> list[int]:
 @pytest.mark.parametrize("trim", [True, False])
 def test_what_is_in_a_segment_and_in_the_journal_comes_once(folder, trim):
     folder.fill(30, events=3)
-    export(folder, trim)
+    folder.export(trim=trim, events=40)
     folder.restart()
     folder.fill(10)
     history = open_history(folder.path, None, silent)
@@ -59,11 +50,11 @@ def test_what_is_in_a_segment_and_in_the_journal_comes_once(folder, trim):
 
 def test_segments_that_overlap_give_each_event_once(folder):
     folder.fill(10)
-    export(folder, trim=False)
+    folder.export(trim=False, events=40)
     (path,) = segment_files(folder.path / "segments")
     path.rename(path.with_name("kept"))
     folder.fill(10)
-    export(folder, trim=False)
+    folder.export(trim=False, events=40)
     path.with_name("kept").rename(path)
     assert len(segment_files(folder.path / "segments")) == 2
     history = open_history(folder.path, None, silent)
@@ -73,29 +64,29 @@ def test_segments_that_overlap_give_each_event_once(folder):
 
 
 @pytest.mark.parametrize("seed", seeds(12))
-def test_nothing_is_missed_or_told_twice_while_events_move_to_segments(tmp_path, seed):
+def test_nothing_is_missed_or_read_twice_while_events_move_to_segments(tmp_path, seed):
     dice = random.Random(seed)
     folder = Folder(tmp_path / "data", wall=time.time())
     folder.fill(dice.randrange(1, 50))
     if dice.random() < 0.7:
-        export(folder, trim=dice.random() < 0.5)
+        folder.export(trim=dice.random() < 0.5, events=40)
     moves: list[Callable[[], None]] = [
         lambda: folder.fill(dice.randrange(1, 30), events=dice.randrange(1, 4)),
-        lambda: export(folder),
-        lambda: export(folder, trim=False),
+        lambda: folder.export(events=40),
+        lambda: folder.export(trim=False, events=40),
         folder.restart,
     ]
     history = open_history(folder.path, None, silent)
     listed = history.list_segments(None)
-    told: list[int] = []
+    read: list[int] = []
     for pieces in listed.values():
         dice.choice(moves)()
-        told += seqs_of(history.read_segments(pieces, ALL))
+        read += seqs_of(history.read_segments(pieces, ALL))
     for _ in range(12):
         dice.choice(moves)()
-        told += seqs_of(history.read_journal(ALL))
-    told += seqs_of(history.read_journal(ALL))
-    assert told == list(range(1, folder.last_seq + 1))
+        read += seqs_of(history.read_journal(ALL))
+    read += seqs_of(history.read_journal(ALL))
+    assert read == list(range(1, folder.last_seq + 1))
     history.close()
     folder.store.close()
 
@@ -105,7 +96,7 @@ def test_nothing_is_missed_or_told_twice_while_events_move_to_segments(tmp_path,
 def test_the_last_events_are_the_last_wherever_they_are(folder, exported, trim):
     if exported:
         folder.fill(exported)
-        export(folder, trim)
+        folder.export(trim=trim, events=40)
     folder.fill(60 - exported)
     for count in (1, 2, 20, 21, 39, 40, 41, 59, 60, 70):
         history = open_history(folder.path, None, silent)
@@ -114,7 +105,7 @@ def test_the_last_events_are_the_last_wherever_they_are(folder, exported, trim):
     history = open_history(folder.path, None, silent)
     history.last(5, ALL)
     folder.fill(3)
-    export(folder)
+    folder.export(events=40)
     folder.fill(1)
     assert seqs_of(history.read_journal(ALL)) == [61, 62, 63, 64], "what happens then goes on behind them"
     history.close()
@@ -123,7 +114,7 @@ def test_the_last_events_are_the_last_wherever_they_are(folder, exported, trim):
 def test_a_choice_takes_what_it_says_and_nothing_else(folder):
     folder.beat()
     folder.fill(5)
-    export(folder)
+    folder.export(events=40)
     folder.beat()
     folder.fill(5)
 
@@ -150,13 +141,13 @@ def test_a_choice_takes_what_it_says_and_nothing_else(folder):
 
 def test_a_segment_that_cannot_be_read_is_named_and_the_others_come(folder):
     folder.fill(50)
-    export(folder)
+    folder.export(events=40)
     damaged, good = segment_files(folder.path / "segments")
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    told: list[str] = []
-    history = open_history(folder.path, None, told.append)
+    problems: list[str] = []
+    history = open_history(folder.path, None, problems.append)
     assert all_of(history) == list(range(41, 51))
-    assert len(told) == 1
-    assert damaged.name in told[0]
+    assert len(problems) == 1
+    assert damaged.name in problems[0]
     history.close()
     assert Path(good).exists()

@@ -16,8 +16,6 @@ from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
 
 
 class MemoryGroup:
-    """Brokers on a SharedMemory."""
-
     def __init__(self) -> None:
         self.now_us = 1_000_000_000
         self.database = FakeDatabase(lambda: self.now_us)
@@ -29,11 +27,11 @@ class MemoryGroup:
         self.now_us += span_us
 
     def kill(self, store: Any) -> None:
-        """Its process ends, and tells nobody."""
+        """Its process ends without a word."""
         store.crash()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
 
 _TEST_CLOCK = """
@@ -64,7 +62,7 @@ class PostgresGroup:
         self._connection.execute("UPDATE scale0.test_clock SET now_us = now_us + %s", (span_us,))
 
     def kill(self, store: Any) -> None:
-        """Its process ends, and tells nobody; then it is its successor's turn at once, as in memory."""
+        """Its process ends without a word; its successor may start at once, as in memory."""
         for line in (store._scanner, store._reader, store._writer):
             line.close()
         store._state = "closed"
@@ -80,9 +78,7 @@ class PostgresGroup:
         self._connection.close()
 
 
-class Seat:
-    """A broker at its store: what tests want of it, in few words."""
-
+class GroupMember:
     def __init__(self, group: Any, identity: str) -> None:
         self.group = group
         self.identity = identity
@@ -104,9 +100,9 @@ class Seat:
     def read(self, ask: Any) -> Any:
         return self.store.read(ask)
 
-    def die(self) -> None:
+    def crash(self) -> None:
         self.group.kill(self.store)
 
-    def again(self) -> Seat:
+    def again(self) -> GroupMember:
         """Its next life."""
-        return Seat(self.group, self.identity)
+        return GroupMember(self.group, self.identity)

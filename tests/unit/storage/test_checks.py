@@ -1,8 +1,8 @@
-"""What every store promises of agents and checks, told as small stories about both twins."""
+"""What every store promises of agents and checks."""
 
 from __future__ import annotations
 
-import sqlite3
+from typing import Any
 
 import pytest
 
@@ -29,10 +29,9 @@ from scale0.storage.check_rows import (
     SpoolRow,
     SweepIncidents,
 )
-from scale0.storage.sqlite import schema
 from scale0.storage.sqlite.store import DATABASE_NAME, SqliteStore
 from scale0.storage.sqlite.tasks import ROWS_AT_ONCE
-from tests.unit.storage.makers import stores
+from tests.unit.storage.stores import database_of_version, statements_of, stores
 
 EVERY_ASK: tuple[CheckQuery, ...] = (
     ReadAgents("", 9),
@@ -49,15 +48,8 @@ def make(request, tmp_path):
     yield from stores(request, tmp_path / "data")
 
 
-def opened(make):
-    store = make()
-    store.open()
-    return store
-
-
 # Promise: CHECK-10
-def test_of_several_writes_about_one_row_the_last_counts(make):
-    store = opened(make)
+def test_of_several_writes_about_one_row_the_last_counts(make, store):
     store.commit(
         [
             *(PutAgent("a", b"1"), DropAgent("a"), PutAgent("a", b"2"), PutAgent("gone", b""), DropAgent("gone")),
@@ -66,15 +58,15 @@ def test_of_several_writes_about_one_row_the_last_counts(make):
             *(PutNotice("n", b"1"), PutNotice("m", b""), DropNotice("m")),
         ]
     )
-    store = opened(make)
+    store = make()
+    store.open()
     assert store.read(ReadAgents("", 9)) == (AgentRow("a", b"2"),)
     assert store.read(ReadCheckStates("", "", 9)) == (CheckStateRow("a", "c", b"2"),)
     assert store.read(ReadSpools("", "", 9)) == (SpoolRow("a", "s", b"2", 6),)
     assert store.read(ReadNotices("", 9)) == (NoticeRow("n", b"1"),)
 
 
-def test_states_are_paged_by_agent_and_then_by_check(make):
-    store = opened(make)
+def test_states_are_paged_by_agent_and_then_by_check(store):
     store.commit([PutCheckState(agent, check, b"") for agent in ("b", "a", "a.b") for check in ("z", "y")])
     seen = []
     place = ("", "")
@@ -84,8 +76,7 @@ def test_states_are_paged_by_agent_and_then_by_check(make):
     assert seen == [("a", "y"), ("a", "z"), ("a.b", "y"), ("a.b", "z"), ("b", "y"), ("b", "z")]
 
 
-def test_incidents_are_newest_first_and_the_open_ones_can_be_asked_for_alone(make):
-    store = opened(make)
+def test_incidents_are_newest_first_and_the_open_ones_can_be_asked_for_alone(store):
     store.commit([PutIncident(f"i{n}", "a", "c", n // 2, None, b"") for n in range(5)])
     store.commit([PutIncident("i3", "a", "c", 1, 9, b"over")])
     everything = store.read(ReadIncidents(False, None, "", 9))
@@ -97,8 +88,7 @@ def test_incidents_are_newest_first_and_the_open_ones_can_be_asked_for_alone(mak
 
 
 # Promise: CHECK-10
-def test_a_sweep_forgets_the_first_closed_first_and_never_an_open_one(make):
-    store = opened(make)
+def test_a_sweep_forgets_the_first_closed_first_and_never_an_open_one(store):
     ends = {"a": 5, "b": 3, "c": None, "d": 7, "e": 3}
     store.commit([*(PutIncident(name, "a", "c", 1, end, b"") for name, end in ends.items()), SweepIncidents(5, 2)])
     assert [row.id for row in store.read(ReadIncidents(False, None, "", 9))] == ["d", "c", "a"]
@@ -108,8 +98,7 @@ def test_a_sweep_forgets_the_first_closed_first_and_never_an_open_one(make):
 
 # Promise: CHECK-10
 @pytest.mark.parametrize("count", [1, ROWS_AT_ONCE[1] + 3, 2 * ROWS_AT_ONCE[0] + ROWS_AT_ONCE[1] + 1])
-def test_many_rows_at_once_are_all_there(make, count):
-    store = opened(make)
+def test_many_rows_at_once_are_all_there(store, count):
     for body in (b"first", b"second"):
         store.commit([PutCheckState(f"agent-{n:05}", "load", body) for n in range(count)])
     rows = store.read(ReadCheckStates("", "", 10_000))
@@ -119,23 +108,12 @@ def test_many_rows_at_once_are_all_there(make, count):
 def test_no_statement_about_checks_walks_over_a_table_or_sorts_it(tmp_path):
     store = SqliteStore(tmp_path)
     store.open()
-    seen: list[str] = []
-    for connection in (store._writer, store._scanner):
-        assert connection is not None
-        connection.set_trace_callback(seen.append)
-    store.commit(
-        [
-            *(PutAgent("a", b""), DropAgent("b"), PutCheckState("a", "c", b""), DropCheckState("b", "c")),
-            *(PutSpool("a", "s", b"", 1), DropSpool("b", "s"), PutNotice("n", b""), DropNotice("m")),
-            *(PutIncident("i", "a", "c", 1, None, b""), SweepIncidents(5, 5)),
-        ]
-    )
-    for ask in EVERY_ASK:
-        store.scan(ask)
-    for connection in (store._writer, store._scanner):
-        assert connection is not None
-        connection.set_trace_callback(None)
-    statements = set(seen) - {"BEGIN ", "BEGIN", "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"}
+    writes: list[Any] = [
+        *(PutAgent("a", b""), DropAgent("b"), PutCheckState("a", "c", b""), DropCheckState("b", "c")),
+        *(PutSpool("a", "s", b"", 1), DropSpool("b", "s"), PutNotice("n", b""), DropNotice("m")),
+        *(PutIncident("i", "a", "c", 1, None, b""), SweepIncidents(5, 5)),
+    ]
+    statements = set(statements_of(store, writes, scans=EVERY_ASK))
     assert len(statements) == 10 + len(EVERY_ASK)
     bad = []
     writer = store._writer
@@ -151,10 +129,7 @@ def test_no_statement_about_checks_walks_over_a_table_or_sorts_it(tmp_path):
 
 # Promise: STORE-4
 def test_a_database_of_the_second_version_keeps_what_it_had_and_gets_checks(tmp_path, monkeypatch):
-    with monkeypatch.context() as second:
-        second.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:2])
-        connection = sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)
-        schema.migrate(connection)
+    connection = database_of_version(tmp_path / DATABASE_NAME, 2, monkeypatch)
     connection.execute("INSERT INTO settings VALUES ('k', x'01')")
     connection.close()
     store = SqliteStore(tmp_path)

@@ -17,47 +17,10 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from scale0.storage import task_queries as queries
+from scale0.storage import task_rows as rows
 from scale0.storage.interface import SLOT_BITS, StoreFailed, StoreFenced
 from scale0.storage.rows import PutSetting
-from scale0.storage.task_queries import (
-    ClaimTasks,
-    CountTasks,
-    FindTasks,
-    ListTasks,
-    LookUpSubmission,
-    PeekBacklog,
-    PeekQueue,
-    ReadDependents,
-    ReadEndedDependencies,
-    ReadExpiry,
-    ReadPriorities,
-    ReadQueue,
-    ReadSchedule,
-    StoreHeartbeat,
-    TakeDue,
-    TakeOrphans,
-    TakeTaskCommands,
-)
-from scale0.storage.task_rows import (
-    ASSIGNED,
-    CANCEL,
-    CANCELLED,
-    FAILED,
-    FINISHED,
-    QUEUED,
-    RELEASE,
-    RUNNING,
-    SCHEDULED,
-    DropDependency,
-    FreeReservation,
-    OpenTask,
-    PutDependency,
-    PutTaskClient,
-    PutTaskCommand,
-    ReleaseTask,
-    ReopenTask,
-    SweepTasks,
-)
 from tests.fakes.examples import examples
 from tests.fakes.postgres import forget
 from tests.unit.storage.group import MemoryGroup, PostgresGroup
@@ -79,24 +42,26 @@ limits = st.integers(-1, 4)
 times = st.integers(0, 6)
 
 takes = st.one_of(
-    st.builds(ReadQueue, methods, st.sampled_from([4, 9]), st.just(0), limits, st.integers(-1, 8)),
-    st.builds(ReadDependents, st.integers(0, 12).map(lambda n: n << SLOT_BITS), st.just(0), limits),
-    st.builds(TakeDue, times, limits),
-    st.builds(TakeOrphans, st.sampled_from([0, 1, LEASE_US, 5 * LEASE_US]), limits),
-    st.builds(TakeTaskCommands, limits),
-    st.builds(ClaimTasks, st.lists(names, max_size=3).map(tuple), st.none() | nodes),
+    st.builds(queries.ReadQueue, methods, st.sampled_from([4, 9]), st.just(0), limits, st.integers(-1, 8)),
+    st.builds(queries.ReadDependents, st.integers(0, 12).map(lambda n: n << SLOT_BITS), st.just(0), limits),
+    st.builds(queries.TakeDue, times, limits),
+    st.builds(queries.TakeOrphans, st.sampled_from([0, 1, LEASE_US, 5 * LEASE_US]), limits),
+    st.builds(queries.TakeTaskCommands, limits),
+    st.builds(queries.ClaimTasks, st.lists(names, max_size=3).map(tuple), st.none() | nodes),
 )
 reads = st.one_of(
-    st.builds(FindTasks, st.lists(names | st.just("\0"), max_size=3).map(tuple)),
-    st.builds(LookUpSubmission, clients, st.lists(names, max_size=2).map(tuple), keys, st.none() | st.just("s")),
-    st.builds(ReadPriorities, methods),
-    st.builds(PeekQueue, methods, st.just(99)),
-    st.builds(PeekBacklog, st.lists(methods, max_size=2).map(tuple)),
-    st.builds(ReadSchedule, times, small, limits),
-    st.builds(ReadEndedDependencies, limits),
-    st.builds(ListTasks, st.integers(1, 4)),
-    st.just(ReadExpiry()),
-    st.just(CountTasks()),
+    st.builds(queries.FindTasks, st.lists(names | st.just("\0"), max_size=3).map(tuple)),
+    st.builds(
+        queries.LookUpSubmission, clients, st.lists(names, max_size=2).map(tuple), keys, st.none() | st.just("s")
+    ),
+    st.builds(queries.ReadPriorities, methods),
+    st.builds(queries.PeekQueue, methods, st.just(99)),
+    st.builds(queries.PeekBacklog, st.lists(methods, max_size=2).map(tuple)),
+    st.builds(queries.ReadSchedule, times, small, limits),
+    st.builds(queries.ReadEndedDependencies, limits),
+    st.builds(queries.ListTasks, st.integers(1, 4)),
+    st.just(queries.ReadExpiry()),
+    st.just(queries.CountTasks()),
 )
 
 
@@ -129,21 +94,21 @@ class GroupTwins(RuleBasedStateMachine):
         self.stores[name] = (memory, postgres)
 
     def both(self, name: str, call: Any) -> Any:
-        """Do it at both; what is answered, or the kind of failure, after which the broker begins anew."""
-        said = []
+        """Do it at both; what is answered, or the kind of failure, after which the broker starts again."""
+        answers = []
         for store in self.stores[name]:
             try:
-                said.append(call(store))
+                answers.append(call(store))
             except StoreFenced:
-                said.append(StoreFenced)
+                answers.append(StoreFenced)
             except StoreFailed:
-                said.append(StoreFailed)
-        if isinstance(said[0], tuple) and said[0] and isinstance(said[0][0], str | tuple):
-            said = [sorted(each) for each in said]
-        assert said[0] == said[1]
-        if said[0] in (StoreFenced, StoreFailed):
+                answers.append(StoreFailed)
+        if isinstance(answers[0], tuple) and answers[0] and isinstance(answers[0][0], str | tuple):
+            answers = [sorted(each) for each in answers]
+        assert answers[0] == answers[1]
+        if answers[0] in (StoreFenced, StoreFailed):
             self.close(name)
-        return said[0]
+        return answers[0]
 
     @rule(name=brokers)
     def close(self, name):
@@ -164,7 +129,7 @@ class GroupTwins(RuleBasedStateMachine):
 
     @rule(name=brokers)
     def beat(self, name):
-        self.both(name, lambda store: store.read(StoreHeartbeat(LEASE_US)))
+        self.both(name, lambda store: store.read(queries.StoreHeartbeat(LEASE_US)))
 
     @rule(name=brokers, ask=takes)
     def take(self, name, ask):
@@ -180,13 +145,15 @@ class GroupTwins(RuleBasedStateMachine):
         asks = []
         for _ in range(count):
             client, id_, key = data.draw(clients), data.draw(names | st.just("")), data.draw(keys)
-            asks.append(LookUpSubmission(client, (id_,) if id_ else (), key, data.draw(st.none() | st.just("s")), id_))
-        answers = self.both(name, lambda store: store.read_all(asks))
-        if answers is StoreFenced:
+            asks.append(
+                queries.LookUpSubmission(client, (id_,) if id_ else (), key, data.draw(st.none() | st.just("s")), id_)
+            )
+        lookups = self.both(name, lambda store: store.read_all(asks))
+        if lookups is StoreFenced:
             return
         writes: list[Any] = []
         used: set[Any] = set()
-        for ask, found in zip(asks, answers, strict=True):
+        for ask, found in zip(asks, lookups, strict=True):
             place = {ask.reserve or None, None if ask.key is None else (ask.client, ask.key)} - {None}
             if found.busy or found.keyed or any(found.tasks) or place & used:
                 continue
@@ -194,10 +161,10 @@ class GroupTwins(RuleBasedStateMachine):
             if data.draw(st.booleans()):
                 writes.append(self.some_put(data.draw, name, ask))
             else:
-                writes.append(FreeReservation(ask.reserve or None, ask.client, ask.key))
+                writes.append(rows.FreeReservation(ask.reserve or None, ask.client, ask.key))
         self.both(name, lambda store: store.commit(writes))
 
-    def some_put(self, draw: Any, name: str, ask: LookUpSubmission) -> Any:
+    def some_put(self, draw: Any, name: str, ask: queries.LookUpSubmission) -> Any:
         self.counter += 1
         seq = (self.counter << SLOT_BITS) | BROKERS.index(name)
         return put(
@@ -207,7 +174,7 @@ class GroupTwins(RuleBasedStateMachine):
             key=ask.key,
             method=draw(methods),
             priority=draw(st.sampled_from([4, 9])),
-            status=draw(st.sampled_from([QUEUED, QUEUED, SCHEDULED, ASSIGNED, RUNNING])),
+            status=draw(st.sampled_from([rows.QUEUED, rows.QUEUED, rows.SCHEDULED, rows.ASSIGNED, rows.RUNNING])),
             node=draw(nodes),
             runnable_us=draw(times),
             waits=draw(st.integers(0, 1)),
@@ -226,35 +193,37 @@ class GroupTwins(RuleBasedStateMachine):
         if draw(st.integers(0, 30)) == 30:
             held = sorted(tasks.open)
         anyone = sorted(tasks.open) or [0]
-        kinds = ["client", "sweep", "errand", "unfollow", "follow", "free"]
+        kinds = ["client", "sweep", "command", "unfollow", "follow", "free"]
         kinds += ["lease", "change", "change", "end", "end", "release"] if held else []
         kinds += ["reopen"] if tasks.ended else []
         kind = draw(st.sampled_from(kinds))
         seq = draw(st.sampled_from(held)) if held else 0
         match kind:
             case "lease":
-                return lease(seq, draw(st.sampled_from([ASSIGNED, RUNNING])), node=draw(nodes))
+                return lease(seq, draw(st.sampled_from([rows.ASSIGNED, rows.RUNNING])), node=draw(nodes))
             case "change":
-                status = draw(st.sampled_from([SCHEDULED, QUEUED, RUNNING]))
+                status = draw(st.sampled_from([rows.SCHEDULED, rows.QUEUED, rows.RUNNING]))
                 return change(seq, status=status, shelved=draw(st.booleans()), waits=draw(st.integers(0, 1)))
             case "end":
-                return end(seq, draw(st.sampled_from([FINISHED, FAILED, CANCELLED])), draw(times))
+                return end(seq, draw(st.sampled_from([rows.FINISHED, rows.FAILED, rows.CANCELLED])), draw(times))
             case "release":
-                return ReleaseTask(seq)
+                return rows.ReleaseTask(seq)
             case "reopen":
-                return ReopenTask(draw(st.sampled_from(sorted(tasks.ended))), draw(times))
+                return rows.ReopenTask(draw(st.sampled_from(sorted(tasks.ended))), draw(times))
             case "sweep":
-                return SweepTasks(draw(times), draw(limits))
+                return rows.SweepTasks(draw(times), draw(limits))
             case "follow":
-                return PutDependency(draw(st.sampled_from(anyone)), draw(st.sampled_from(anyone)))
+                return rows.PutDependency(draw(st.sampled_from(anyone)), draw(st.sampled_from(anyone)))
             case "unfollow":
-                return DropDependency(draw(st.sampled_from(anyone)), None)
-            case "errand":
-                return PutTaskCommand(draw(brokers), draw(st.sampled_from([CANCEL, RELEASE])), draw(names), b"{}")
+                return rows.DropDependency(draw(st.sampled_from(anyone)), None)
+            case "command":
+                return rows.PutTaskCommand(
+                    draw(brokers), draw(st.sampled_from([rows.CANCEL, rows.RELEASE])), draw(names), b"{}"
+                )
             case "free":
-                return FreeReservation(draw(st.none() | names), draw(clients), draw(keys))
+                return rows.FreeReservation(draw(st.none() | names), draw(clients), draw(keys))
             case _:
-                return PutTaskClient(draw(clients), "", draw(times))
+                return rows.PutTaskClient(draw(clients), "", draw(times))
 
     @invariant()
     def they_hold_the_same(self):
@@ -264,13 +233,13 @@ class GroupTwins(RuleBasedStateMachine):
         snapshot = tasks.snapshot()
         every: list[Any] = [*snapshot.open.values(), *snapshot.ended.values()]
         _, postgres = self.stores["ann"]
-        found = postgres.scan(FindTasks(tuple(task.id for task in every)))
+        found = postgres.scan(queries.FindTasks(tuple(task.id for task in every)))
         assert found == tuple(every)
         slots = {name: member.slot for name, member in self.memory.database.members.items()}
-        expected = {task.seq: slots.get(tasks.holder(task.seq)) for task in every if isinstance(task, OpenTask)}
+        expected = {task.seq: slots.get(tasks.holder(task.seq)) for task in every if isinstance(task, rows.OpenTask)}
         assert self.postgres.holders() == expected
         for task in snapshot.open.values():
-            if task.status == QUEUED and not task.shelved:
+            if task.status == rows.QUEUED and not task.shelved:
                 assert tasks.holder(task.seq), "it would wait for ever"
 
     def teardown(self):
@@ -278,8 +247,8 @@ class GroupTwins(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-def test_three_brokers_are_told_the_same_by_both(postgres_url):
+def test_three_brokers_get_the_same_from_both(postgres_url):
     GroupTwins.url = postgres_url
-    # To shrink takes minutes, since each step is a trip to a database: what fails is told as it was found.
+    # To shrink takes minutes, since each step is a trip to a database: a failure is shown as it was found.
     few = examples(20, stateful_step_count=25, deadline=None, phases=(Phase.generate,))
     run_state_machine_as_test(GroupTwins, settings=few)

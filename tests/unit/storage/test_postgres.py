@@ -36,7 +36,8 @@ def seqs(tasks: Any) -> list[int]:
 
 
 @pytest.fixture
-def line(postgres_url):
+def proxy(postgres_url):
+    """The network between the store and its database, which a test cuts."""
     parts = conninfo.conninfo_to_dict(postgres_url)
     cutter = Cutter(f"{parts['host']}/.s.PGSQL.5432")
     yield cutter
@@ -44,10 +45,17 @@ def line(postgres_url):
 
 
 @pytest.fixture
-def store(postgres_url, line, tmp_path):
-    url = conninfo.make_conninfo(postgres_url, host="127.0.0.1", port=line.port)
+def store(postgres_url, proxy, tmp_path):
+    url = conninfo.make_conninfo(postgres_url, host="127.0.0.1", port=proxy.port)
     made = PostgresStore(url, "ann", tmp_path / "ann")
     made.open()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def direct(postgres_url, tmp_path):
+    made = PostgresStore(postgres_url, "ann", tmp_path / "ann")
     yield made
     made.close()
 
@@ -65,36 +73,36 @@ def ask(url: str, statement: str) -> Any:
         return connection.execute(statement.encode()).fetchall()
 
 
-def test_a_commit_whose_answer_is_lost_is_done_once(store, line, postgres_url):
+def test_a_commit_whose_answer_is_lost_is_done_once(store, proxy, postgres_url):
     store.commit([own(1)])
-    line.word = b"COMMIT"
+    proxy.word = b"COMMIT"
     store.commit([own(2), PutSetting("k", b"v")])
     store.commit([own(3)])
-    assert (line.cuts, store.read(CountTasks())) == (1, {1000: 3})
+    assert (proxy.cuts, store.read(CountTasks())) == (1, {1000: 3})
     assert ask(postgres_url, "SELECT commits, opened FROM scale0.brokers") == [(3, 3)]
 
 
-def test_a_commit_that_is_cut_before_it_was_said_is_done_again(store, line):
+def test_a_commit_that_is_cut_before_it_was_sent_is_done_again(store, proxy):
     store.commit([own(1)])
     for word in (b"BEGIN", b"open_tasks"):
-        line.word = word
-        store.commit([own(2 + line.cuts)])
-    assert (line.cuts, store.read(CountTasks())) == (2, {1000: 3})
+        proxy.word = word
+        store.commit([own(2 + proxy.cuts)])
+    assert (proxy.cuts, store.read(CountTasks())) == (2, {1000: 3})
 
 
-def test_what_was_taken_is_in_hand_when_the_answer_is_lost(store, line):
+def test_what_was_taken_is_held_when_the_answer_is_lost(store, proxy):
     store.commit([own(1), own(2)])
-    line.word = b"COMMIT"
+    proxy.word = b"COMMIT"
     assert seqs(store.read(QUEUE)) == [1, 2]
-    assert (line.cuts, store.read(QUEUE)) == (1, ())
+    assert (proxy.cuts, store.read(QUEUE)) == (1, ())
     store.commit([lease(1), lease(2)])
-    line.word = b"BEGIN"
+    proxy.word = b"BEGIN"
     assert store.read(TakeTaskCommands(9)) == ()
-    line.word = b"COMMIT"
+    proxy.word = b"COMMIT"
     assert store.read(StoreHeartbeat(5_000_000)).open_tasks == 2
-    line.word = b"COMMIT"
+    proxy.word = b"COMMIT"
     found = store.read(LookUpSubmission("c", ("x",), None, None, "x"))
-    assert (line.cuts, found.busy) == (4, False)
+    assert (proxy.cuts, found.busy) == (4, False)
     store.commit([put(9, id="x")])
 
 
@@ -106,31 +114,31 @@ def test_connections_that_an_operator_ends_come_back(store, postgres_url):
         assert store.read(CountTasks()) == store.scan(CountTasks()) == {1000: seq}
 
 
-def test_while_it_is_away_writes_are_refused_and_a_commit_waits(store, line):
+def test_while_it_is_away_writes_are_refused_and_a_commit_waits(store, proxy):
     store.commit([own(1)])
-    line.shut = True
-    line.cut()
+    proxy.shut = True
+    proxy.cut()
     thread = threading.Thread(target=store.commit, args=([own(2)],))
     thread.start()
     while "unreachable" not in refusal(store):
         assert thread.is_alive()
-    line.shut = False
+    proxy.shut = False
     thread.join(20)
     assert not thread.is_alive()
     assert store.free_bytes() > 0
     assert store.read(CountTasks()) == {1000: 2}
 
 
-def test_closing_ends_every_wait(store, line):
-    line.shut = True
-    line.cut()
-    said: list[Any] = []
+def test_closing_ends_every_wait(store, proxy):
+    proxy.shut = True
+    proxy.cut()
+    raised: list[Any] = []
 
     def wait(call: Any) -> None:
         try:
             call()
         except Exception as error:
-            said.append(type(error))
+            raised.append(type(error))
 
     threads = [
         threading.Thread(target=wait, args=(call,))
@@ -144,20 +152,20 @@ def test_closing_ends_every_wait(store, line):
     store.close()
     for thread in threads:
         thread.join(20)
-    assert sorted(said, key=str) == [StoreFailed, StoreRefused]
+    assert sorted(raised, key=str) == [StoreFailed, StoreRefused]
 
 
 # Promise: STORE-6
-def test_one_that_was_taken_for_dead_while_it_was_cut_off_is_told_so(store, line, postgres_url):
-    line.word = b"COMMIT"
-    line.shut = True
-    thread_said: list[BaseException] = []
+def test_one_that_was_taken_for_dead_while_it_was_cut_off_is_fenced(store, proxy, postgres_url):
+    proxy.word = b"COMMIT"
+    proxy.shut = True
+    raised: list[BaseException] = []
 
     def commit() -> None:
         try:
             store.commit([own(1)])
         except BaseException as error:
-            thread_said.append(error)
+            raised.append(error)
 
     thread = threading.Thread(target=commit)
     thread.start()
@@ -165,9 +173,9 @@ def test_one_that_was_taken_for_dead_while_it_was_cut_off_is_told_so(store, line
         pass
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("UPDATE scale0.brokers SET epoch = epoch + 1, alive_until_us = NULL")
-    line.shut = False
+    proxy.shut = False
     thread.join(20)
-    assert [type(error) for error in thread_said] == [StoreFenced]
+    assert [type(error) for error in raised] == [StoreFenced]
 
 
 # Promise: STORE-1
@@ -263,7 +271,7 @@ def test_a_foreign_or_newer_database_is_refused(postgres_url, tmp_path):
         "postgresql://ann:pa55word@127.0.0.1:port/nowhere",
     ],
 )
-def test_a_database_that_cannot_be_reached_is_told_without_its_password(tmp_path, url):
+def test_a_database_that_cannot_be_reached_is_reported_without_its_password(tmp_path, url):
     with pytest.raises(StoreRefused) as caught:
         PostgresStore(url, "ann", tmp_path / "ann").open()
     assert "pa55word" not in str(caught.value)
@@ -290,41 +298,35 @@ def test_brokers_may_start_together(postgres_url, tmp_path):
     assert sorted(slots) == list(range(6))
 
 
-def test_a_commit_is_never_asynchronous(postgres_url, tmp_path):
+def test_a_commit_is_never_asynchronous(direct, postgres_url):
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         name = conninfo.conninfo_to_dict(postgres_url)["dbname"]
         connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off".encode())
-    store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
-    store.open()
-    assert store._writer.connect().execute("SHOW synchronous_commit").fetchone() == ("on",)
-    store.close()
+    direct.open()
+    assert direct._writer.connect().execute("SHOW synchronous_commit").fetchone() == ("on",)
 
 
-def test_keys_may_hold_any_letter(postgres_url, tmp_path):
-    store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
-    store.open()
+def test_keys_may_hold_any_letter(direct):
+    direct.open()
     keys = ["a\0b", "a\x01" + "0b", "\x01", "\0", "ü💩"]
-    store.read_all([LookUpSubmission("c", (), key, None, "") for key in keys])
-    store.commit([own(seq, client="c", key=key) for seq, key in enumerate(keys, 1)])
-    found: Any = store.read_all([LookUpSubmission("c", (), key, None) for key in keys])
+    direct.read_all([LookUpSubmission("c", (), key, None, "") for key in keys])
+    direct.commit([own(seq, client="c", key=key) for seq, key in enumerate(keys, 1)])
+    found: Any = direct.read_all([LookUpSubmission("c", (), key, None) for key in keys])
     assert [(each.keyed.seq, each.keyed.key) for each in found] == list(enumerate(keys, 1))
-    assert store.read(ReadDocument(1)) is None
-    store.close()
+    assert direct.read(ReadDocument(1)) is None
 
 
-def test_a_commit_with_more_bytes_than_a_statement_carries_goes_in_chunks(postgres_url, tmp_path, monkeypatch):
+def test_a_commit_with_more_bytes_than_a_statement_carries_goes_in_chunks(direct, postgres_url, monkeypatch):
     """An array of PostgreSQL holds less than a gigabyte; the pieces are still one commit."""
     monkeypatch.setattr(postgres_writes, "MAX_STATEMENT_BYTES", 100)
-    store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
-    store.open()
+    direct.open()
     params = [b'"%b"' % (b"x" * size) for size in (1, 90, 90, 300, 2, 2)]
     assert len(list(postgres_writes._chunks([own(seq, params=one) for seq, one in enumerate(params, 1)]))) == 4
-    store.commit([own(seq, params=one, shelved=False) for seq, one in enumerate(params, 1)])
-    store.commit([lease(seq) for seq in range(1, 7)])
+    direct.commit([own(seq, params=one, shelved=False) for seq, one in enumerate(params, 1)])
+    direct.commit([lease(seq) for seq in range(1, 7)])
     ends = [end(seq, result=b'"%b"' % (b"y" * 90)) for seq in range(1, 7)]
-    store.commit(ends)
+    direct.commit(ends)
     assert ask(postgres_url, "SELECT seq, length(result) FROM scale0.ended_tasks ORDER BY seq") == [
         (n, 92) for n in range(1, 7)
     ]
     assert ask(postgres_url, "SELECT count(*) FROM scale0.open_tasks") == [(0,)]
-    store.close()

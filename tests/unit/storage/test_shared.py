@@ -1,4 +1,4 @@
-"""What a store promises to brokers that share it, told as small stories.
+"""What a store promises to brokers that share it.
 
 Promise: STORE-6
 Promise: STORE-7
@@ -13,11 +13,12 @@ import pytest
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel.clock import Now
-from scale0.storage.interface import SharedStoreInfo, StoreFailed, StoreFenced, StoreRefused
+from scale0.storage.interface import MAX_SLOT, SharedStoreInfo, StoreFailed, StoreFenced, StoreRefused
 from scale0.storage.rows import PutDocument, PutSetting, PutToken, ReadDocuments, ReadJournal
 from scale0.storage.task_queries import (
     ClaimedTask,
     ClaimTasks,
+    CountTasks,
     FindTasks,
     LookUpSubmission,
     PeekBacklog,
@@ -47,7 +48,8 @@ from scale0.storage.task_rows import (
     ReopenTask,
     SweepTasks,
 )
-from tests.unit.storage.group import Seat
+from simulator.fake_postgres.store import OPENING_LEASE_US, StoreUnreachable
+from tests.unit.storage.group import GroupMember, MemoryGroup
 from tests.unit.storage.task_model import change, end, lease, name_of, opened, put
 
 LEASE_US = 3_000_000
@@ -56,33 +58,33 @@ QUEUE = ReadQueue("noop", 4, 0, 9, 999)
 
 @pytest.fixture
 def ann(group):
-    return Seat(group, "ann")
+    return GroupMember(group, "ann")
 
 
 @pytest.fixture
 def bob(group, ann):
-    return Seat(group, "bob")
+    return GroupMember(group, "bob")
 
 
 def seqs(tasks: Any) -> list[int]:
     return [task.seq for task in tasks]
 
 
-def beat_all(*seats: Seat) -> None:
-    for seat in seats:
-        seat.read(StoreHeartbeat(LEASE_US))
+def heartbeat_all(*members: GroupMember) -> None:
+    for member in members:
+        member.read(StoreHeartbeat(LEASE_US))
 
 
-def bury(group, dead: Seat, *others: Seat) -> Any:
+def declare_dead(group, dead: GroupMember, *others: GroupMember) -> Any:
     """Time passes until the others know."""
-    beat_all(dead, *others)
-    dead.die()
+    heartbeat_all(dead, *others)
+    dead.crash()
     group.pass_us(LEASE_US - 1)
-    beat_all(*others)
+    heartbeat_all(*others)
     group.pass_us(2)
-    beaten = others[0].read(StoreHeartbeat(LEASE_US))
-    assert beaten.died == (dead.identity,)
-    return beaten
+    answered = others[0].read(StoreHeartbeat(LEASE_US))
+    assert answered.died == (dead.identity,)
+    return answered
 
 
 def test_each_broker_has_a_slot_for_ever_and_an_epoch_for_each_life(ann, bob):
@@ -117,7 +119,7 @@ def test_the_counter_of_tasks_is_a_brokers_own(ann, bob):
     assert ann.again().opened.next_task_seq == 1
 
 
-def test_one_broker_gets_what_is_on_the_shelf(ann, bob):
+def test_one_broker_gets_what_is_in_the_backlog(ann, bob):
     ann.commit(put(1), put(2), put(3, shelved=False))
     first = bob.read(ReadQueue("noop", 4, 0, 1, 999))
     assert first == (opened(1, shelved=False),)
@@ -177,7 +179,7 @@ def test_what_is_due_is_taken_once_and_in_order(ann, bob):
     assert seqs(ann.read(TakeDue(30, 9))) == [2]
 
 
-def test_followers_are_taken_by_one_and_an_ended_one_waits_for_nobody(ann, bob):
+def test_dependents_are_taken_by_one_and_an_ended_one_waits_for_nobody(ann, bob):
     ann.commit(put(1, shelved=False, followed=True), *(put(seq, status=SCHEDULED, waits=1) for seq in (2, 3, 4)))
     ann.commit(*(PutDependency(1, seq) for seq in (2, 3, 4)), put(5, shelved=False), PutDependency(1, 5))
     assert seqs(bob.read(ReadDependents(1, 0, 1))) == [2]
@@ -194,7 +196,7 @@ def test_followers_are_taken_by_one_and_an_ended_one_waits_for_nobody(ann, bob):
     assert ann.read(ReadEndedDependencies(9)) == ()
 
 
-def test_the_shelf_can_be_looked_at(ann, bob):
+def test_the_backlog_can_be_listed(ann, bob):
     ann.commit(put(1), put(2, priority=9), put(3, method="other"), put(4, method="held", shelved=False), put(5))
     assert sorted(bob.read(PeekBacklog(("noop", "other", "held", "none")))) == [("noop", 4), ("noop", 9), ("other", 4)]
     assert sorted(bob.read(PeekQueue("noop", 9))) == [name_of(1), name_of(2), name_of(5)]
@@ -270,7 +272,7 @@ def test_ids_of_our_own_need_no_reservation(ann, bob):
 def test_the_reservations_of_a_dead_broker_are_free(group, ann, bob):
     ann.read(new("c", "x", "k"))
     assert bob.read(new("c", "x", "k")).busy
-    bury(group, ann, bob)
+    declare_dead(group, ann, bob)
     assert not bob.read(new("c", "x", "k")).busy
     bob.store.commit([put(1, id="x", client="c", key="k")])
 
@@ -296,17 +298,17 @@ def test_a_swept_id_can_be_reserved_again(ann, bob):
     assert ann.read(FindTasks((name_of(1),)))[0].seq == 2
 
 
-# ---- errands
+# ---- task commands
 
 
-def test_an_errand_is_done_once_and_by_whom_it_is_for(ann, bob):
+def test_a_task_command_is_taken_once_by_the_broker_that_it_is_for(ann, bob):
     cancel, release = PutTaskCommand("bob", CANCEL, "x", b"{}"), PutTaskCommand("bob", RELEASE, "x", b"")
     ann.store.commit(
         [cancel, release, PutTaskCommand("bob", CANCEL, "x", b"other"), PutTaskCommand("bob", CANCEL, "y", b"")]
     )
     assert ann.read(TakeTaskCommands(9)) == ()
     assert bob.read(TakeTaskCommands(2)) == (cancel, release)
-    assert [errand.id for errand in bob.read(TakeTaskCommands(9))] == ["y"]
+    assert [command.id for command in bob.read(TakeTaskCommands(9))] == ["y"]
     assert bob.read(TakeTaskCommands(9)) == ()
     ann.store.commit([cancel])
     bob.store.close()
@@ -321,7 +323,7 @@ def test_a_broker_that_says_nothing_in_time_is_dead_and_what_it_held_is_nobodys(
     ann.commit(put(5, status=SCHEDULED, runnable_us=1), put(6, status=RUNNING, node="n"), end(6))
     ann.read(TakeDue(1, 9))
     assert bob.read(StoreHeartbeat(LEASE_US)) == StoreHeartbeatResult(5, (), ("ann",))
-    assert bury(group, ann, bob) == StoreHeartbeatResult(5, ("ann",), ())
+    assert declare_dead(group, ann, bob) == StoreHeartbeatResult(5, ("ann",), ())
     assert seqs(bob.read(QUEUE)) == [1, 4]
     assert seqs(bob.read(TakeDue(1, 9))) == [5]
     assert bob.read(TakeOrphans(1_000, 9)) == ()
@@ -335,9 +337,9 @@ def test_a_broker_that_says_nothing_in_time_is_dead_and_what_it_held_is_nobodys(
 # Promise: STORE-6
 def test_a_broker_that_was_taken_for_dead_changes_nothing_any_more(group, ann, bob):
     ann.commit(put(1, status=RUNNING), put(2))
-    beat_all(ann, bob)
+    heartbeat_all(ann, bob)
     group.pass_us(LEASE_US - 1)
-    beat_all(bob)
+    heartbeat_all(bob)
     group.pass_us(2)
     assert bob.read(StoreHeartbeat(LEASE_US)).died == ("ann",)
     for ask in (
@@ -364,17 +366,17 @@ def test_a_broker_that_was_taken_for_dead_changes_nothing_any_more(group, ann, b
 
 
 def test_one_whose_own_time_was_over_judges_nobody(group, ann, bob):
-    beat_all(ann, bob)
+    heartbeat_all(ann, bob)
     group.pass_us(LEASE_US + 1)
     assert bob.read(StoreHeartbeat(LEASE_US)) == StoreHeartbeatResult(0, (), ("ann",))
     assert bob.read(StoreHeartbeat(LEASE_US)).died == ("ann",)
 
 
 def test_at_the_last_moment_it_is_still_alive(group, ann, bob):
-    beat_all(ann, bob)
+    heartbeat_all(ann, bob)
     group.pass_us(LEASE_US)
     assert bob.read(StoreHeartbeat(LEASE_US)).died == ()
-    beat_all(ann)
+    heartbeat_all(ann)
 
 
 def test_a_broker_that_stops_in_order_is_gone_at_once(ann, bob):
@@ -415,3 +417,116 @@ def test_a_closed_store_answers_nothing(ann):
     ann.store.close()
     with pytest.raises(StoreRefused):
         ann.read(StoreHeartbeat(LEASE_US))
+
+
+# ---- several at one go
+
+
+def test_an_id_of_a_brokers_own_kind_may_be_reserved_and_is_then_used(ann, bob):
+    """Two brokers may close the same stored request: its closing has an id that both can make."""
+    id_ = "s0:titanic:0:closed"
+    assert not ann.read(LookUpSubmission("@titanic", (id_,), None, None, id_)).busy
+    assert bob.read(LookUpSubmission("@titanic", (id_,), None, None, id_)).busy
+    ann.store.commit([put(ann.seq(1), id=id_, shelved=False), end(ann.seq(1))])
+    (found,) = bob.read(FindTasks((id_,)))
+    assert found is not None
+    assert not bob.read(LookUpSubmission("@titanic", (id_,), None, None, id_)).busy
+
+
+def test_tasks_that_are_claimed_one_by_one_in_a_turn_are_taken_at_one_go(ann, bob):
+    """Each take is a commit of its own: a client that cancels a thousand tasks must not keep its broker from living."""
+    bob.commit(*(put(number, id=f"t.{number}") for number in range(1, 6)), put(6, id="t.6", shelved=False))
+    number = getattr(ann.store, "_asks", 0)
+    asks = [ClaimTasks(("t.1",)), ClaimTasks(("t.2", "t.1", "t.9")), ClaimTasks(()), ClaimTasks(("t.6",))]
+    one, two, none, theirs = ann.store.read_all(asks)
+    assert [each.task.id for each in one] == ["t.1"]
+    assert [each.task and each.task.id for each in two] == ["t.2", "t.1", None]
+    assert none == ()
+    assert [each.holder for each in (*one, *two, *theirs)] == ["", "", "", "", "bob"]
+    assert getattr(ann.store, "_asks", 1) == number + 1
+    ann.commit(end(1), end(2))
+
+
+def test_what_several_nodes_left_is_taken_at_one_go_when_they_come_together(ann, bob):
+    """When a broker dies, all its nodes come at once."""
+    bob.commit(*(put(number, id=f"t.{number}") for number in range(1, 5)))
+    bob.read(ClaimTasks(tuple(f"t.{number}" for number in range(1, 5))))
+    bob.commit(*(lease(number, node="n" if number < 3 else "m") for number in range(1, 5)))
+    bob.store.close()
+    asks = [ClaimTasks(("t.2",), "n"), ClaimTasks((), "m"), ClaimTasks((), "n"), ClaimTasks(("t.4",))]
+    number = getattr(ann.store, "_asks", 0)
+    answers = [[each.task.id for each in answer] for answer in ann.store.read_all(asks)]
+    assert sorted(id_ for answer in answers[:3] for id_ in answer if id_ != "t.4") == ["t.1", "t.2", "t.3"]
+    assert answers[0] == ["t.2", "t.1"]
+    assert "t.4" in answers[3]
+    assert getattr(ann.store, "_asks", 1) == number + 1
+    ann.commit(*(end(number) for number in range(1, 5)))
+
+
+# ---- faults that a simulated network plays on the shared store in memory
+
+
+def test_while_the_database_is_away_nothing_happens_and_all_can_be_repeated():
+    ann = GroupMember(MemoryGroup(), "ann")
+    ann.store.unreachable = True
+    for call in (lambda: ann.store.commit([put(1, id="s0:1")]), lambda: ann.read(CountTasks())):
+        with pytest.raises(StoreUnreachable):
+            call()
+    with pytest.raises(StoreRefused, match="cannot be reached"):
+        ann.store.free_bytes()
+    ann.store.unreachable = False
+    ann.store.commit([put(1, id="s0:1")])
+    assert ann.read(CountTasks()) == {1000: 1}
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_commit_whose_answer_is_lost_is_done_once(away):
+    ann = GroupMember(MemoryGroup(), "ann")
+    row = Journal("ann", 5, 1, 0).append([SourceAlive("ann")], Now(0.0, 9.0))
+    writes = [put(1, id="s0:1"), row]
+    ann.store.lose_answer(away)
+    if away:
+        with pytest.raises(StoreUnreachable):
+            ann.store.commit(writes)
+        ann.store.unreachable = False
+    ann.store.commit(writes)
+    ann.store.commit([put(2, id="s0:2")])
+    assert ann.read(CountTasks()) == {1000: 2}
+
+
+def test_one_that_died_while_an_answer_was_lost_is_fenced():
+    group = MemoryGroup()
+    ann, bob = GroupMember(group, "ann"), GroupMember(group, "bob")
+    ann.store.lose_answer()
+    with pytest.raises(StoreUnreachable):
+        ann.store.commit([put(1, id="s0:1")])
+    bob.read(StoreHeartbeat(2 * OPENING_LEASE_US))
+    group.pass_us(OPENING_LEASE_US + 1)
+    assert bob.read(StoreHeartbeat(1)).died == ("ann",)
+    ann.store.unreachable = False
+    with pytest.raises(StoreFenced):
+        ann.store.commit([put(1, id="s0:1")])
+    assert bob.read(FindTasks(("s0:1",)))[0].seq == 1
+
+
+def test_a_world_can_know_how_long_a_successor_waits():
+    group = MemoryGroup()
+    assert group.database.lease_left_us("ann") == 0
+    ann = GroupMember(group, "ann")
+    ann.read(StoreHeartbeat(500))
+    assert group.database.lease_left_us("ann") == 500
+    ann.crash()
+    group.pass_us(600)
+    assert group.database.lease_left_us("ann") == 0
+    ann = ann.again()
+    ann.store.close()
+    assert group.database.lease_left_us("ann") == 0
+
+
+def test_there_are_so_many_slots_and_no_more():
+    group = MemoryGroup()
+    for number in range(MAX_SLOT + 1):
+        GroupMember(group, f"b{number}")
+    with pytest.raises(StoreRefused, match="brokers have used"):
+        GroupMember(group, "one-more")
+    assert GroupMember(group, "b5").opened.shared == SharedStoreInfo(5, 2)

@@ -1,4 +1,4 @@
-"""What every store promises, told as small stories about both twins."""
+"""What every store promises."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def kept(store, ask):
 
 
 def entries(opened, count, events=2):
-    book = Journal("east-1", opened.last_boot_us + 5, opened.next_seq, opened.last_time_us)
+    journal_writer = Journal("east-1", opened.last_boot_us + 5, opened.next_seq, opened.last_time_us)
     start = opened.last_time_us / 1e6 + 100.0
-    made = [book.append([SourceAlive("east-1")] * events, Now(0.0, start + n)) for n in range(count)]
+    made = [journal_writer.append([SourceAlive("east-1")] * events, Now(0.0, start + n)) for n in range(count)]
     return [entry for entry in made if entry is not None]
 
 
@@ -43,42 +43,32 @@ def test_a_new_store_is_empty_and_starts_at_one(make):
     assert (opened.next_seq, opened.last_time_us, opened.last_boot_us, opened.boots) == (1, 0, 0, 1)
 
 
-def test_writes_of_one_commit_count_in_their_order(make):
-    store = make()
-    store.open()
+def test_writes_of_one_commit_count_in_their_order(make, store):
     store.commit(
         [PutSetting("k", b"1"), DropSetting("k"), PutSetting("k", b"2"), PutSetting("gone", b""), DropSetting("gone")]
     )
     assert make().open().settings == {"k": b"2"}
 
 
-def test_the_loser_of_a_conflict_is_kept_and_is_not_current(make):
-    store = make()
-    store.open()
+def test_the_loser_of_a_conflict_is_kept_and_is_not_current(make, store):
     store.commit([document(1, "aa"), document(2, "bb"), document(2, "cc"), document(2, "aa", current=False)])
     assert kept(store, ReadDocuments(9)) == [(2, "cc", True), (2, "bb", False), (2, "aa", False), (1, "aa", False)]
     found = make().open().document
     assert found == DocumentRow(2, "cc", "00", b"2cc", 7, True, "root")
 
 
-def test_the_same_document_twice_is_the_same(make):
-    store = make()
-    store.open()
+def test_the_same_document_twice_is_the_same(store):
     store.commit([document(1, "aa"), document(1, "aa", author="west-1", time_us=9)])
     store.commit([document(1, "aa", current=False)])
     assert store.read(ReadDocuments(9)) == (DocumentRow(1, "aa", "00", b"1aa", 7, True, "root"),)
 
 
-def test_a_document_can_become_current_again(make):
-    store = make()
-    store.open()
+def test_a_document_can_become_current_again(store):
     store.commit([document(2, "aa"), document(2, "bb"), document(2, "aa")])
     assert kept(store, ReadDocuments(9)) == [(2, "bb", False), (2, "aa", True)]
 
 
-def test_history_pages_through_versions_with_several_documents(make):
-    store = make()
-    store.open()
+def test_history_pages_through_versions_with_several_documents(store):
     store.commit([document(version, name) for version in (1, 2, 3) for name in ("aa", "bb")])
     seen, ask = [], ReadDocuments(1)
     while page := store.read(ask):
@@ -88,9 +78,7 @@ def test_history_pages_through_versions_with_several_documents(make):
     assert kept(store, ReadDocuments(9, 2)) == [(1, "bb", False), (1, "aa", False)]
 
 
-def test_a_version_without_a_hash_is_its_current_document_or_the_largest_hash(make):
-    store = make()
-    store.open()
+def test_a_version_without_a_hash_is_its_current_document_or_the_largest_hash(store):
     store.commit([document(1, "cc"), document(1, "aa", current=False), document(2, "bb", current=False)])
     assert store.read(ReadDocument(1)).hash == "cc"
     store.commit([document(1, "aa")])
@@ -153,9 +141,7 @@ def test_failpoints_are_reached_in_their_order(make):
     assert tuple(reached) == FAILPOINTS
 
 
-def test_a_row_that_ends_before_it_begins_is_refused(make):
-    store = make()
-    store.open()
+def test_a_row_that_ends_before_it_begins_is_refused(store):
     with pytest.raises(ValueError, match="expected from 1"):
         store.commit([JournalRow(1, 0, 5, 5, b"")])
 
@@ -164,9 +150,7 @@ def test_an_ask_gets_no_more_than_the_limit():
     assert [bounded(n) for n in (-5, 0, 7, 10**9)] == [0, 0, 7, MAX_READ_ROWS]
 
 
-def test_a_store_is_opened_once_and_closed_any_number_of_times(make):
-    store = make()
-    store.open()
+def test_a_store_is_opened_once_and_closed_any_number_of_times(store):
     with pytest.raises(StoreRefused):
         store.open()
     store.close()

@@ -13,38 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from scale0.storage import rows as limits
+from scale0.storage import task_queries as queries
+from scale0.storage import task_rows as rows
 from scale0.storage.interface import StoreFailed
 from scale0.storage.rows import PutSetting
 from scale0.storage.sqlite.store import SqliteStore
-from scale0.storage.task_queries import (
-    CountTasks,
-    FindTasks,
-    ListTasks,
-    LookUpSubmission,
-    ReadDependents,
-    ReadEndedDependencies,
-    ReadExpiry,
-    ReadPriorities,
-    ReadQueue,
-    ReadSchedule,
-)
-from scale0.storage.task_rows import (
-    ASSIGNED,
-    CANCELLED,
-    FAILED,
-    FINISHED,
-    QUEUED,
-    RUNNING,
-    SCHEDULED,
-    DropDependency,
-    DropTaskClient,
-    EndedTask,
-    OpenTask,
-    PutDependency,
-    PutTaskClient,
-    ReopenTask,
-    SweepTasks,
-)
 from tests.fakes.examples import examples
 from tests.unit.storage.task_model import Model, change, end, lease, name_of, put
 from tests.unit.storage.test_twins import Twins
@@ -64,27 +37,29 @@ seqs = st.integers(0, 25)
 bounds = st.integers(-1, 6)
 far = st.sampled_from([2**64, -(2**64)])
 names = st.builds(name_of, seqs, series) | st.just("nobody")
-statuses = st.sampled_from([None, SCHEDULED, QUEUED, ASSIGNED, RUNNING, FINISHED, FAILED, CANCELLED, 42])
+statuses = st.sampled_from(
+    [None, rows.SCHEDULED, rows.QUEUED, rows.ASSIGNED, rows.RUNNING, rows.FINISHED, rows.FAILED, rows.CANCELLED, 42]
+)
 
 task_asks = st.one_of(
-    st.builds(FindTasks, st.lists(names, max_size=4).map(tuple)),
+    st.builds(queries.FindTasks, st.lists(names, max_size=4).map(tuple)),
     st.builds(
-        LookUpSubmission,
+        queries.LookUpSubmission,
         clients,
         st.lists(names, max_size=2).map(tuple),
         st.none() | st.sampled_from(["k", ""]),
         st.none() | series,
     ),
-    st.builds(ReadQueue, methods, priorities, seqs | far, bounds, st.integers(-1, 8)),
-    st.builds(ReadPriorities, methods),
-    st.builds(ReadSchedule, times | far, seqs | far, bounds),
-    st.builds(ReadDependents, seqs | far, seqs, bounds),
-    st.builds(ReadEndedDependencies, bounds),
-    st.just(ReadExpiry()),
-    st.just(CountTasks()),
+    st.builds(queries.ReadQueue, methods, priorities, seqs | far, bounds, st.integers(-1, 8)),
+    st.builds(queries.ReadPriorities, methods),
+    st.builds(queries.ReadSchedule, times | far, seqs | far, bounds),
+    st.builds(queries.ReadDependents, seqs | far, seqs, bounds),
+    st.builds(queries.ReadEndedDependencies, bounds),
+    st.just(queries.ReadExpiry()),
+    st.just(queries.CountTasks()),
 )
 lists = st.builds(
-    ListTasks,
+    queries.ListTasks,
     limit=bounds,
     before_seq=st.none() | seqs | far,
     status=statuses | far,
@@ -94,8 +69,6 @@ lists = st.builds(
 
 
 class TaskTwins(Twins):
-    """Both stores and the model, fed alike."""
-
     def __init__(self) -> None:
         super().__init__()
         self.model = Model()
@@ -119,7 +92,7 @@ class TaskTwins(Twins):
         """A write that a broker could make of what there is."""
         kinds = ["put", "put", "put", "client", "sweep", "unclient"]
         kinds += ["lease", "change", "end", "end", "follow", "unfollow"] if self.model.open else []
-        retried = [seq for seq, task in self.model.ended.items() if task.status != FINISHED]
+        retried = [seq for seq, task in self.model.ended.items() if task.status != rows.FINISHED]
         kinds += ["reopen"] if retried else []
         kind = draw(st.sampled_from(kinds))
         seq = draw(st.sampled_from(sorted(self.model.open))) if self.model.open else 0
@@ -127,25 +100,25 @@ class TaskTwins(Twins):
             case "put":
                 return self.some_put(draw)
             case "lease":
-                return lease(seq, draw(st.sampled_from([ASSIGNED, RUNNING])), draw(st.integers(1, 3)))
+                return lease(seq, draw(st.sampled_from([rows.ASSIGNED, rows.RUNNING])), draw(st.integers(1, 3)))
             case "change":
                 return self.some_change(draw, seq)
             case "end":
-                status = draw(st.sampled_from([FINISHED, FINISHED, FAILED, CANCELLED]))
+                status = draw(st.sampled_from([rows.FINISHED, rows.FINISHED, rows.FAILED, rows.CANCELLED]))
                 return end(seq, status, draw(times), result=draw(small), info=draw(small), history=draw(small))
             case "reopen":
-                return ReopenTask(draw(st.sampled_from(sorted(retried))), draw(times))
+                return rows.ReopenTask(draw(st.sampled_from(sorted(retried))), draw(times))
             case "sweep":
-                return SweepTasks(draw(times), draw(st.integers(0, 3)))
+                return rows.SweepTasks(draw(times), draw(st.integers(0, 3)))
             case "follow":
-                return PutDependency(draw(st.sampled_from(sorted(self.model.open))), seq)
+                return rows.PutDependency(draw(st.sampled_from(sorted(self.model.open))), seq)
             case "unfollow":
                 some = draw(st.none() | st.lists(seqs, max_size=3).map(tuple))
-                return DropDependency(seq, some)
+                return rows.DropDependency(seq, some)
             case "client":
-                return PutTaskClient(draw(clients), draw(st.sampled_from(["", "key"])), draw(times))
+                return rows.PutTaskClient(draw(clients), draw(st.sampled_from(["", "key"])), draw(times))
             case _:
-                return DropTaskClient(draw(clients))
+                return rows.DropTaskClient(draw(clients))
 
     def some_put(self, draw: Any) -> Any:
         seq = self.model.next_seq + draw(st.sampled_from([0, 0, 0, 2]))
@@ -160,7 +133,7 @@ class TaskTwins(Twins):
             method=draw(methods),
             params=draw(small),
             priority=draw(priorities),
-            status=draw(st.sampled_from([QUEUED, QUEUED, SCHEDULED, ASSIGNED])),
+            status=draw(st.sampled_from([rows.QUEUED, rows.QUEUED, rows.SCHEDULED, rows.ASSIGNED])),
             runnable_us=draw(times),
             waits=draw(st.integers(0, 1)),
             shelved=draw(st.booleans()),
@@ -171,7 +144,7 @@ class TaskTwins(Twins):
     def some_change(self, draw: Any, seq: int) -> Any:
         return change(
             seq,
-            status=draw(st.sampled_from([SCHEDULED, QUEUED, RUNNING])),
+            status=draw(st.sampled_from([rows.SCHEDULED, rows.QUEUED, rows.RUNNING])),
             attempt=draw(st.integers(0, 3)),
             runnable_us=draw(times),
             waits=draw(st.integers(0, 1)),
@@ -185,10 +158,10 @@ class TaskTwins(Twins):
     @rule(data=st.data())
     def our_own_mistakes_fail_the_commit_and_leave_nothing(self, data):
         unknown, fresh = self.model.next_seq + 1, self.model.next_seq
-        mistakes: list[Any] = [lease(unknown), change(unknown), end(unknown), ReopenTask(unknown, 1)]
+        mistakes: list[Any] = [lease(unknown), change(unknown), end(unknown), rows.ReopenTask(unknown, 1)]
         mistakes += [put(unknown, runnable_us=2**64), put(fresh, id="other"), put(unknown, id="fresh")]
-        finished = [task.seq for task in self.model.ended.values() if task.status == FINISHED]
-        mistakes += [ReopenTask(seq, 1) for seq in finished[:1]]
+        finished = [task.seq for task in self.model.ended.values() if task.status == rows.FINISHED]
+        mistakes += [rows.ReopenTask(seq, 1) for seq in finished[:1]]
         known: list[Any] = [*list(self.model.open.values())[:2], *list(self.model.ended.values())[:2]]
         for task in known:
             mistakes += [put(unknown, id=task.id), put(unknown + 5, id=task.id), put(task.seq, id="other")]
@@ -208,7 +181,7 @@ class TaskTwins(Twins):
         for found in (self.memory.read(ask), self.sqlite.read(ask), self.sqlite.scan(ask)):
             assert found == expected
             for task in found if isinstance(found, tuple) else ():
-                assert not isinstance(task, OpenTask) or type(task.shelved) is type(task.followed) is bool
+                assert not isinstance(task, rows.OpenTask) or type(task.shelved) is type(task.followed) is bool
 
     @rule(ask=lists)
     def a_list_has_the_same_pages(self, ask):
@@ -216,10 +189,10 @@ class TaskTwins(Twins):
 
     @rule(ask=lists)
     def all_pages_together_are_everything(self, ask):
-        seen: list[OpenTask | EndedTask] = []
+        seen: list[rows.OpenTask | rows.EndedTask] = []
         before: int | None = None
         for _ in range(100):
-            page: Any = self.sqlite.scan(ListTasks(ask.limit, before, ask.status, ask.method, ask.client))
+            page: Any = self.sqlite.scan(queries.ListTasks(ask.limit, before, ask.status, ask.method, ask.client))
             assert len(page.tasks) <= max(1, ask.limit)
             seen += page.tasks
             if page.next_seq is None:
@@ -242,9 +215,9 @@ class TaskTwins(Twins):
     def all_tasks_agree(self):
         names = tuple(task.id for task in self.model.every())
         for store in (self.memory, self.sqlite):
-            assert store.read(FindTasks(names)) == tuple(self.model.every())
+            assert store.read(queries.FindTasks(names)) == tuple(self.model.every())
         for method, priority in itertools.product(("noop", "a.b"), (0, 4)):
-            ask = ReadQueue(method, priority, 0, 100, 1000)
+            ask = queries.ReadQueue(method, priority, 0, 100, 1000)
             assert self.memory.read(ask) == self.sqlite.read(ask) == self.model.answer(ask)
 
 

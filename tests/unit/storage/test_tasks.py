@@ -1,4 +1,4 @@
-"""What every store promises of tasks, told as small stories about both twins."""
+"""What every store promises of tasks."""
 
 from __future__ import annotations
 
@@ -44,13 +44,6 @@ from scale0.storage.task_rows import (
 from tests.unit.storage.task_model import change, end, lease, name_of, opened, put
 
 replace = msgspec.structs.replace
-
-
-@pytest.fixture
-def store(make):
-    made = make()
-    made.open()
-    return made
 
 
 def found(store: Any, seq: int) -> Any:
@@ -119,7 +112,7 @@ def test_sweeping_frees_an_id_and_a_key_within_its_commit(store):
     assert found(store, 1).seq == 2
 
 
-def test_a_task_that_is_opened_again_keeps_its_name_and_waits_on_the_shelf(store):
+def test_a_task_that_is_opened_again_keeps_its_name_and_waits_in_the_backlog(store):
     store.commit([put(1, key="k", followed=True, options=b"o"), PutDependency(1, 9), end(1, FAILED, history=b"[3]")])
     assert store.read(ReadExpiry()) == 9000
     store.commit([ReopenTask(1, 70)])
@@ -145,9 +138,7 @@ KNOWN = [put(1, client="ann", key="k"), put(2), end(2), put(3, key="e"), end(3),
     ],
 )
 @pytest.mark.parametrize("company", [[], [put(8)]])
-def test_our_own_mistake_fails_the_commit_and_leaves_nothing(make, mistake, company):
-    store = make()
-    store.open()
+def test_our_own_mistake_fails_the_commit_and_leaves_nothing(make, store, mistake, company):
     store.commit(KNOWN)
     with pytest.raises(StoreFailed):
         store.commit([PutSetting("a", b"b"), lease(1), *company, mistake])
@@ -164,9 +155,7 @@ def test_our_own_mistake_fails_the_commit_and_leaves_nothing(make, mistake, comp
 # Who shares a store may find that another broker was first: there this is no mistake.
 @pytest.mark.parametrize("make", ["memory", "sqlite"], indirect=True)
 @pytest.mark.parametrize("seq", [1, 2, 9])
-def test_what_has_not_ended_or_is_finished_cannot_be_opened_again(make, seq):
-    store = make()
-    store.open()
+def test_what_has_not_ended_or_is_finished_cannot_be_opened_again(make, store, seq):
     store.commit(KNOWN)
     with pytest.raises(StoreFailed):
         store.commit([PutSetting("a", b"b"), ReopenTask(seq, 0)])
@@ -205,7 +194,7 @@ def test_a_client_id_keeps_its_first_owner_until_it_is_dropped(store):
     assert kept() == TaskClient("ann", "him", 3)
 
 
-def test_a_queue_is_what_is_queued_and_on_the_shelf_in_order(store):
+def test_a_queue_is_what_is_queued_and_in_the_backlog_in_order(store):
     store.commit(
         [
             *(put(1), put(2, shelved=False), put(3, method="other"), put(4, priority=5), put(5), put(6)),
@@ -249,7 +238,7 @@ def test_the_schedule_is_by_time_then_by_number_and_goes_on_where_it_was(store):
     assert seqs(store.read(ReadSchedule(10, 4, 2))) == [5, 6]
 
 
-def test_who_follows_is_known_until_it_is_dropped(store):
+def test_dependents_are_known_until_they_are_dropped(store):
     store.commit([put(seq) for seq in range(1, 6)])
     store.commit(
         [PutDependency(1, 3), PutDependency(1, 2), PutDependency(1, 4), PutDependency(5, 4), PutDependency(1, 3)]
@@ -295,9 +284,7 @@ def test_numbers_of_tasks_go_on_after_the_largest_was_swept(make):
     assert make().open().next_task_seq == 9
 
 
-def test_opening_puts_what_is_queued_on_the_shelf_and_tells_what_is_handed_out(make):
-    store = make()
-    store.open()
+def test_opening_puts_what_is_queued_in_the_backlog_and_reports_what_is_leased(make, store):
     store.commit([put(1, shelved=False), put(2, shelved=False, status=SCHEDULED), put(4)])
     store.commit([put(5, status=RUNNING, shelved=False)])
     store.commit([lease(4), put(6), lease(6), end(6)])

@@ -1,4 +1,4 @@
-"""The twins: the same commands give the same answers from memory and from SQLite, over reopening and crashes.
+"""The same commands give the same answers from memory and from SQLite, over reopening and crashes.
 
 Promise: STORE-5
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel.clock import Now
+from scale0.storage import check_rows as rows
 from scale0.storage.interface import OpenedStore
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.rows import (
@@ -52,8 +54,6 @@ asks = st.one_of(
 
 
 class Twins(RuleBasedStateMachine):
-    """Both stores, fed alike."""
-
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="scale0-twins-"))
@@ -124,3 +124,87 @@ class Twins(RuleBasedStateMachine):
 
 TestTwins = Twins.TestCase
 TestTwins.settings = examples(25, stateful_step_count=20)
+
+
+# Agents, checks, incidents and notices.
+
+
+row_names = st.sampled_from(["", "a", "b", "b.c", "ü", "\uffff", "\U0001f40e"])
+small = st.binary(max_size=3)
+times = st.integers(0, 4) | st.just(2**63 - 1)
+limits = st.integers(-1, 5)
+far = st.sampled_from([2**64, -(2**64)])
+
+check_writes = st.one_of(
+    st.builds(rows.PutAgent, row_names, small),
+    st.builds(rows.DropAgent, row_names),
+    st.builds(rows.PutCheckState, row_names, row_names, small),
+    st.builds(rows.PutCheckState, row_names, row_names, small),
+    st.builds(rows.DropCheckState, row_names, row_names),
+    st.builds(rows.PutSpool, row_names, row_names, small, times),
+    st.builds(rows.DropSpool, row_names, row_names),
+    st.builds(rows.PutIncident, row_names, row_names, row_names, times, st.none() | times, small),
+    st.builds(rows.PutIncident, row_names, row_names, row_names, times, st.none() | times, small),
+    st.builds(rows.SweepIncidents, times | far, st.integers(-1, 3)),
+    st.builds(rows.PutNotice, row_names, small),
+    st.builds(rows.DropNotice, row_names),
+)
+check_asks = st.one_of(
+    st.builds(rows.ReadAgents, row_names, limits),
+    st.builds(rows.ReadCheckStates, row_names, row_names, limits),
+    st.builds(rows.ReadSpools, row_names, row_names, limits),
+    st.builds(rows.ReadNotices, row_names, limits),
+    st.builds(rows.ReadIncidents, st.booleans(), st.none() | times | far, row_names, limits),
+)
+UNFIT = (
+    rows.PutSpool("a", "s", b"", 2**63),
+    rows.PutSpool("a", "s", b"", -1),
+    rows.PutIncident("i", "a", "c", 2**63, None, b""),
+    rows.PutIncident("i", "a", "c", 0, -1, b""),
+)
+
+
+class CheckTwins(Twins):
+    @rule(batch=st.lists(check_writes, max_size=40))
+    def commit_checks(self, batch):
+        whole = [*batch[:3], PutSetting("k", b"v"), *batch[3:]]
+        self.memory.commit(whole)
+        self.sqlite.commit(whole)
+
+    @rule(ask=check_asks)
+    def ask_of_checks(self, ask):
+        expected = self.memory.read(ask)
+        assert self.sqlite.read(ask) == expected == self.sqlite.scan(ask)
+
+    @rule(unfit=st.sampled_from(UNFIT))
+    def numbers_that_do_not_fit_are_refused_whole(self, unfit):
+        for store in (self.memory, self.sqlite):
+            with pytest.raises(ValueError):
+                store.commit([rows.PutAgent("a", b"unfit"), unfit])
+
+    @rule(open_only=st.booleans(), limit=st.integers(1, 3))
+    def all_pages_of_incidents_together_are_everything(self, open_only, limit):
+        whole: Any = self.sqlite.read(rows.ReadIncidents(open_only, None, "", 100))
+        seen: list[Any] = []
+        place: tuple[int | None, str] = (None, "")
+        while page := self.sqlite.read(rows.ReadIncidents(open_only, *place, limit)):
+            assert isinstance(page, tuple)
+            seen += page
+            place = (seen[-1].opened_us, seen[-1].id)
+        assert seen == list(whole)
+
+    @invariant()
+    def all_rows_agree(self):
+        for ask in (
+            rows.ReadAgents("", 100),
+            rows.ReadCheckStates("", "", 100),
+            rows.ReadSpools("", "", 100),
+            rows.ReadNotices("", 100),
+            rows.ReadIncidents(False, None, "", 100),
+            rows.ReadIncidents(True, None, "", 100),
+        ):
+            assert self.memory.read(ask) == self.sqlite.read(ask)
+
+
+TestCheckTwins = CheckTwins.TestCase
+TestCheckTwins.settings = examples(40, stateful_step_count=20, deadline=None)

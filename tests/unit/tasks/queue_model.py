@@ -1,8 +1,7 @@
-"""The queue as a child would write it: plain lists, one task after the other, and what must be true of each.
+"""A naive model of the queue, written from PROTOCOL 2.3 and 6 alone: plain lists, one task after the other.
 
-Lives here: what tasks, workers and time mean, told from PROTOCOL 2.3 and 6 alone. Never here: a message, or the
-broker's own code. Invariant: whatever happens to a task is either asked for by somebody, or its time has come; `Naive`
-raises AssertionError at what it cannot explain, and at what should have happened and did not.
+Whatever happens to a task is either asked for by somebody, or its time has come; `Naive` raises AssertionError at what
+it cannot explain, and at what should have happened and did not.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Task:
     starts: int = 0
     node: str = ""
     native: bool = True
-    said: bool = False
+    start_reported: bool = False
     told: bool = False
     """A client heard that it runs, so that must survive."""
     clock: float | None = None
@@ -65,7 +64,7 @@ class Worker:
     native: bool
     methods: frozenset[str] = frozenset()
     slots: int = 0
-    line: str = ""
+    connection: str = ""
     up: bool = False
     silent: bool = False
     cut: bool = False
@@ -160,14 +159,14 @@ class Naive:
             self.ends[task.id] = ("failed", code)
 
     def _count(self, task: Task) -> None:
-        if task.native and not task.said:
+        if task.native and not task.start_reported:
             task.starts += 1
-            task.said = True
+            task.start_reported = True
 
     def begin(self, task: Task, now: float) -> None:
         """Its worker says that it runs."""
-        if not task.said:
-            task.said = True
+        if not task.start_reported:
+            task.start_reported = True
             if task.native:
                 task.starts += 1
                 task.clock = now
@@ -179,7 +178,7 @@ class Naive:
         for task in self.leases(worker):
             if (task.id, task.attempt) not in kept:
                 self.lost.add((task.id, task.attempt))
-            elif not worker.up and (task.said or not task.native):
+            elif not worker.up and (task.start_reported or not task.native):
                 task.clock = now
         worker.up, worker.silent, worker.cut, worker.spoke = True, False, False, now
 
@@ -197,7 +196,7 @@ class Naive:
         assert worker.up, f"{worker.name} is not there, and got {id_}"
         assert task.method in worker.methods, f"{worker.name} got {id_}, and does not offer {task.method}"
         task.status, task.attempt, task.node = "assigned", attempt, worker.name
-        task.native, task.said, task.told, task.clock = worker.native, False, False, now
+        task.native, task.start_reported, task.told, task.clock = worker.native, False, False, now
         if not worker.native:
             task.starts += 1
         else:
@@ -238,8 +237,8 @@ class Naive:
             assert now >= self.restarted + GRACE, f"{task.id} was not waited for"
 
     def _over(self, task: Task, state: str, now: float) -> None:
-        counted = state in ("failed", "timeout") or (state == "lost" and (task.said or not task.native))
-        task.node, task.clock, task.said = "", None, False
+        counted = state in ("failed", "timeout") or (state == "lost" and (task.start_reported or not task.native))
+        task.node, task.clock, task.start_reported = "", None, False
         if counted and task.starts >= task.max_attempts:
             task.given_up = True
             self.ends[task.id] = ("failed", -32090)

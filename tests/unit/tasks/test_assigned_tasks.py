@@ -29,6 +29,11 @@ NOW = Now(100.0, 1_900_000_000.0)
 Said = tuple[str, list[dict[str, Any]]]
 
 
+@pytest.fixture
+def tasks() -> AssignedTasks:
+    return AssignedTasks()
+
+
 def handed(id_: str, attempt: int = 1, **more: Any) -> dict[str, Any]:
     return {"id": id_, "method": "m", "params": [1], "attempt": attempt, "timeout": 9, "owner": "b1", **more}
 
@@ -51,8 +56,7 @@ def running(*keys: tuple[str, int]) -> Said:
     return "TASKSTATUS", [{"id": id_, "attempt": attempt, "status": "running"} for id_, attempt in keys]
 
 
-def test_a_task_goes_from_tasks_to_tasksok():
-    tasks = AssignedTasks()
+def test_a_task_goes_from_tasks_to_tasksok(tasks):
     (job,) = give(tasks, handed("a", 2, params={"x": [1.50, "é"]}))
     assert (job.id, job.attempt, job.method, job.timeout, job.owner) == ("a", 2, "m", 9.0, "b1")
     assert msgspec.json.decode(job.params) == {"x": [1.5, "é"]}
@@ -68,8 +72,7 @@ def test_a_task_goes_from_tasks_to_tasksok():
 
 
 @pytest.mark.parametrize("code", [200, 404, 409, 0])
-def test_whatever_the_code_an_acknowledged_result_is_forgotten(code: int):
-    tasks = AssignedTasks()
+def test_whatever_the_code_an_acknowledged_result_is_forgotten(tasks: AssignedTasks, code: int):
     (job,) = give(tasks, handed("a"))
     tasks.start([job])
     tasks.fail(job, b'{"code":-32000,"message":"no"}')
@@ -78,8 +81,7 @@ def test_whatever_the_code_an_acknowledged_result_is_forgotten(code: int):
     assert say(tasks) == []
 
 
-def test_results_leave_before_what_starts_in_their_place_and_progress_before_results():
-    tasks = AssignedTasks()
+def test_results_leave_before_what_starts_in_their_place_and_progress_before_results(tasks):
     one, two, three = give(tasks, handed("a"), handed("b"), handed("c"))
     tasks.start([one, two])
     say(tasks)
@@ -95,8 +97,7 @@ def test_results_leave_before_what_starts_in_their_place_and_progress_before_res
     ]
 
 
-def test_a_new_connection_hears_of_what_runs_and_of_every_result_again():
-    tasks = AssignedTasks()
+def test_a_new_connection_hears_of_what_runs_and_of_every_result_again(tasks):
     one, two, _ = give(tasks, handed("a"), handed("b"), handed("c"))
     tasks.start([one, two])
     tasks.finish(one, b"1")
@@ -110,8 +111,7 @@ def test_a_new_connection_hears_of_what_runs_and_of_every_result_again():
     assert say(tasks) == [running(("b", 1))]
 
 
-def test_a_cancelled_task_that_waits_never_begins():
-    tasks = AssignedTasks()
+def test_a_cancelled_task_that_waits_never_begins(tasks):
     one, two = give(tasks, handed("a"), handed("b"))
     assert hear(tasks, "TASKSCANCEL", ["a", 1], ["unknown", 1], ["b", 7]) == []
     assert tasks.start([one, two]) == [two]
@@ -119,8 +119,7 @@ def test_a_cancelled_task_that_waits_never_begins():
     assert tasks.holds(1_000) == [("b", 1)]
 
 
-def test_a_cancelled_task_that_runs_is_told_to_stop_and_says_nothing_more():
-    tasks = AssignedTasks()
+def test_a_cancelled_task_that_runs_is_told_to_stop_and_says_nothing_more(tasks):
     (job,) = give(tasks, handed("a"))
     tasks.start([job])
     say(tasks)
@@ -136,8 +135,7 @@ def test_a_cancelled_task_that_runs_is_told_to_stop_and_says_nothing_more():
 
 
 @pytest.mark.parametrize("code", [404, 409])
-def test_a_task_that_is_not_ours_any_more_is_stopped(code: int):
-    tasks = AssignedTasks()
+def test_a_task_that_is_not_ours_any_more_is_stopped(tasks: AssignedTasks, code: int):
     runs, waits = give(tasks, handed("a"), handed("b"))
     tasks.start([runs])
     (stopped,) = hear(tasks, "TASKSOK", ["a", 1, code], ["b", 1, code])
@@ -147,8 +145,7 @@ def test_a_task_that_is_not_ours_any_more_is_stopped(code: int):
     assert tasks.start([waits]) == []
 
 
-def test_a_task_that_is_handed_out_twice_is_run_once():
-    tasks = AssignedTasks()
+def test_a_task_that_is_handed_out_twice_is_run_once(tasks):
     (job,) = give(tasks, handed("a"))
     assert give(tasks, handed("a")) == []
     tasks.start([job])
@@ -157,8 +154,7 @@ def test_a_task_that_is_handed_out_twice_is_run_once():
     assert give(tasks, handed("a")) == []
 
 
-def test_a_newer_attempt_takes_the_place_of_an_older_one():
-    tasks = AssignedTasks()
+def test_a_newer_attempt_takes_the_place_of_an_older_one(tasks):
     runs, waits, other = give(tasks, handed("a"), handed("b"), handed("c", 2))
     tasks.start([runs])
     news = hear(tasks, "TASKS", handed("a", 2), handed("b", 3))
@@ -195,8 +191,7 @@ def test_large_results_are_said_in_parts(monkeypatch: pytest.MonkeyPatch):
     assert counts[5:] == [("TASKSTATUS", 3), ("TASKSTATUS", 3), ("TASKSTATUS", 2)]
 
 
-def test_holds_name_what_runs_first_and_let_go_what_waits_beyond_the_room():
-    tasks = AssignedTasks()
+def test_holds_name_what_runs_first_and_let_go_what_waits_beyond_the_room(tasks):
     jobs = give(tasks, *(handed(f"task-{number}") for number in range(100)))
     tasks.start(jobs[50:52])
     tasks.finish(jobs[51], b"1")
@@ -208,8 +203,7 @@ def test_holds_name_what_runs_first_and_let_go_what_waits_beyond_the_room():
     assert tasks.holds(100 * each)[-1] == ("task-51", 1), "the rest was let go"
 
 
-def test_what_runs_is_not_let_go_though_there_is_no_room():
-    tasks = AssignedTasks()
+def test_what_runs_is_not_let_go_though_there_is_no_room(tasks):
     jobs = give(tasks, handed("a"), handed("b"), handed("c"))
     tasks.start(jobs[:1])
     tasks.finish(jobs[0], b"1")
@@ -220,8 +214,7 @@ def test_what_runs_is_not_let_go_though_there_is_no_room():
     assert [what[0]["id"] for _, what in say(tasks)] == ["a", "b"]
 
 
-def test_a_result_that_nobody_takes_is_said_again_after_a_while():
-    tasks = AssignedTasks()
+def test_a_result_that_nobody_takes_is_said_again_after_a_while(tasks):
     (job,) = give(tasks, handed("a"))
     tasks.start([job])
     assert tasks.deadline() is None
@@ -243,16 +236,14 @@ def test_a_result_that_nobody_takes_is_said_again_after_a_while():
     [b"", b"{", b"5", b"[5]", b'[{"id":5}]', b'["a",1]', b"[[1,2]]", b"[" * 100_000, b'[["a","1",200]]', b"\xff"],
 )
 @pytest.mark.parametrize("command", ["TASKS", "TASKSOK", "TASKSCANCEL", "TASKSWHAT"])
-def test_what_cannot_be_understood_changes_nothing(command: str, body: bytes):
-    tasks = AssignedTasks()
+def test_what_cannot_be_understood_changes_nothing(tasks: AssignedTasks, command: str, body: bytes):
     (job,) = give(tasks, handed("a"))
     news: list[Any] = []
     tasks.receive_tasks(command, body, news)
     assert (news, job.state, tasks.holds(1_000)) == ([], WAITING, [("a", 1)])
 
 
-def test_a_bad_task_does_not_cost_the_good_ones():
-    tasks = AssignedTasks()
+def test_a_bad_task_does_not_cost_the_good_ones(tasks):
     bad: list[Any] = [{"id": "x"}, 5, handed("x", 0), handed("x", -1), handed(""), handed("x" * 129)]
     jobs = give(tasks, handed("a"), *bad, handed("b", timeout=None), handed("c", timeout=-1), handed("d", params=None))
     assert [job.id for job in jobs] == ["a", "b", "c", "d"]
@@ -260,14 +251,12 @@ def test_a_bad_task_does_not_cost_the_good_ones():
     assert jobs[3].params == b""
 
 
-def test_a_job_does_not_keep_its_whole_message_in_memory():
-    tasks = AssignedTasks()
+def test_a_job_does_not_keep_its_whole_message_in_memory(tasks):
     (job,) = give(tasks, handed("a"))
     assert type(job.params) is bytes
 
 
-def test_a_result_waits_for_its_owner_and_is_told_to_nobody_else():
-    tasks = AssignedTasks()
+def test_a_result_waits_for_its_owner_and_is_told_to_nobody_else(tasks):
     tasks.set_broker("b1")
     done, runs, waits = give(tasks, handed("done"), handed("runs"), handed("waits"))
     tasks.start([done, runs])
@@ -309,9 +298,8 @@ def test_results_of_brokers_that_stay_away_stop_nobody_and_are_bounded():
     assert [one["id"] for one in said] == ["3", "4"], "the newest that fit"
 
 
-def test_whoever_gave_a_task_is_told_of_it_whatever_its_name():
+def test_whoever_gave_a_task_is_told_of_it_whatever_its_name(tasks):
     """The address stayed and the broker behind it did not, or a group owns its tasks."""
-    tasks = AssignedTasks()
     tasks.set_broker("b1")
     (job,) = give(tasks, handed("a", owner="group"))
     tasks.start([job])
@@ -325,8 +313,7 @@ def test_whoever_gave_a_task_is_told_of_it_whatever_its_name():
 
 
 @pytest.mark.parametrize(("owner", "broker"), [("", "b2"), ("b1", ""), (None, "b2")])
-def test_what_belongs_to_nobody_known_is_told_to_anybody(owner: str | None, broker: str):
-    tasks = AssignedTasks()
+def test_what_belongs_to_nobody_known_is_told_to_anybody(tasks: AssignedTasks, owner: str | None, broker: str):
     tasks.set_broker("b1")
     (job,) = give(tasks, handed("a", owner=owner))
     tasks.start([job])
@@ -441,8 +428,7 @@ TestAnyOrder.settings = examples(100, stateful_step_count=40)
 
 
 # Promise: TASK-17
-def test_a_recall_takes_what_waits_and_leaves_what_has_begun():
-    tasks = AssignedTasks()
+def test_a_recall_takes_what_waits_and_leaves_what_has_begun(tasks):
     ran, waits, ended = give(tasks, handed("ran"), handed("waits"), handed("ended"))
     tasks.start([ran, ended])
     tasks.finish(ended, b"1")
@@ -453,3 +439,17 @@ def test_a_recall_takes_what_waits_and_leaves_what_has_begun():
     assert tasks.holds(1_000) == [("ran", 1), ("ended", 1)]
     tasks.finish(ran, b"2")
     assert [body[0]["id"] for _, body in say(tasks)] == ["ran"]
+
+
+def test_a_return_survives_a_negotiation_with_the_same_broker(tasks):
+    """On the same connection the broker keeps all leases: without the report the task would stay with this node."""
+    tasks.set_broker("east-1")
+    give(tasks, handed("waits"))
+    tasks.recall(msgspec.json.encode([["waits", 1]]))
+    tasks.set_broker("east-1")
+    tasks.connected()
+    assert say(tasks) == [("TASKSTATUS", [{"id": "waits", "attempt": 1, "status": "returned"}])]
+    give(tasks, handed("other"))
+    tasks.recall(msgspec.json.encode([["other", 1]]))
+    tasks.set_broker("east-2")
+    assert say(tasks) == [], "another broker never assigned it"

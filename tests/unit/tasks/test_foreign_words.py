@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scale0.kernel.effects import Effects
-from tests.unit.tasks.harness import CLIENT, Refused, Scene
+from tests.unit.tasks.harness import CLIENT, Refused, TaskBroker
 
 INVALID_PARAMS = -32602
 BAD_NODE = -32030
@@ -26,101 +26,92 @@ def code_of(told: object) -> int:
     return told.code
 
 
-def subscribe(scene: Scene, frame: bytes) -> None:
+def subscribe(broker: TaskBroker, frame: bytes) -> None:
     """What a subscriber says on the socket of announcements."""
     effects = Effects()
-    scene.world.broker.hear_subscription([frame], scene.world.now, effects)
+    broker.machine.receive_subscription([frame], broker.now, effects)
     for ask in effects.asks:
-        scene.world.disk.ask(ask)
+        broker.host.ask(ask)
 
 
 # Announcements.
 
 
 @pytest.mark.parametrize("first", [b"X", b"\x02", b"0", b""])
-def test_what_is_no_subscription_takes_nobody_elses_away(first):
-    scene = Scene()
-    subscribe(scene, b"\x01task.add")
-    subscribe(scene, first + b"task.add")
-    publisher = scene.world.broker.tasks.publisher
+def test_what_is_no_subscription_takes_nobody_elses_away(broker, first):
+    subscribe(broker, b"\x01task.add")
+    subscribe(broker, first + b"task.add")
+    publisher = broker.machine.tasks.publisher
     assert publisher.is_wanted(b"task.add")
-    subscribe(scene, b"\x00task.add")
+    subscribe(broker, b"\x00task.add")
     assert not publisher.is_wanted(b"task.add")
 
 
 @pytest.mark.parametrize("method", ["scale0.x", "mmi.service", "\x01\x02", ""])
-def test_a_method_that_nobody_could_offer_is_refused_although_somebody_listens(method):
-    scene = Scene()
-    assert code_of(scene.submit("before", method)) == INVALID_PARAMS
-    subscribe(scene, b"\x01task." + method.encode())
-    assert code_of(scene.submit("after", method)) == INVALID_PARAMS
-    assert scene.open == set()
+def test_a_method_that_nobody_could_offer_is_refused_although_somebody_listens(broker, method):
+    assert code_of(broker.submit("before", method)) == INVALID_PARAMS
+    subscribe(broker, b"\x01task." + method.encode())
+    assert code_of(broker.submit("after", method)) == INVALID_PARAMS
+    assert broker.open == set()
 
 
 # Depth.
 
 
 @pytest.mark.parametrize("depth", [70, 500, 900])
-def test_an_error_that_nests_too_deep_is_refused(depth):
-    scene = Scene()
-    node = scene.node("n", "m")
-    scene.submit("deep")
-    scene.fetch(node, "deep")
+def test_an_error_that_nests_too_deep_is_refused(broker, depth):
+    node = broker.node("n", "m")
+    broker.submit("deep")
+    broker.fetch(node, "deep")
     error = {"code": 1, "message": "", "data": nested(depth)}
-    assert code_of(scene.call("node_task_failed", "n", "deep", error, line=node)) == INVALID_PARAMS
-    assert scene.status("deep") == "assigned"
+    assert code_of(broker.call("node_task_failed", "n", "deep", error, connection=node)) == INVALID_PARAMS
+    assert broker.status("deep") == "assigned"
 
 
-def test_an_error_of_a_backend_that_nests_too_deep_is_replaced():
-    scene = Scene()
-    worker = scene.worker("w", "m")
-    scene.submit("deep")
-    scene.fail(worker, "deep", code=77, data=nested(500))
-    assert scene.told(worker) == [["deep", 1, 200]]
-    assert code_of(scene.result("deep")) == INVALID_PARAMS
+def test_an_error_of_a_backend_that_nests_too_deep_is_replaced(broker):
+    worker = broker.worker("w", "m")
+    broker.submit("deep")
+    broker.fail(worker, "deep", code=77, data=nested(500))
+    assert broker.acknowledged(worker) == [["deep", 1, 200]]
+    assert code_of(broker.result("deep")) == INVALID_PARAMS
 
 
-def test_an_error_as_deep_as_allowed_is_kept():
-    scene = Scene()
-    worker = scene.worker("w", "m")
-    scene.submit("deep")
-    scene.fail(worker, "deep", code=77, data=nested(60))
-    assert code_of(scene.result("deep")) == 77
+def test_an_error_as_deep_as_allowed_is_kept(broker):
+    worker = broker.worker("w", "m")
+    broker.submit("deep")
+    broker.fail(worker, "deep", code=77, data=nested(60))
+    assert code_of(broker.result("deep")) == 77
 
 
-def test_a_status_that_nests_too_deep_is_refused():
-    scene = Scene()
-    node = scene.node("n", "m")
-    scene.submit("deep")
-    scene.fetch(node, "deep")
-    told = scene.call("task_status", "n", "deep", "half", {"more": nested(500)}, line=node)
+def test_a_status_that_nests_too_deep_is_refused(broker):
+    node = broker.node("n", "m")
+    broker.submit("deep")
+    broker.fetch(node, "deep")
+    told = broker.call("task_status", "n", "deep", "half", {"more": nested(500)}, connection=node)
     assert code_of(told) == INVALID_PARAMS
-    assert scene.call("client_task_status", CLIENT, "deep")["info"] == {}
+    assert broker.call("client_task_status", CLIENT, "deep")["info"] == {}
 
 
-def test_a_status_of_a_backend_that_nests_too_deep_is_kept_without_it():
-    scene = Scene()
-    worker = scene.worker("w", "m")
-    scene.submit("deep")
+def test_a_status_of_a_backend_that_nests_too_deep_is_kept_without_it(broker):
+    worker = broker.worker("w", "m")
+    broker.submit("deep")
     said = {"id": "deep", "attempt": 1, "status": "running", "more": nested(500)}
-    scene.world.say(worker, "TASKSTATUS", {}, [said])
-    told = scene.call("client_task_status", CLIENT, "deep")
+    broker.send(worker, "TASKSTATUS", {}, [said])
+    told = broker.call("client_task_status", CLIENT, "deep")
     assert (told["status"], told["info"]) == ("running", {})
 
 
 # Two protocols on one connection.
 
 
-def test_a_majordomo_worker_cannot_be_a_node_too():
-    scene = Scene()
-    scene.world.frames("backend-d", [b"", b"MDPW01", b"\x01", b"echo"])
-    assert code_of(scene.call("node_connect", "n", ["m"], line="backend-d")) == BAD_NODE
-    scene.submit("task")
-    assert scene.pull(scene.node("n", "m")) == ["task"]
+def test_a_majordomo_worker_cannot_be_a_node_too(broker):
+    broker.send_frames("backend-d", [b"", b"MDPW01", b"\x01", b"echo"])
+    assert code_of(broker.call("node_connect", "n", ["m"], connection="backend-d")) == BAD_NODE
+    broker.submit("task")
+    assert broker.pull(broker.node("n", "m")) == ["task"]
 
 
-def test_a_majordomo_client_may_submit_tasks_too():
-    scene = Scene()
-    scene.world.frames("frontend-d", [b"", b"MDPC01", b"echo", b"hello"])
-    assert scene.call("client_connect", "other", line="frontend-d") == "other"
-    assert scene.call("client_new_task", "other", "m", [], "theirs", {}, line="frontend-d") == "theirs"
+def test_a_majordomo_client_may_submit_tasks_too(broker):
+    broker.send_frames("frontend-d", [b"", b"MDPC01", b"echo", b"hello"])
+    assert broker.call("client_connect", "other", connection="frontend-d") == "other"
+    assert broker.call("client_new_task", "other", "m", [], "theirs", {}, connection="frontend-d") == "theirs"

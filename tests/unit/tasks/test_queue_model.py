@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.fakes.examples import examples
+from tests.fakes.messages import RPC
+from tests.unit.tasks.compared_broker import CLIENTS, METHODS, NATIVES, NODES, ComparedBroker, choose
 from tests.unit.tasks.queue_model import CODES, LATE, LEASED, OPEN, Task, Worker
-from tests.unit.tasks.town import CLIENTS, METHODS, NATIVES, NODES, Town, choose
 
 pytestmark = pytest.mark.slow
 
@@ -32,12 +33,12 @@ some = st.integers(0, 10**6)
 """Chooses one of what is there."""
 
 
-class QueueModel(Town, RuleBasedStateMachine):
+class QueueModel(ComparedBroker, RuleBasedStateMachine):
     """What may happen, in any order."""
 
     def __init__(self) -> None:
         RuleBasedStateMachine.__init__(self)
-        Town.__init__(self)
+        ComparedBroker.__init__(self)
 
     @invariant()
     def holds(self) -> None:
@@ -72,9 +73,9 @@ class QueueModel(Town, RuleBasedStateMachine):
         options: dict[str, Any] = {**numbers, "notify": notify, "after": befores}
         options |= {} if delay is None else {"delay": delay}
         options |= {} if key is None else {"key": key}
-        line = self.fronts[client]
-        number = self.world.ask(line, "client_new_task", client, method, [self.made], id_, options)
-        answer = next(heard.body for heard in self.world.heard if heard.body.get("id") == number)
+        connection = self.fronts[client]
+        number = self.broker.ask(connection, "client_new_task", client, method, [self.made], id_, options)
+        answer = next(one.body for _, one in self.broker.sent if one.command == RPC and one.body.get("id") == number)
         if (client, key) in self.model.keys and not (self.full and "error" in answer):
             assert answer["result"] == self.model.keys[client, key]
         elif self.full:
@@ -89,13 +90,13 @@ class QueueModel(Town, RuleBasedStateMachine):
                 method,
                 order=order,
                 **numbers,
-                notify=line if notify else "",
+                notify=connection if notify else "",
                 soonest=start - (1e-3 if delay else 0.0),
                 latest=start + (LATE if delay else 0.0),
                 waits=set(befores),
             )
             self.model.submit(task, key, self.now)
-        self.absorb()
+        self.compare()
         self.answers.pop(number)
 
     @rule(client=clients, method=st.sampled_from(METHODS), priorities=st.lists(st.sampled_from([4, 4, 1]), max_size=4))
@@ -152,9 +153,9 @@ class QueueModel(Town, RuleBasedStateMachine):
         own = [id_ for id_, task in self.model.tasks.items() if task.client == client]
         if own:
             ids = sorted({choose(own, number) for number in numbers})
-            number = self.world.ask(self.fronts[client], "client_task_wait", client, ids, timeout)
+            number = self.broker.ask(self.fronts[client], "client_task_wait", client, ids, timeout)
             self.waits[number] = (ids, self.now + timeout)
-            self.absorb()
+            self.compare()
 
     # Workers.
 
@@ -162,16 +163,16 @@ class QueueModel(Town, RuleBasedStateMachine):
     def ready(self, name, methods, slots, keep):
         """CHECKCONFIG and READY on a new connection."""
         worker = self.model.workers[name]
-        old, worker.line = worker.line, self.line("backend", name)
-        self.world.gone.add(old)
+        old, worker.connection = worker.connection, self.connection("backend", name)
+        self.broker.disconnected.add(old)
         worker.hand = {id_: attempt for place, (id_, attempt) in enumerate(worker.hand.items()) if keep >> place & 3}
         self.model.ready(worker, worker.hand.items(), self.now)
         worker.methods, worker.slots = frozenset(methods), slots
-        self.say(worker, "CHECKCONFIG", {"identity": name})
-        version = next(heard.options["config_version"] for heard in self.world.heard if heard.who == worker.line)
-        said = {"services": sorted(methods), "slots": slots, "config_version": version, "time": self.world.wall}
-        self.say(worker, "READY", {**said, "holds": list(worker.hand.items())})
-        self.absorb()
+        self.send(worker, "CHECKCONFIG", {"identity": name})
+        version = next(one.options["config_version"] for who, one in self.broker.sent if who == worker.connection)
+        said = {"services": sorted(methods), "slots": slots, "config_version": version, "time": self.broker.wall}
+        self.send(worker, "READY", {**said, "holds": list(worker.hand.items())})
+        self.compare()
 
     @precondition(lambda self: self.well(*NATIVES))
     @rule(number=some, methods=offers, slots=st.integers(1, 3))
@@ -179,9 +180,9 @@ class QueueModel(Town, RuleBasedStateMachine):
         """READY on the same connection replaces services and slots, and keeps all work."""
         worker = choose(self.well(*NATIVES), number)
         worker.methods, worker.slots = frozenset(methods), slots
-        said = {"services": sorted(methods), "slots": slots, "config_version": 1, "time": self.world.wall}
-        self.say(worker, "READY", said)
-        self.absorb()
+        said = {"services": sorted(methods), "slots": slots, "config_version": 1, "time": self.broker.wall}
+        self.send(worker, "READY", said)
+        self.compare()
 
     @precondition(lambda self: self.well(*NATIVES, *NODES))
     @rule(number=some, how=st.sampled_from(["leave", "leave", "silent", "cut"]))
@@ -189,15 +190,15 @@ class QueueModel(Town, RuleBasedStateMachine):
         worker = choose(self.well(*NATIVES, *NODES), number)
         if how != "leave":
             worker.silent, worker.cut = True, how == "cut" and worker.native
-            self.world.gone |= {worker.line} if worker.cut else set()
+            self.broker.disconnected |= {worker.connection} if worker.cut else set()
         else:
             self.model.leave(worker)
             worker.hand.clear()
             if worker.native:
-                self.say(worker, "DISCONNECT")
+                self.send(worker, "DISCONNECT")
             else:
-                assert self.call(worker.line, "node_disconnect", worker.name)["result"] is True
-        self.absorb()
+                assert self.call(worker.connection, "node_disconnect", worker.name)["result"] is True
+        self.compare()
 
     @precondition(lambda self: self.leased(0, NATIVES + NODES))
     @rule(number=some, how=reports, another=st.sampled_from([0, 0, 0, 1]))
@@ -230,28 +231,28 @@ class QueueModel(Town, RuleBasedStateMachine):
         if mine:
             self.model.begin(self.model.tasks[id_], self.now)
         if worker.native:
-            self.say(worker, "TASKSTATUS", {}, [{"id": id_, "attempt": attempt, "status": "running"}])
-            self.absorb()
+            self.send(worker, "TASKSTATUS", {}, [{"id": id_, "attempt": attempt, "status": "running"}])
+            self.compare()
         elif mine:
-            assert self.call(worker.line, "task_status", worker.name, id_, "busy")["result"] is True
+            assert self.call(worker.connection, "task_status", worker.name, id_, "busy")["result"] is True
 
     def tell_native(self, worker: Worker, id_: str, attempt: int, how: str) -> None:
         row, code = self.report(worker, id_, attempt, how)
         if self.full:
-            self.unheard.add(worker.line)
+            self.refused_while_full.add(worker.connection)
         else:
             self.oks.append((worker.name, id_, attempt, code))
             if code != 200:
                 self.refused.append((id_, attempt, worker.name))
-        self.say(worker, "TASKSDONE", {}, [{"id": id_, "attempt": attempt, **row}])
-        self.absorb()
+        self.send(worker, "TASKSDONE", {}, [{"id": id_, "attempt": attempt, **row}])
+        self.compare()
 
     def tell_node(self, worker: Worker, id_: str, attempt: int, how: str) -> None:
         row, code = self.report(worker, id_, attempt, how)
         if code != 200 and not self.full:
             self.refused.append((id_, attempt, worker.name))
         method = "node_task_finished" if how == "result" else "node_task_failed"
-        answer = self.call(worker.line, method, worker.name, id_, *row.values(), attempt)
+        answer = self.call(worker.connection, method, worker.name, id_, *row.values(), attempt)
         if self.full:
             assert answer["error"]["code"] == FULL
             return
@@ -265,10 +266,10 @@ class QueueModel(Town, RuleBasedStateMachine):
         worker = self.model.workers[name]
         if worker.up:
             return
-        worker.line, worker.methods = self.line("backend", name), frozenset(methods)
+        worker.connection, worker.methods = self.connection("backend", name), frozenset(methods)
         worker.hand = {task.id: task.attempt for task in self.model.leases(worker)}
         self.model.ready(worker, worker.hand.items(), self.now)
-        assert self.call(worker.line, "node_connect", name, sorted(methods))["result"] == name
+        assert self.call(worker.connection, "node_connect", name, sorted(methods))["result"] == name
 
     @precondition(lambda self: self.well(*NODES))
     @rule(number=some, limit=st.integers(0, 3))
@@ -278,7 +279,7 @@ class QueueModel(Town, RuleBasedStateMachine):
             return
         worker.spoke = self.now
         ranked = sorted((t for t in self.model.runnable(self.now) if t.method in worker.methods), key=lambda t: t.rank)
-        answer = self.call(worker.line, "node_tasks_request", worker.name, limit)
+        answer = self.call(worker.connection, "node_tasks_request", worker.name, limit)
         if self.full:
             assert answer["error"]["code"] == FULL
             return
@@ -293,7 +294,7 @@ class QueueModel(Town, RuleBasedStateMachine):
         if task.method not in worker.methods or self.is_unsure(task):
             return
         worker.spoke = self.now
-        answer = self.call(worker.line, "node_task_request", worker.name, task.id)
+        answer = self.call(worker.connection, "node_task_request", worker.name, task.id)
         if self.full:
             assert answer["error"]["code"] == FULL
         elif task.status not in OPEN:
@@ -311,13 +312,13 @@ class QueueModel(Town, RuleBasedStateMachine):
             self.fill(False)
         for _ in range(round(seconds / BEAT)):
             for worker in self.well(*NATIVES):
-                self.say(worker, "HEARTBEAT", {"time": self.world.wall, "config_version": 1})
+                self.send(worker, "HEARTBEAT", {"time": self.broker.wall, "config_version": 1})
             for worker in self.well(*NODES):
                 worker.spoke = self.now
-                assert self.call(worker.line, "node_heartbeat", worker.name)["result"] is True
-            self.absorb()
-            for _ in self.world.pass_time(BEAT):
-                self.absorb()
+                assert self.call(worker.connection, "node_heartbeat", worker.name)["result"] is True
+            self.compare()
+            for _ in self.broker.turns(BEAT):
+                self.compare()
                 self.check()
             self.check()
 
@@ -325,15 +326,15 @@ class QueueModel(Town, RuleBasedStateMachine):
     def crash(self, back):
         """kill -9; `back`: the backends are back at once, and have what they had."""
         names = [worker.name for worker in self.well(*NATIVES)]
-        self.world.crash()
+        self.broker.crash()
         self.model.closed_until = 0.0
         self.model.crash(self.now)
         self.waits.clear()
         for task in self.model.open():
             row = self.stored(task.id)
-            if task.said and task.native and row.starts == task.starts - 1:
+            if task.start_reported and task.native and row.starts == task.starts - 1:
                 assert not task.told, f"a client was told that {task.id} runs"
-                task.said, task.starts, task.status = False, row.starts, "assigned"
+                task.start_reported, task.starts, task.status = False, row.starts, "assigned"
         self.meet()
         for name in names if back else ():
             self.ready(name, self.model.workers[name].methods, self.model.workers[name].slots, -1)
@@ -341,7 +342,7 @@ class QueueModel(Town, RuleBasedStateMachine):
     @rule(full=st.booleans())
     def fill(self, full):
         """The disk is full; room is made when time passes."""
-        self.world.broker.state.full = full
+        self.broker.machine.state.full = full
         self.model.closed_until = math.inf if full else self.now + NUDGE
 
     def teardown(self) -> None:
@@ -353,7 +354,7 @@ class QueueModel(Town, RuleBasedStateMachine):
             worker = self.model.workers[name]
             if worker.up and not worker.silent:
                 self.model.leave(worker)
-                self.call(worker.line, "node_disconnect", name)
+                self.call(worker.connection, "node_disconnect", name)
         for _ in range(60):
             if not self.model.open():
                 break
@@ -365,8 +366,8 @@ class QueueModel(Town, RuleBasedStateMachine):
                     if self.model.is_lease(worker, id_, attempt):
                         row, _ = self.report(worker, id_, attempt, "result")
                         self.oks.append((worker.name, id_, attempt, 200))
-                        self.say(worker, "TASKSDONE", {}, [{"id": id_, "attempt": attempt, **row}])
-                        self.absorb()
+                        self.send(worker, "TASKSDONE", {}, [{"id": id_, "attempt": attempt, **row}])
+                        self.compare()
             self.pass_time(1.0)
         assert not self.model.open(), f"stuck: {self.model.open()}"
 

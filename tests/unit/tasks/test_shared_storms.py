@@ -1,4 +1,4 @@
-"""Brokers on one store under any weather: they die, sleep, lose the database and come back; workers move between them.
+"""Brokers on one store under faults: they die, sleep, lose the database and come back; workers move between them.
 
 Promise: TASK-15, TASK-16.
 """
@@ -16,20 +16,15 @@ import pytest
 
 from scale0.storage.interface import StoreFailed, StoreFenced, check_writes
 from scale0.storage.task_queries import FindTasks
-from scale0.storage.task_rows import EndedTask
 from scale0.tasks.core.shared_store import SharedStore
 from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
 from simulator.fake_postgres.tasks import Epoch, SharedTasks, _Commit
-from tests.unit.tasks.group import FarWorld
-from tests.unit.tasks.world import Heard, World
+from tests.fakes.broker import FakeBroker
+from tests.unit.tasks.storm import NODE, TaskStorm
 
 pytestmark = pytest.mark.slow
 
 BROKERS = ("ann", "bob", "cat")
-WORKERS = ("w0", "w1", "w2")
-NODE = "n0"
-METHODS = ("a", "b")
-CLIENT = "c"
 SEEDS = int(os.environ.get("NETWORK_SEEDS", "30"))
 PLANTED_SEEDS = 60
 """In so many a planted bug must show."""
@@ -38,152 +33,78 @@ TICK = 0.25
 CALM_SECONDS = 120.0
 
 
-class Storm:
-    """One seed."""
+class SharedStorm(TaskStorm):
+    """Three brokers on one database."""
+
+    workers = ("w0", "w1", "w2")
+    max_attempts = 3
+    pulls_may_fail = True
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
         self.time = 100.0
         self.database = FakeDatabase(lambda: int(self.time * 1_000_000))
-        self.lines = 0
-        self.worlds = {
-            name: FarWorld(
-                seed=seed * 10 + number, store=FakePostgresStore(self.database, name), identity=name, group="g"
-            )
-            for number, name in enumerate(BROKERS)
-        }
         self.up = set(BROKERS)
         self.asleep: dict[str, float] = {}
-        self.asked: dict[tuple[str, int], tuple[str, Any]] = {}
-        self.fronts = {name: self.meet(name) for name in BROKERS}
-        self.back: dict[str, tuple[str, str]] = {}
-        """Workers and the node: their broker, and the connection there."""
-        self.hand: dict[str, dict[str, int]] = {name: {} for name in (*WORKERS, NODE)}
-        self.made = 0
-        self.taken: set[str] = set()
-        self.by_key: dict[str, str] = {}
-        self.handed: dict[tuple[str, int], str] = {}
-        self.results: dict[tuple[str, int], str] = {}
-        self.stored: dict[str, int] = {}
+        stores = {name: FakePostgresStore(self.database, name) for name in BROKERS}
+        rngs = [random.Random(seed * 10 + number) for number in range(len(BROKERS))]
+        brokers = {
+            name: FakeBroker(rng=rng, store=stores[name], identity=name, group="g")
+            for name, rng in zip(BROKERS, rngs, strict=True)
+        }
+        super().__init__(seed, brokers)
 
-    # Who is there.
+    def row(self, id_: str) -> Any:
+        rows: Any = self.database.tasks.answer(Epoch("", 0), FindTasks((id_,)), lambda _: True)
+        return rows[0]
 
-    def meet(self, name: str) -> str:
-        self.lines += 1
-        front = f"frontend-{self.lines}"
-        self.ask(name, front, "connect", None, "client_connect", f"{CLIENT}-{name}")
-        return front
+    # Which brokers are there.
 
-    def act(self, name: str, do: Callable[[World], Any]) -> Any:
-        """Let a broker do something; one that is fenced begins anew."""
-        if name not in self.up or name in self.asleep:
+    def is_there(self, name: str) -> bool:
+        return name in self.up and name not in self.asleep
+
+    def act(self, name: str, do: Callable[[FakeBroker], Any]) -> Any:
+        """A broker that is fenced starts again."""
+        if not self.is_there(name):
             return None
         try:
-            return do(self.worlds[name])
+            return do(self.brokers[name])
         except StoreFenced:
             self.start(name)
             return None
 
     def start(self, name: str) -> None:
-        world = self.worlds[name]
-        world.heard.clear()
-        world.disk.held = False
-        world.far.unreachable = False  # a broker that cannot reach the database does not start
+        self.brokers[name].store.unreachable = False  # a broker that cannot reach the database does not start
         self.up.add(name)
         self.asleep.pop(name, None)
-        world.crash()
-        self.back = {who: place for who, place in self.back.items() if place[0] != name}
-        self.fronts[name] = self.meet(name)
-
-    def ask(self, name: str, line: str, what: str, about: Any, method: str, *params: Any) -> None:
-        number = self.act(name, lambda world: world.ask(line, method, *params))
-        if number is not None:
-            self.asked[name, number] = (what, about)
-
-    def say(self, name: str, line: str, command: str, body: list[dict[str, Any]]) -> None:
-        self.act(name, lambda world: world.say(line, command, {}, body))
+        self.brokers[name].crash()
+        self.meet(name)
 
     # What is done.
 
-    def submit(self) -> None:
-        name = self.rng.choice(BROKERS)
-        self.made += 1
-        key = self.rng.choice([None, None, f"k{self.rng.randrange(6)}"])
-        own = sorted(self.taken)
-        after = self.rng.sample(own, min(len(own), self.rng.choice([0, 0, 0, 1, 2])))
-        number = self.made if self.rng.random() < 0.8 else max(1, self.made - 1)
-        id_ = self.rng.choice([None, f"t{number}"])
-        options = {"max_attempts": 3, "after": after, "notify": self.rng.random() < 0.5}
-        options |= {} if key is None else {"key": key}
-        options |= {"delay": 1.0} if self.rng.random() < 0.2 else {}
-        # All brokers serve one client: its id is valid at each.
-        said = (f"{CLIENT}-ann", self.rng.choice(METHODS), [self.made], id_, options)
-        twice = self.rng.random() < 0.3
-        if twice:
-            self.act(name, World.hold)
-        self.ask(name, self.fronts[name], "submit", key, "client_new_task", *said)
-        if twice:
-            # It heard nothing, and asks another while the first is at it.
-            self.act(name, lambda world: world.disk.end_one())
-            other = self.rng.choice(BROKERS)
-            self.ask(other, self.fronts[other], "submit", key, "client_new_task", *said)
+    def new_id(self) -> str:
+        return f"t{self.made if self.rng.random() < 0.8 else max(1, self.made - 1)}"
 
-    def about(self) -> None:
-        if self.taken:
-            name, id_ = self.rng.choice(BROKERS), self.rng.choice(sorted(self.taken))
-            what = self.rng.choice(["cancel", "status", "result"])
-            self.ask(name, self.fronts[name], what, id_, f"client_task_{what}", f"{CLIENT}-ann", id_)
-
-    def ready(self) -> None:
-        who, name = self.rng.choice(WORKERS), self.rng.choice(BROKERS)
-        if name not in self.up or name in self.asleep:
+    def submit_to(self, name: str, key: str | None, *params: Any) -> None:
+        if self.rng.random() < 0.7:
+            super().submit_to(name, key, *params)
             return
-        self.lines += 1
-        line = f"backend-{self.lines}"
-        self.back[who] = (name, line)
-        holds = list(self.hand[who].items())
-        self.act(name, lambda world: world.say(line, "CHECKCONFIG", {"identity": who}))
-        said = {"services": METHODS, "slots": 2, "config_version": 1, "time": self.worlds[name].wall, "holds": holds}
-        self.act(name, lambda world: world.say(line, "READY", said))
-
-    def connect(self) -> None:
-        name = self.rng.choice(BROKERS)
-        if name in self.up and name not in self.asleep and NODE not in self.back:
-            self.lines += 1
-            self.back[NODE] = (name, f"backend-{self.lines}")
-            self.ask(name, self.back[NODE][1], "node", None, "node_connect", NODE, list(METHODS))
-
-    def pull(self) -> None:
-        if NODE in self.back:
-            name, line = self.back[NODE]
-            self.ask(name, line, "pull", None, "node_tasks_request", NODE, 2)
-
-    def report(self) -> None:
-        for who, (name, line) in list(self.back.items()):
-            for id_, attempt in list(self.hand[who].items()):
-                if self.rng.random() < 0.5:
-                    continue
-                value = self.results.setdefault((id_, attempt), f"{id_} {attempt}")
-                if who == NODE:
-                    self.ask(name, line, "finish", (id_, attempt), "node_task_finished", NODE, id_, value, attempt)
-                elif self.rng.random() < 0.2:
-                    said = [{"id": id_, "attempt": attempt, "status": "running"}]
-                    self.say(name, line, "TASKSTATUS", said)
-                else:
-                    said = [{"id": id_, "attempt": attempt, "result": value}]
-                    self.say(name, line, "TASKSDONE", said)
+        # The client receives nothing, and asks another broker while the first one is at it.
+        self.act(name, FakeBroker.hold)
+        super().submit_to(name, key, *params)
+        self.act(name, lambda broker: broker.host.end_one())
+        super().submit_to(self.rng.choice(BROKERS), key, *params)
 
     def die(self) -> None:
-        who = self.rng.choice(WORKERS)
+        who = self.rng.choice(self.workers)
         self.back.pop(who, None)
         self.hand[who].clear()
 
     def kill(self) -> None:
         name = self.rng.choice(BROKERS)
-        self.listen()
+        self.receive_all()
         self.up.discard(name)
         self.asleep.pop(name, None)
-        self.worlds[name].heard.clear()
+        self.brokers[name].sent.clear()
         self.back = {who: place for who, place in self.back.items() if place[0] != name}
 
     def revive(self) -> None:
@@ -196,14 +117,14 @@ class Storm:
         self.asleep[self.rng.choice(BROKERS)] = self.time + self.rng.choice([1.0, 4.0, 12.0])
 
     def cut(self) -> None:
-        self.worlds[self.rng.choice(BROKERS)].far.unreachable = True
+        self.brokers[self.rng.choice(BROKERS)].store.unreachable = True
 
     def mend(self) -> None:
-        for world in self.worlds.values():
-            world.far.unreachable = False
+        for broker in self.brokers.values():
+            broker.store.unreachable = False
 
     def lose_answer(self) -> None:
-        self.worlds[self.rng.choice(BROKERS)].far.lose_answer(away=False)
+        self.brokers[self.rng.choice(BROKERS)].store.lose_answer(away=False)
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds / TICK)):
@@ -211,118 +132,33 @@ class Storm:
             for name in BROKERS:
                 if self.asleep.get(name, 0.0) and self.asleep[name] <= self.time:
                     del self.asleep[name]
-                for who, (where, line) in list(self.back.items()):
-                    if where == name:
-                        self.beat(who, name, line)
-                self.act(name, lambda world: [None for _ in world.pass_time(TICK)])
-                self.act(name, lambda world: world.disk.go_on())
-            self.listen()
+                self.beat(name)
+                self.act(name, lambda broker: broker.pass_time(TICK))
+                self.act(name, lambda broker: broker.host.go_on())
+            self.receive_all()
 
-    def beat(self, who: str, name: str, line: str) -> None:
-        if who == NODE:
-            self.ask(name, line, "beat", None, "node_heartbeat", NODE)
-        else:
-            wall = self.worlds[name].wall
-            self.act(name, lambda world: world.say(line, "HEARTBEAT", {"time": wall, "config_version": 1}))
-
-    def effects(self) -> None:
+    def step(self) -> None:
         acts = [self.submit] * 6 + [self.about] * 3 + [self.report] * 6 + [self.ready] * 3 + [self.connect, self.pull]
         acts += [self.die, self.kill, self.revive, self.revive, self.sleep, self.cut, self.mend, self.mend]
-        acts += [
-            self.lose_answer,
-            lambda: self.pass_time(0.5),
-            lambda: self.pass_time(0.5),
-            lambda: self.pass_time(4.0),
-        ]
+        acts += [self.lose_answer, *[lambda: self.pass_time(0.5)] * 2, lambda: self.pass_time(4.0)]
         name = self.rng.choice(BROKERS)
-        acts += [lambda: self.act(name, World.hold)] + [lambda: self.act(name, World.let_go)] * 3
+        acts += [lambda: self.act(name, FakeBroker.hold)] + [lambda: self.act(name, FakeBroker.let_go)] * 3
         self.rng.choice(acts)()
-        self.listen()
-
-    # What is heard.
-
-    def listen(self) -> None:
-        for name in BROKERS:
-            heard = self.worlds[name].heard
-            while heard:
-                self.hear(name, heard.popleft())
-
-    def hear(self, name: str, heard: Heard) -> None:
-        who = next((who for who, place in self.back.items() if place == (name, heard.who)), "")
-        if heard.command == "rpc":
-            self.hear_rpc(name, heard.body)
-        elif heard.command == "TASKS":
-            for row in heard.body:
-                self.take(who, row["id"], row["attempt"])
-        elif heard.command == "TASKSOK" and who:
-            for id_, attempt, code in heard.body:
-                self.forget(who, id_, attempt)
-                if code == 200:
-                    self.keep(id_, attempt)
-        elif heard.command == "TASKSCANCEL" and who:
-            for id_, attempt in heard.body:
-                self.forget(who, id_, attempt)
-
-    def forget(self, who: str, id_: str, attempt: int) -> None:
-        if self.hand[who].get(id_) == attempt:
-            del self.hand[who][id_]
-
-    def take(self, who: str, id_: str, attempt: int) -> None:
-        assert (id_, attempt) not in self.handed, f"attempt {attempt} of {id_} was handed out twice"
-        self.handed[id_, attempt] = who
-        if who:
-            self.hand[who][id_] = attempt
-
-    def keep(self, id_: str, attempt: int) -> None:
-        assert self.stored.setdefault(id_, attempt) == attempt, f"{id_} has two results"
-        assert self.row(id_).result == b'"%b"' % self.results[id_, attempt].encode()
-
-    def hear_rpc(self, name: str, said: dict[str, Any]) -> None:
-        if "method" in said:
-            assert isinstance(self.row(said["params"]["task_id"]), EndedTask), "it was told of too early"
-            return
-        what, about = self.asked.pop((name, said["id"]), ("gone", None))
-        if what == "submit" and "result" in said:
-            id_ = said["result"]
-            assert self.row(id_) is not None, f"{id_} was acknowledged, and is not stored"
-            assert about is None or self.by_key.setdefault(about, id_) == id_, f"{about} has two tasks"
-            assert id_ not in self.taken or about is not None, f"{id_} was given twice"
-            self.taken.add(id_)
-        elif what == "node" and "error" in said:
-            self.back.pop(NODE, None)
-        elif what == "pull" and "result" in said:
-            for row in said["result"]:
-                self.take(NODE, row["id"], row["attempt"])
-        elif what == "finish":
-            self.forget(NODE, *about)
-            if "result" in said:
-                self.keep(*about)
-
-    # What must be true.
-
-    def row(self, id_: str) -> Any:
-        rows: Any = self.database.tasks.answer(Epoch("", 0), FindTasks((id_,)), lambda _: True)
-        return rows[0]
-
-    def check(self) -> None:
-        for id_ in self.taken:
-            assert self.row(id_) is not None, f"{id_} is gone"
-        for id_, attempt in self.stored.items():
-            assert self.row(id_).result == b'"%b"' % self.results[id_, attempt].encode()
+        self.receive_all()
 
     def finish(self) -> None:
-        """All is well again: everything ends."""
+        """All is well again: every task ends."""
         self.mend()
         self.asleep.clear()
         for name in BROKERS:
             if name not in self.up:
                 self.start(name)
-            self.act(name, World.let_go)
+            self.act(name, FakeBroker.let_go)
         self.back.pop(NODE, None)
         self.hand[NODE].clear()
         end = self.time + CALM_SECONDS
         while self.time < end:
-            for who in WORKERS:
+            for who in self.workers:
                 if who not in self.back:
                     self.ready()
             self.report()
@@ -333,11 +169,11 @@ class Storm:
         raise AssertionError(f"stuck: {self.database.tasks.snapshot().open}")
 
 
-def blow(seed: int) -> None:
-    """One storm, and the calm after it."""
-    storm = Storm(seed)
+def run(seed: int) -> None:
+    """Faults, and the calm after them."""
+    storm = SharedStorm(seed)
     for _ in range(STEPS):
-        storm.effects()
+        storm.step()
         storm.check()
     storm.finish()
 
@@ -347,7 +183,7 @@ def blow(seed: int) -> None:
 def test_whatever_happens_nothing_is_lost_and_nothing_ends_twice(part):
     for seed in range(part, SEEDS, 3):
         try:
-            blow(seed)
+            run(seed)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
@@ -378,7 +214,7 @@ def nothing_is_reserved(patch: pytest.MonkeyPatch) -> str:
         return found(self, epoch, msgspec.structs.replace(query, reserve=None), is_alive)
 
     patch.setattr(SharedTasks, "_look_up", never_busy)
-    return "has two tasks|given twice|exists already|is taken"
+    return "has two tasks|given twice|exists already|is in use"
 
 
 def orphans_are_forgotten(patch: pytest.MonkeyPatch) -> str:
@@ -389,7 +225,7 @@ def orphans_are_forgotten(patch: pytest.MonkeyPatch) -> str:
 
 def leases_stay_behind(patch: pytest.MonkeyPatch) -> str:
     """Work that its node brings along is cancelled, and nobody does it."""
-    patch.setattr(SharedStore, "_take_up", lambda _self, _row, _holder, _now, _step: None)
+    patch.setattr(SharedStore, "_resume", lambda _self, _row, _holder, _now, _step: None)
     return "stuck"
 
 
@@ -427,7 +263,7 @@ def test_a_planted_bug_is_seen(plant: Callable[[pytest.MonkeyPatch], str], monke
     wanted = plant(monkeypatch)
     for seed in range(PLANTED_SEEDS):
         try:
-            blow(seed)
+            run(seed)
         except (AssertionError, StoreFailed, ValueError) as error:
             seen = str(error)
             break

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from scale0.tasks.core import delayed_tasks, dependencies, method_queues
-from tests.unit.tasks.harness import ADMIN_LINE, CLIENT, FRONT, TOKEN, Scene
-from tests.unit.tasks.world import Heard
+from tests.fakes.broker import TOKEN
+from tests.fakes.messages import RPC, Message
+from tests.unit.tasks.harness import ADMIN, CLIENT, FRONT, TaskBroker
 
 pytestmark = pytest.mark.slow
 
@@ -59,11 +60,10 @@ class Storm:
     def __init__(self, seed: int, mix: frozenset[str]) -> None:
         self.rng = random.Random(seed)
         self.mix = mix
-        self.scene = Scene(error_client_limit=0)
-        self.world = self.scene.world
+        self.broker = TaskBroker(error_client_limit=0)
         self.ids: list[str] = []
         self.made = 0
-        self.lines: dict[str, str] = {}
+        self.connections: dict[str, str] = {}
         self.hands: dict[str, dict[str, int]] = {name: {} for name in WORKERS}
         self.pulled: dict[str, int] = {}
         self.requests: list[tuple[str, str]] = []
@@ -73,13 +73,13 @@ class Storm:
     def meet(self) -> None:
         for name in WORKERS:
             self.connect(name)
-        self.world.ask(self.line(NODE), "node_connect", NODE, ["m"])
+        self.broker.ask(self.connection(NODE), "node_connect", NODE, ["m"])
 
-    def line(self, name: str) -> str:
+    def connection(self, name: str) -> str:
         """A new connection."""
         self.made += 1
-        self.lines[name] = f"backend-{name}-{self.made}"
-        return self.lines[name]
+        self.connections[name] = f"backend-{name}-{self.made}"
+        return self.connections[name]
 
     def choose(self) -> list[Callable[[], None]]:
         """What may happen, the usual more often."""
@@ -110,7 +110,7 @@ class Storm:
             self.made += 1
             id_ = f"s.{self.made:012x}" if self.rng.random() < 0.7 else f"x{self.made}"
             said = (CLIENT, self.rng.choice(METHODS), [1], id_, self.options())
-            self.world.ask(FRONT, "client_new_task", *said)
+            self.broker.ask(FRONT, "client_new_task", *said)
             self.ids.append(id_)
 
     def options(self) -> dict[str, Any]:
@@ -132,31 +132,31 @@ class Storm:
         return options
 
     def cancel(self) -> None:
-        self.world.ask(FRONT, "client_task_cancel", CLIENT, self.some_id())
+        self.broker.ask(FRONT, "client_task_cancel", CLIENT, self.some_id())
 
     def wait(self) -> None:
-        self.world.ask(FRONT, "client_task_wait", CLIENT, self.ids[-3:], 1)
+        self.broker.ask(FRONT, "client_task_wait", CLIENT, self.ids[-3:], 1)
 
     def retry(self) -> None:
         said = {"command": "retry_task", "id": "m", "auth_token": TOKEN, "task_id": self.some_id()}
-        self.world.say(ADMIN_LINE, "MANAGEMENTREQ", said)
+        self.broker.send(ADMIN, "MANAGEMENTREQ", said)
 
     def request(self) -> None:
         self.made += 1
         said = {"service": self.rng.choice(METHODS), "id": f"r{self.made}", "timeout": 2}
-        self.world.say(f"frontend-{self.made}", "REQUEST", said, "hello")
+        self.broker.send(f"frontend-{self.made}", "REQUEST", said, "hello")
 
     # Backends.
 
     def connect(self, name: str, holds: bool = True) -> None:
-        self.world.say(self.line(name), "CHECKCONFIG", {"identity": name})
+        self.broker.send(self.connection(name), "CHECKCONFIG", {"identity": name})
         self.ready(name, holds)
 
     def ready(self, name: str, holds: bool = True) -> None:
-        said = {"services": METHODS, "config_version": self.scene.version, "time": self.world.wall}
+        said = {"services": METHODS, "config_version": self.broker.version, "time": self.broker.wall}
         more = {"slots": self.rng.choice([1, 2]), "prefetch": self.rng.choice([0, 3])}
         leases = list(self.hands[name].items()) if holds else []
-        self.world.say(self.lines[name], "READY", {**said, **more, "holds": leases})
+        self.broker.send(self.connections[name], "READY", {**said, **more, "holds": leases})
 
     def ready_again(self) -> None:
         self.ready(self.rng.choice(WORKERS))
@@ -168,7 +168,7 @@ class Storm:
         name = self.rng.choice(WORKERS)
         if self.rng.random() < 0.5:
             self.hands[name].clear()
-        self.world.say(self.lines[name], "DISCONNECT")
+        self.broker.send(self.connections[name], "DISCONNECT")
         self.connect(name)
 
     def report(self) -> None:
@@ -178,19 +178,19 @@ class Storm:
         id_ = self.rng.choice(list(self.hands[name]))
         attempt, how = self.hands[name][id_], self.rng.random()
         if how < 0.3:
-            self.scene.running(self.lines[name], id_, attempt=attempt)
+            self.broker.running(self.connections[name], id_, attempt=attempt)
         elif how < 0.8:
-            self.scene.done(self.lines[name], id_, attempt=attempt)
+            self.broker.done(self.connections[name], id_, attempt=attempt)
         else:
-            self.scene.fail(self.lines[name], id_, attempt, retry=self.rng.random() < 0.7)
+            self.broker.fail(self.connections[name], id_, attempt, retry=self.rng.random() < 0.7)
 
     # The node.
 
     def pull(self) -> None:
         if self.maybe("byid", 0.5):
-            self.world.ask(self.lines[NODE], "node_task_request", NODE, self.some_id())
+            self.broker.ask(self.connections[NODE], "node_task_request", NODE, self.some_id())
         else:
-            self.world.ask(self.lines[NODE], "node_tasks_request", NODE, self.rng.choice([1, 3]))
+            self.broker.ask(self.connections[NODE], "node_tasks_request", NODE, self.rng.choice([1, 3]))
 
     def report_pulled(self) -> None:
         if not self.pulled:
@@ -198,62 +198,62 @@ class Storm:
         id_ = self.rng.choice(list(self.pulled))
         attempt = self.pulled.pop(id_)
         if self.rng.random() < 0.7:
-            self.world.ask(self.lines[NODE], "node_task_finished", NODE, id_, 1, attempt)
+            self.broker.ask(self.connections[NODE], "node_task_finished", NODE, id_, 1, attempt)
         else:
             error = {"code": 1, "message": "", "retry": True}
-            self.world.ask(self.lines[NODE], "node_task_failed", NODE, id_, error, attempt)
+            self.broker.ask(self.connections[NODE], "node_task_failed", NODE, id_, error, attempt)
 
     # The broker, its clock and its disk.
 
     def drain(self) -> None:
-        self.world.broker.state.draining = True
+        self.broker.machine.state.draining = True
 
     def fill(self) -> None:
-        self.world.broker.state.full = True
+        self.broker.machine.state.full = True
 
     def open_again(self) -> None:
-        self.world.broker.state.draining = self.world.broker.state.full = False
+        self.broker.machine.state.draining = self.broker.machine.state.full = False
 
     def restart(self) -> None:
         if self.rng.random() < 0.3:
-            self.world.crash(stored=self.rng.random() < 0.5)
+            self.broker.crash(stored=self.rng.random() < 0.5)
             self.pulled.clear()
             self.requests.clear()
             self.meet()
 
     def pass_time(self) -> None:
-        self.scene.wait(self.rng.choice([0.01, 0.1, 0.5]))
+        self.broker.pass_time(self.rng.choice([0.01, 0.1, 0.5]))
 
     def beat(self) -> None:
         for name in WORKERS:
-            self.world.say(self.lines[name], "HEARTBEAT", {"config_version": self.scene.version})
-        self.world.ask(self.lines[NODE], "node_heartbeat", NODE)
+            self.broker.send(self.connections[name], "HEARTBEAT", {"config_version": self.broker.version})
+        self.broker.ask(self.connections[NODE], "node_heartbeat", NODE)
 
-    # What is heard.
+    # What is message.
 
-    def listen(self) -> None:
+    def receive_all(self) -> None:
         back: dict[str, None] = {}
-        while self.world.heard:
-            heard = self.world.heard.popleft()
-            name = next((name for name, line in self.lines.items() if line == heard.who), "")
-            if name == NODE and heard.command == "rpc":
-                self.take(heard.body.get("result"))
+        while self.broker.sent:
+            who, message = self.broker.sent.popleft()
+            name = next((name for name, connection in self.connections.items() if connection == who), "")
+            if name == NODE and message.command == RPC:
+                self.take(message.body.get("result"))
             elif name:
-                self.hear(name, heard, back)
+                self.receive(name, message, back)
         for name in back:
             self.connect(name)
 
-    def hear(self, name: str, heard: Heard, back: dict[str, None]) -> None:
+    def receive(self, name: str, message: Message, back: dict[str, None]) -> None:
         hand = self.hands.get(name, {})
-        if heard.command == "TASKS":
-            hand.update((task["id"], task["attempt"]) for task in heard.body)
-        elif heard.command in ("TASKSOK", "TASKSCANCEL"):
-            for id_, attempt, *_ in heard.body:
+        if message.command == "TASKS":
+            hand.update((task["id"], task["attempt"]) for task in message.body)
+        elif message.command in ("TASKSOK", "TASKSCANCEL"):
+            for id_, attempt, *_ in message.body:
                 if hand.get(id_) == attempt:
                     del hand[id_]
-        elif heard.command == "REQUEST":
-            self.requests.append((name, heard.options["id"]))
-        elif heard.command in ("FORCENEGOTIATE", "DISCONNECTERROR"):
+        elif message.command == "REQUEST":
+            self.requests.append((name, message.options["id"]))
+        elif message.command in ("FORCENEGOTIATE", "DISCONNECTERROR"):
             back[name] = None
 
     def take(self, result: Any) -> None:
@@ -264,17 +264,17 @@ class Storm:
     def reply(self, probability: float) -> None:
         while self.requests and self.rng.random() < probability:
             name, id_ = self.requests.pop()
-            self.world.say(self.lines[name], "REPLY", {"id": id_}, "hello")
+            self.broker.send(self.connections[name], "REPLY", {"id": id_}, "hello")
 
     # The storm, and its end.
 
     def blow(self) -> None:
         for effects in range(STEPS):
-            self.world.disk.held = "race" in self.mix
+            self.broker.host.blocked = "race" in self.mix
             self.rng.choice(self.acts)()
-            if self.world.disk.held and self.rng.random() < 0.4:
-                self.world.disk.end_one()
-            self.listen()
+            if self.broker.host.blocked and self.rng.random() < 0.4:
+                self.broker.host.end_one()
+            self.receive_all()
             self.reply(0.5)
             if self.rng.random() < 0.2:
                 self.open_again()
@@ -283,52 +283,52 @@ class Storm:
 
     def calm(self) -> None:
         """Everybody is honest, and does what there is to do."""
-        world = self.world
-        world.let_go()
+        broker = self.broker
+        broker.let_go()
         self.open_again()
-        self.listen()
+        self.receive_all()
         for name in WORKERS:
-            world.say(self.lines[name], "DISCONNECT")
+            broker.send(self.connections[name], "DISCONNECT")
             self.hands[name].clear()
             self.connect(name)
-        world.ask(self.lines[NODE], "node_disconnect", NODE)
+        broker.ask(self.connections[NODE], "node_disconnect", NODE)
         for _ in range(PATIENCE):
-            self.listen()
+            self.receive_all()
             self.reply(1.0)
             for name in WORKERS:
                 for id_, attempt in list(self.hands[name].items()):
-                    self.scene.running(self.lines[name], id_, attempt=attempt)
-                    self.scene.done(self.lines[name], id_, attempt=attempt)
+                    self.broker.running(self.connections[name], id_, attempt=attempt)
+                    self.broker.done(self.connections[name], id_, attempt=attempt)
             self.beat()
-            self.scene.wait(0.25)
-            if not self.scene.open and not any(self.hands.values()):
+            self.broker.pass_time(0.25)
+            if not self.broker.open and not any(self.hands.values()):
                 break
         for _ in range(10):  # whoever waits has waited long enough
             self.beat()
-            self.scene.wait(0.5)
-            self.listen()
+            self.broker.pass_time(0.5)
+            self.receive_all()
             self.reply(1.0)
 
     def check(self) -> None:
-        broker, stored = self.world.broker, self.world.store.snapshot().tasks
+        machine, stored = self.broker.machine, self.broker.store.snapshot().tasks
         stuck = [(task.id, task.status, task.shelved, task.waits) for task in stored.open.values()]
         assert not stuck, f"{len(stuck)} are stuck, the first ones: {stuck[:4]}"
-        counts = broker.tasks.counts()
+        counts = machine.tasks.counts()
         assert {name: counts[name] for name in ("open", "leased", "in_memory", "waits")} == {
             "open": 0,
             "leased": 0,
             "in_memory": 0,
             "waits": 0,
         }
-        assert len(broker.scheduler.backends) == len(WORKERS)
-        for backend in broker.scheduler.backends:
+        assert len(machine.scheduler.backends) == len(WORKERS)
+        for backend in machine.scheduler.backends:
             held = (backend.busy, backend.slotted, len(backend.tasks), len(backend.held))
             assert held == (0, 0, 0, 0), f"{backend.identity} has {held}"
         for method in METHODS:
-            method_queue = broker.tasks.queue.method_queues.find(method)
+            method_queue = machine.tasks.queue.method_queues.find(method)
             assert method_queue is None or method_queue.leased == 0, f"{method}: {method_queue.leased}"
-        line = broker.connections.find("frontend", FRONT.encode())
-        assert line is None or line.waits == 0, f"the client waits for {line.waits} things"
+        connection = machine.connections.find("frontend", FRONT.encode())
+        assert connection is None or connection.waits == 0, f"the client waits for {connection.waits} things"
         assert not stored.dependencies, "somebody still waits for somebody"
 
 

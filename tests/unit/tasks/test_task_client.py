@@ -1,7 +1,8 @@
-"""A task client's session without sockets: every submission ends in accepted, refused or unknown, once."""
+"""A session of the task client without sockets: every submission ends once, and every end of a task is received."""
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 
@@ -10,12 +11,14 @@ import pytest
 from scale0.kernel.limits import Limits
 from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
 from scale0.tasks.client import futures
-from scale0.tasks.client.task_client import RETRY_SECONDS, TaskClientSession
+from scale0.tasks.client.futures import FutureChanged, FutureWait
+from scale0.tasks.client.subscriptions import MAX_WAIT_IDS, POLL_SECONDS, SWEEP_FUTURES
+from scale0.tasks.client.task_client import RETRY_SECONDS, WAIT_SECONDS, TaskClientSession
+from scale0.transport.core.session import DOWN
 from tests.unit.tasks.task_client_harness import GRAIN_SECONDS, TaskClientHarness, one, ready, states
 
 
-def test_many_submissions_are_one_message_and_are_acknowledged_together() -> None:
-    harness = TaskClientHarness()
+def test_many_submissions_are_one_message_and_are_acknowledged_together(harness: TaskClientHarness) -> None:
     receipt = harness.submit(*(b"[%d]" % number for number in range(500)))
     [frame] = ready(harness.said)
     calls = json.loads(frame)
@@ -32,8 +35,7 @@ def test_many_submissions_are_one_message_and_are_acknowledged_together() -> Non
     assert b"client_connect" not in harness.frames()[0], "once a connection is enough"
 
 
-def test_task_ids_grow_and_two_clients_never_make_the_same() -> None:
-    harness = TaskClientHarness()
+def test_task_ids_grow_and_two_clients_never_make_the_same(harness: TaskClientHarness) -> None:
     ids = [future.id for future in harness.submit(b"[]", b"[]").futures + harness.submit(b"[]").futures]
     assert ids == sorted(set(ids))
     series, _, counter = ids[0].partition(".")
@@ -52,8 +54,7 @@ def test_a_frame_holds_as_many_calls_and_bytes_as_a_broker_takes() -> None:
 
 
 @pytest.mark.parametrize("single", [True, False])
-def test_an_end_that_is_pushed_is_told_to_whoever_watches(single: bool) -> None:
-    harness = TaskClientHarness()
+def test_an_end_that_is_pushed_is_told_to_whoever_watches(harness: TaskClientHarness, single: bool) -> None:
     future = one(harness.submit(b"[]"))
     harness.serve()
     watch = harness.watch(future)
@@ -66,8 +67,7 @@ def test_an_end_that_is_pushed_is_told_to_whoever_watches(single: bool) -> None:
     assert harness.broker.heard == ["client_connect", "client_new_task"], "what was told is not asked for"
 
 
-def test_failed_and_cancelled_tasks_end_with_their_errors() -> None:
-    harness = TaskClientHarness()
+def test_failed_and_cancelled_tasks_end_with_their_errors(harness: TaskClientHarness) -> None:
     first, second = harness.submit(b"[]", b"[]").futures
     harness.serve()
     error = {"code": -32090, "message": "lost", "data": {"attempts": [1]}}
@@ -78,8 +78,7 @@ def test_failed_and_cancelled_tasks_end_with_their_errors() -> None:
     assert second.status == CANCELLED
 
 
-def test_an_end_is_told_to_every_watch_and_a_late_one_has_it_at_once() -> None:
-    harness = TaskClientHarness()
+def test_an_end_is_told_to_every_watch_and_a_late_one_has_it_at_once(harness: TaskClientHarness) -> None:
     future = one(harness.submit(b"[]"))
     harness.serve()
     early = [harness.watch(future, tag=f"w{number}") for number in range(3)]
@@ -89,8 +88,7 @@ def test_an_end_is_told_to_every_watch_and_a_late_one_has_it_at_once() -> None:
     assert harness.watch(future).ended
 
 
-def test_what_was_not_answered_is_sent_again_on_the_next_connection() -> None:
-    harness = TaskClientHarness()
+def test_what_was_not_answered_is_sent_again_on_the_next_connection(harness: TaskClientHarness) -> None:
     receipt = harness.submit(b"[1]", b"[2]")
     harness.hush()
     harness.lose()
@@ -104,8 +102,7 @@ def test_what_was_not_answered_is_sent_again_on_the_next_connection() -> None:
     assert [task["params"] for task in harness.broker.tasks.values()] == [[1], [2], [3]]
 
 
-def test_taken_by_our_own_earlier_try_means_stored() -> None:
-    harness = TaskClientHarness()
+def test_taken_by_our_own_earlier_try_means_stored(harness: TaskClientHarness) -> None:
     receipt = harness.submit(b"[1]")
     [frame] = harness.frames()
     harness.broker.hear(frame)
@@ -117,8 +114,9 @@ def test_taken_by_our_own_earlier_try_means_stored() -> None:
     assert receipt.ended
 
 
-def test_taken_at_the_first_try_is_refused_and_so_is_a_second_try_that_was_never_stored() -> None:
-    harness = TaskClientHarness()
+def test_taken_at_the_first_try_is_refused_and_so_is_a_second_try_that_was_never_stored(
+    harness: TaskClientHarness,
+) -> None:
     harness.submit(b"[]", id="mine")
     harness.serve()
     again = harness.submit(b"[]", id="mine")
@@ -133,8 +131,9 @@ def test_taken_at_the_first_try_is_refused_and_so_is_a_second_try_that_was_never
     assert one(lost).fault is not None
 
 
-def test_the_first_ticket_of_an_id_still_hears_of_its_end_after_a_second_was_refused() -> None:
-    harness = TaskClientHarness()
+def test_the_first_ticket_of_an_id_still_hears_of_its_end_after_a_second_was_refused(
+    harness: TaskClientHarness,
+) -> None:
     first = one(harness.submit(b"[]", id="mine"))
     harness.submit(b"[]", id="mine")
     harness.serve()
@@ -143,8 +142,7 @@ def test_the_first_ticket_of_an_id_still_hears_of_its_end_after_a_second_was_ref
     assert list(watch.completed) == [first]
 
 
-def test_an_id_that_still_counts_as_taken_costs_a_moment_and_no_task() -> None:
-    harness = TaskClientHarness()
+def test_an_id_that_still_counts_as_taken_costs_a_moment_and_no_task(harness: TaskClientHarness) -> None:
     harness.broker.taken = True
     receipt = harness.submit(b"[]")
     harness.serve()
@@ -157,8 +155,7 @@ def test_an_id_that_still_counts_as_taken_costs_a_moment_and_no_task() -> None:
     assert states(receipt) == [futures.ACCEPTED]
 
 
-def test_an_id_that_stays_taken_is_refused_when_the_time_is_over() -> None:
-    harness = TaskClientHarness()
+def test_an_id_that_stays_taken_is_refused_when_the_time_is_over(harness: TaskClientHarness) -> None:
     harness.broker.taken = True
     receipt = harness.submit(b"[]", timeout=3.2)
     for _ in range(34):
@@ -170,8 +167,7 @@ def test_an_id_that_stays_taken_is_refused_when_the_time_is_over() -> None:
     assert (future.status, future.fault.code) == (futures.REFUSED, -32010)
 
 
-def test_a_known_client_submits_though_its_id_counts_as_taken() -> None:
-    harness = TaskClientHarness()
+def test_a_known_client_submits_though_its_id_counts_as_taken(harness: TaskClientHarness) -> None:
     harness.submit(b"[]")
     harness.serve()
     harness.broker.taken = True
@@ -183,8 +179,7 @@ def test_a_known_client_submits_though_its_id_counts_as_taken() -> None:
 
 
 @pytest.mark.parametrize("code", [-32060, -32070, -32071, -32602])
-def test_what_the_broker_refuses_is_refused_and_costs_the_others_nothing(code: int) -> None:
-    harness = TaskClientHarness()
+def test_what_the_broker_refuses_is_refused_and_costs_the_others_nothing(harness: TaskClientHarness, code: int) -> None:
     harness.broker.refuse["bad"] = code
     bad, good = harness.submit(b"[]", service="bad"), harness.submit(b"[]")
     harness.serve()
@@ -194,8 +189,7 @@ def test_what_the_broker_refuses_is_refused_and_costs_the_others_nothing(code: i
     assert trouble.code == code
 
 
-def test_silence_ends_as_unknown_and_what_never_left_is_refused() -> None:
-    harness = TaskClientHarness()
+def test_silence_ends_as_unknown_and_what_never_left_is_refused(harness: TaskClientHarness) -> None:
     silent = harness.submit(b"[]", timeout=2)
     harness.hear("HEARTBEAT")
     harness.pass_time(2 + GRAIN_SECONDS)
@@ -212,8 +206,7 @@ def test_silence_ends_as_unknown_and_what_never_left_is_refused() -> None:
     assert not harness.frontend.waiting
 
 
-def test_frames_that_never_left_count_as_not_sent() -> None:
-    harness = TaskClientHarness()
+def test_frames_that_never_left_count_as_not_sent(harness: TaskClientHarness) -> None:
     receipt = harness.submit(b"[]", timeout=60)
     harness.session.unsent([[frame] for frame in harness.frames()])
     assert one(receipt).tries == 0
@@ -228,8 +221,7 @@ def test_frames_that_never_left_count_as_not_sent() -> None:
     assert one(again).tries == 0
 
 
-def test_an_unknown_task_that_ends_after_all_is_told() -> None:
-    harness = TaskClientHarness()
+def test_an_unknown_task_that_ends_after_all_is_told(harness: TaskClientHarness) -> None:
     receipt = harness.submit(b"[]", timeout=1)
     [frame] = harness.frames()
     harness.pass_time(1 + GRAIN_SECONDS)
@@ -240,8 +232,7 @@ def test_an_unknown_task_that_ends_after_all_is_told() -> None:
     assert future.status == FINISHED
 
 
-def test_an_end_that_is_told_while_a_second_try_is_looked_into_stays_as_it_was_told() -> None:
-    harness = TaskClientHarness()
+def test_an_end_that_is_told_while_a_second_try_is_looked_into_stays_as_it_was_told(harness: TaskClientHarness) -> None:
     receipt = harness.submit(b"[1]")
     [frame] = harness.frames()
     harness.broker.hear(frame)
@@ -258,3 +249,232 @@ def test_an_end_that_is_told_while_a_second_try_is_looked_into_stays_as_it_was_t
     assert future.ended
     assert (future.status, future.value) == (FINISHED, b"7")
     assert receipt.ended
+
+
+def test_after_a_reconnect_what_is_watched_is_asked_for_until_it_ends(harness: TaskClientHarness) -> None:
+    held = harness.submit(b"[]", b"[]", b"[]").futures
+    harness.serve()
+    watch = harness.watch(*held)
+    harness.lose()
+    harness.broker.end(held[0].id, result=0)
+    harness.back()
+    harness.serve()
+    assert list(watch.completed) == [held[0]], "it ended while nobody could tell"
+    harness.pass_time(0.1)
+    harness.serve()
+    assert [ids for _, ids in harness.broker.waits] == [[held[1].id, held[2].id]]
+    harness.broker.end(held[1].id, result=1)
+    for answer in harness.broker.answer_waits():
+        harness.tell(answer)
+    assert list(watch.completed) == held[:2]
+    harness.pass_time(0.1)
+    harness.serve()
+    assert [ids for _, ids in harness.broker.waits] == [[held[2].id]]
+
+
+def test_a_wait_travels_alone_and_behind_the_array_that_says_who_we_are(harness: TaskClientHarness) -> None:
+    future = one(harness.submit(b"[]"))
+    harness.serve()
+    harness.watch(future)
+    harness.lose()
+    harness.hush()
+    harness.reopen()
+    first, second = (json.loads(frame) for frame in harness.frames())
+    assert [call["method"] for call in first] == ["zerotask.broker.client_connect"]
+    assert second["method"] == "zerotask.broker.client_task_wait"
+    assert second["params"] == ["me", [future.id], WAIT_SECONDS]
+
+
+def test_a_wait_that_is_over_is_asked_again_and_many_tasks_are_several_waits(harness: TaskClientHarness) -> None:
+    held = harness.submit(*[b"[]"] * (MAX_WAIT_IDS + 1)).futures
+    harness.serve()
+    harness.watch(*held)
+    harness.lose()
+    harness.back()
+    harness.serve()
+    assert sorted(len(ids) for _, ids in harness.broker.waits) == [1, MAX_WAIT_IDS]
+    for id_, _ in harness.broker.waits:
+        harness.tell(json.dumps({"jsonrpc": "2.0", "id": id_, "result": []}).encode())
+    harness.broker.waits.clear()
+    harness.pass_time(0.1)
+    harness.serve()
+    assert sum(len(ids) for _, ids in harness.broker.waits) == MAX_WAIT_IDS + 1
+
+
+def test_a_lost_notification_costs_seconds_and_not_for_ever(harness: TaskClientHarness) -> None:
+    future = one(harness.submit(b"[]"))
+    harness.serve()
+    watch = harness.watch(future)
+    harness.broker.end(future.id, result=1)
+    for _ in range(100):
+        harness.hear("HEARTBEAT")
+        harness.pass_time(0.5)
+        harness.serve()
+        if watch.ended:
+            break
+    assert future.status == FINISHED
+    assert harness.mono <= 100 + 2 * POLL_SECONDS + 1
+
+
+def test_what_nobody_watches_is_not_asked_for(harness: TaskClientHarness) -> None:
+    future = one(harness.submit(b"[]"))
+    harness.serve()
+    watch = harness.watch(future)
+    harness.run_task_action(lambda now: harness.tasks.remove_wait(watch, (future,)))
+    assert not harness.frontend.waiting
+    harness.lose()
+    harness.back()
+    assert harness.frames() == []
+    assert harness.tasks.deadline(live=True) is None
+
+
+def test_a_task_of_another_time_is_asked_for_and_one_that_is_not_there_is_missing(harness: TaskClientHarness) -> None:
+    harness.broker.tasks["old"] = {"task_id": "old", "status": "queued"}
+    old, none = harness.tasks.future_of("old"), harness.tasks.future_of("none")
+    assert harness.tasks.future_of("old") is old
+    watch = harness.watch(old, none)
+    harness.serve()
+    assert [future.status for future in watch.completed] == [futures.MISSING]
+    assert none.ended
+    harness.pass_time(0.1)
+    harness.serve()
+    harness.broker.end("old", result="done")
+    for answer in harness.broker.answer_waits():
+        harness.tell(answer)
+    assert (old.status, old.value) == (FINISHED, b'"done"')
+
+
+def test_a_key_gives_the_first_task_back_to_whoever_holds_it(harness: TaskClientHarness) -> None:
+    first = one(harness.submit(b"[]", key="k"))
+    watch = FutureWait("w")
+    second = one(harness.submit(b"[]", key="k", watch=watch))
+    harness.serve()
+    assert second.original is first
+    harness.tell(harness.broker.told(harness.broker.end(first.id, result=1)))
+    assert list(watch.completed) == [first]
+    third = one(harness.submit(b"[]", key="k"))
+    harness.serve()
+    assert (third.id, third.original) == (first.id, None)
+    later = harness.watch(third)
+    harness.serve()
+    assert list(later.completed) == [third], "it ended before: nobody would tell"
+
+
+def test_questions_are_answered_refused_or_given_up(harness: TaskClientHarness) -> None:
+    future = one(harness.submit(b"[]"))
+    harness.serve()
+    status, cancel = harness.ask(futures.STATUS, future.id), harness.ask(futures.CANCEL, future.id)
+    wrong = harness.ask(futures.STATUS, "none")
+    harness.serve()
+    assert json.loads(status.answer)["status"] == "queued"
+    assert cancel.answer == b"true"
+    assert wrong.fault is not None
+    assert wrong.fault.code == -32020
+    assert harness.told("q") == 3
+    silent = harness.ask(futures.STATUS, future.id, timeout=1)
+    harness.pass_time(1 + GRAIN_SECONDS)
+    assert silent.fault is not None
+    assert silent.fault.code == 504
+    with pytest.raises(ValueError):
+        harness.ask("client_disconnect", "x")
+
+
+def test_a_question_survives_a_reconnect(harness: TaskClientHarness) -> None:
+    future = one(harness.submit(b"[]"))
+    harness.serve()
+    question = harness.ask(futures.STATUS, future.id)
+    harness.lose()
+    harness.back()
+    harness.serve()
+    assert question.ended
+    assert question.fault is None
+
+
+def test_closing_tells_whoever_waits(harness: TaskClientHarness) -> None:
+    accepted = one(harness.submit(b"[]"))
+    harness.serve()
+    watch = harness.watch(accepted)
+    receipt, question = harness.submit(b"[]"), harness.ask(futures.STATUS, accepted.id)
+    harness.act("end")
+    assert states(receipt) == [futures.UNKNOWN]
+    assert question.fault is not None
+    assert watch.fault is not None
+    assert accepted.status == futures.ACCEPTED, "the task goes on"
+    assert harness.told("w") == 1
+    late = harness.submit(b"[]")
+    assert states(late) == [futures.REFUSED]
+    harness.pass_time(1)
+    assert harness.session.deadline() is None
+
+
+def test_without_patience_for_a_broker_that_is_gone_whoever_waits_is_told() -> None:
+    harness = TaskClientHarness(patience=2.0)
+    future = one(harness.submit(b"[]"))
+    harness.serve()
+    watch = harness.watch(future)
+    harness.lose()
+    for _ in range(20):
+        harness.pass_time(0.2)
+        if harness.session.connection.state != DOWN:
+            harness.act("closed", "refused")
+    assert watch.fault is not None
+    assert watch.fault.code == 599
+    assert future.status == futures.ACCEPTED
+
+
+def test_tickets_that_nobody_holds_are_forgotten(harness: TaskClientHarness) -> None:
+    for _ in range(10):
+        harness.submit(*[b"[]"] * SWEEP_FUTURES)
+        harness.serve()
+        harness.news.clear()
+    gc.collect()
+    harness.submit(b"[]")
+    assert len(harness.tasks._subscriptions.known) <= 3 * SWEEP_FUTURES
+    assert harness.tasks.unanswered <= 1
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"[",
+        b"{",
+        b"[]",
+        b"{}",
+        b"[1, 2]",
+        b'{"id": "x", "result": 1}',
+        b'[{"id": 99, "result": 1}, 5]',
+        b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "what?"}}',
+        b'{"method": "zerotask.client.task_complete", "params": {"task_id": "x", "status": "odd"}}',
+        b'{"method": "zerotask.client.task_complete", "params": [1]}',
+        b'{"method": "other", "params": {"task_id": "x", "status": "finished"}}',
+        b"[" * 10_000,
+        b"\xff{",
+    ],
+)
+def test_rubbish_is_not_heeded_and_spoils_nothing(harness: TaskClientHarness, frame: bytes) -> None:
+    receipt = harness.submit(b"[]")
+    harness.tell(frame)
+    assert not harness.take(FutureChanged)
+    harness.serve()
+    assert states(receipt) == [futures.ACCEPTED]
+
+
+def test_one_element_that_cannot_be_read_costs_only_itself(harness: TaskClientHarness) -> None:
+    future = one(harness.submit(b"[]"))
+    harness.serve()
+    good = json.loads(harness.broker.told(harness.broker.end(future.id, result=1)))
+    harness.tell(json.dumps([7, {"id": []}, *good]).encode())
+    assert future.status == FINISHED
+
+
+def test_deadlines_pass_whatever_state_the_line_is_in(harness: TaskClientHarness) -> None:
+    """No deadline lies in the past for good: that would be a busy loop."""
+    watch = FutureWait("w")
+    harness.submit(b"[]", watch=watch, timeout=5)
+    for step in range(12):
+        harness.pass_time(3)
+        if step % 3 == 1:
+            harness.lose()
+        if step % 4 == 2:
+            harness.serve()
+    assert watch.ended

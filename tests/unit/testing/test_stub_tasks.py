@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import scale0
-from scale0.client.async_task import AsyncSubmission, AsyncTask
-from scale0.client.task import Submission
+from scale0.client.task import AsyncSubmission, AsyncTask, Submission
 from scale0.client.task_context import attempt, progress
 from scale0.errors import AfterFailed, NoAnswer, NoSuchTask, TaskCancelled, TaskFailed, TaskIdTaken, TaskLost
 from scale0.testing import AsyncStubSubmission, AsyncStubTask, StubNetwork, StubSubmission, StubTask

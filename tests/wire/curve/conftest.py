@@ -1,7 +1,4 @@
-"""One broker that wants keys for each file of tests.
-
-Lives here: fixtures. Never here: a conversation.
-"""
+"""One broker that requires keys for each file of tests."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.wire.curve.hands import Lock, locked
+from tests.wire.curve.keys import Lock, locked
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.waiting import until
-from tests.wire.curve.hands import Lock, locked, new_pair
+from tests.wire.curve.keys import Lock, locked, new_pair
 
 pytestmark = pytest.mark.processes
 
@@ -89,8 +89,8 @@ class Machine:
                     program.stdout.close()
 
 
-def place(lock: Lock, door: str) -> str:
-    return lock.broker.endpoints[door].removeprefix("tcp://")
+def place(lock: Lock, socket: str) -> str:
+    return lock.broker.endpoints[socket].removeprefix("tcp://")
 
 
 def data_dir(lock: Lock) -> str:
@@ -179,7 +179,7 @@ def test_a_key_file_is_all_that_a_client_needs(tmp_path: Path) -> None:
 def pair_in(file: Path) -> Any:
     from zmq.auth import load_certificate
 
-    from tests.wire.curve.hands import Pair
+    from tests.wire.curve.keys import Pair
 
     public, secret = load_certificate(file)
     assert secret is not None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.wire.curve.hands import FOLDERS, PUBLISHERS, ROLES, ROUTERS, Lock, new_pair
+from tests.wire.curve.keys import FOLDERS, PUBLISHERS, ROLES, ROUTERS, Lock, new_pair
 from tests.wire.scale0.raw import Raw, unique
 
 pytestmark = pytest.mark.processes
@@ -24,23 +24,23 @@ GONE_SECONDS = 6.0
 """How soon a key that was taken away must be worth nothing."""
 
 
-def speak(raw: Raw, door: str) -> None:
+def speak(raw: Raw, socket_name: str) -> None:
     """What gets an answer from anybody who may speak."""
-    raw.say("HELLO" if door == "peer" else "CHECKCONFIG", {"identity": "nobody", "config_type": "json"})
+    raw.say("HELLO" if socket_name == "peer" else "CHECKCONFIG", {"identity": "nobody", "config_type": "json"})
 
 
 def ping(raw: Raw) -> None:
     raw.say("REQUEST", {"service": "scale0.ping", "id": 1})
 
 
-def stranger(lock: Lock, who: str, door: str) -> Any:
+def stranger(lock: Lock, who: str, socket_name: str) -> Any:
     """A key that must not work here; None: no key at all."""
     if who == "nobody":
         return None
     if who == "unknown":
         return new_pair()
     if who == "revoked":
-        role, name = door if door in ROUTERS else "frontend", unique("for-a-moment")
+        role, name = socket_name if socket_name in ROUTERS else "frontend", unique("for-a-moment")
         pair = lock.new(role, name)
         (lock.folder / FOLDERS[role] / f"{name}.key").unlink()
         lock.refused(role, pair)
@@ -52,12 +52,14 @@ def stranger(lock: Lock, who: str, door: str) -> Any:
 STRANGERS = ("unknown", "revoked", "nobody", "a frontend", "a backend", "a peer")
 
 
-@pytest.mark.parametrize("door", ROUTERS)
-def test_a_key_that_is_not_stored_for_a_router_gets_no_answer(lock: Lock, door: str) -> None:
-    raws = {who: lock.raw(door, stranger(lock, who, door)) for who in STRANGERS if who != f"a {door}"}
+@pytest.mark.parametrize("socket_name", ROUTERS)
+def test_a_key_that_is_not_stored_for_a_router_gets_no_answer(lock: Lock, socket_name: str) -> None:
+    raws = {
+        who: lock.raw(socket_name, stranger(lock, who, socket_name)) for who in STRANGERS if who != f"a {socket_name}"
+    }
     for raw in raws.values():
-        speak(raw, door)
-        if door == "frontend":
+        speak(raw, socket_name)
+        if socket_name == "frontend":
             ping(raw)
             raw.frames(b'{"jsonrpc":"2.0","id":1,"method":"zerotask.broker.client_connect","params":[]}')
             raw.frames(b"", b"MDPC01", b"mmi.service", b"x")
@@ -77,13 +79,15 @@ def answered(raws: dict[str, Raw], seconds: float) -> dict[str, list[tuple[str, 
     return found
 
 
-@pytest.mark.parametrize("door", PUBLISHERS)
-def test_a_key_that_is_not_stored_hears_nothing_published(lock: Lock, door: str) -> None:
+@pytest.mark.parametrize("socket_name", PUBLISHERS)
+def test_a_key_that_is_not_stored_hears_nothing_published(lock: Lock, socket_name: str) -> None:
     # All three roles may hear of configuration.
-    wrong = [who for who in ("unknown", "revoked", "a peer", "nobody") if (door, who) != ("config_pub", "a peer")]
-    pairs = {who: stranger(lock, who, door) for who in wrong}
-    announced = announce(lock) if door == "task_pub" else None
-    sockets = {lock.subscriber(door, pair): who for who, pair in pairs.items()}
+    wrong = [
+        who for who in ("unknown", "revoked", "a peer", "nobody") if (socket_name, who) != ("config_pub", "a peer")
+    ]
+    pairs = {who: stranger(lock, who, socket_name) for who in wrong}
+    announced = announce(lock) if socket_name == "task_pub" else None
+    sockets = {lock.subscriber(socket_name, pair): who for who, pair in pairs.items()}
     assert [sockets[socket] for socket in zmq.select(list(sockets), [], [], 1.5)[0]] == []
     for socket in sockets:
         socket.close(linger=0)
@@ -101,13 +105,13 @@ def test_every_role_hears_of_configuration(lock: Lock) -> None:
 def test_a_name_and_a_password_are_no_key(lock: Lock) -> None:
     """The mechanism PLAIN, at every socket."""
     sockets = []
-    for door in (*ROUTERS, *PUBLISHERS):
-        socket = lock.suited(zmq.DEALER if door in ROUTERS else zmq.SUB, None)
+    for socket_name in (*ROUTERS, *PUBLISHERS):
+        socket = lock.suited(zmq.DEALER if socket_name in ROUTERS else zmq.SUB, None)
         socket.set(zmq.PLAIN_USERNAME, b"admin")
         socket.set(zmq.PLAIN_PASSWORD, b"admin-secret")
-        if door in PUBLISHERS:
+        if socket_name in PUBLISHERS:
             socket.set(zmq.SUBSCRIBE, b"")
-        socket.connect(lock.broker.endpoints[door])
+        socket.connect(lock.broker.endpoints[socket_name])
         sockets.append(socket)
     for socket in sockets[: len(ROUTERS)]:
         socket.send_multipart([b"SCALE0/1", b"CHECKCONFIG", b'{"config_type": "json"}'])
@@ -127,9 +131,9 @@ def announce(lock: Lock) -> Raw:
 
 
 def test_those_with_the_right_key_are_heard_and_hear(lock: Lock) -> None:
-    for door in ("frontend", "backend"):
+    for socket_name in ("frontend", "backend"):
         name = unique("right")
-        raw = lock.raw(door, lock.new(door, name))
+        raw = lock.raw(socket_name, lock.new(socket_name, name))
         assert raw.check(name).command == "CONFIG"
     peer = lock.raw("peer", lock.new("peer", "other-broker"))
     peer.say("HELLO", {"identity": "other-broker", "time": time.time()})
@@ -160,22 +164,26 @@ def test_a_key_that_comes_is_let_in_without_a_restart(lock: Lock) -> None:
 
 def test_a_key_taken_away_is_worth_nothing_on_a_connection_that_was_there(lock: Lock) -> None:
     """At each router, for those who choose their routing id and those who do not."""
-    doors = {f"{door} {routing_id!r}": (door, routing_id) for door in ROUTERS for routing_id in (b"", b"chosen")}
-    names = {who: unique("leaving") for who in doors}
+    sockets = {
+        f"{socket_name} {routing_id!r}": (socket_name, routing_id)
+        for socket_name in ROUTERS
+        for routing_id in (b"", b"chosen")
+    }
+    names = {who: unique("leaving") for who in sockets}
     raws, paths = {}, []
-    for who, (door, routing_id) in doors.items():
+    for who, (socket_name, routing_id) in sockets.items():
         pair = new_pair()
-        paths.append(lock.store(door, names[who], pair))
-        lock.admitted(door, pair)
-        raws[who] = lock.raw(door, pair, routing_id and routing_id + door.encode())
-        say_something(raws[who], door, names[who])
+        paths.append(lock.store(socket_name, names[who], pair))
+        lock.admitted(socket_name, pair)
+        raws[who] = lock.raw(socket_name, pair, routing_id and routing_id + socket_name.encode())
+        say_something(raws[who], socket_name, names[who])
         assert raws[who].hear().command in ("CONFIG", "HELLO")
     for path in paths:
         path.unlink()
 
     def say_all() -> dict[str, list[tuple[str, Any]]]:
         for who, raw in raws.items():
-            say_something(raw, doors[who][0], names[who])
+            say_something(raw, sockets[who][0], names[who])
         return answered(raws, MOMENT_SECONDS)
 
     end = time.monotonic() + GONE_SECONDS
@@ -184,26 +192,26 @@ def test_a_key_taken_away_is_worth_nothing_on_a_connection_that_was_there(lock: 
         assert time.monotonic() < end, f"still answered: {heard}"
         for who, words in heard.items():
             told.setdefault(who, []).extend(words)
-    for who, (door, _) in doors.items():
-        assert door == "peer" or ("DISCONNECTERROR", 403) in told[who], who
+    for who, (socket_name, _) in sockets.items():
+        assert socket_name == "peer" or ("DISCONNECTERROR", 403) in told[who], who
     assert say_all() == {}
 
 
-def say_something(raw: Raw, door: str, name: str) -> None:
-    if door == "peer":
+def say_something(raw: Raw, socket_name: str, name: str) -> None:
+    if socket_name == "peer":
         raw.say("HELLO", {"identity": name, "time": time.time()})
     else:
         raw.say("CHECKCONFIG", {"identity": name, "config_type": "json"})
 
 
-@pytest.mark.parametrize("door", PUBLISHERS)
-def test_a_key_taken_away_hears_nothing_more_on_a_subscription_that_was_there(lock: Lock, door: str) -> None:
+@pytest.mark.parametrize("socket_name", PUBLISHERS)
+def test_a_key_taken_away_hears_nothing_more_on_a_subscription_that_was_there(lock: Lock, socket_name: str) -> None:
     pair = new_pair()
     path = lock.store("backend", unique("listening"), pair)
     lock.admitted("backend", pair)
     stays = lock.new("backend", unique("staying"))
-    sub, other = lock.subscriber(door, pair), lock.subscriber(door, stays)
-    teller = announce(lock) if door == "task_pub" else None
+    sub, other = lock.subscriber(socket_name, pair), lock.subscriber(socket_name, stays)
+    teller = announce(lock) if socket_name == "task_pub" else None
     assert sub.poll(round(PUBLISHED_SECONDS * 1000))
     path.unlink()
     end = time.monotonic() + GONE_SECONDS

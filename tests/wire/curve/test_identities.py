@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scale0.monitoring.helen.edge.network_client import NetworkClient
-from tests.wire.curve.hands import Lock, locked
+from tests.wire.curve.keys import Lock, locked
 from tests.wire.scale0.raw import Raw, unique
 
 pytestmark = pytest.mark.processes
@@ -28,14 +28,14 @@ def call(raw: Raw, method: str, *params: Any) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("door", ["frontend", "backend"])
-def test_an_identity_begins_with_the_name_of_the_key(lock: Lock, door: str) -> None:
+@pytest.mark.parametrize("socket", ["frontend", "backend"])
+def test_an_identity_begins_with_the_name_of_the_key(lock: Lock, socket: str) -> None:
     name = unique("owner")
-    pair = lock.new(door, name)
+    pair = lock.new(socket, name)
     for identity in (name, f"{name}.one", f"{name}.one.two"):
-        assert lock.raw(door, pair).check(identity).command == "CONFIG"
+        assert lock.raw(socket, pair).check(identity).command == "CONFIG"
     for identity in (f"{name}x", name[:-1], "other", f"x.{name}", f"{name}-1"):
-        refused = lock.raw(door, pair).check(identity)
+        refused = lock.raw(socket, pair).check(identity)
         assert (refused.command, refused.code) == ("DISCONNECTERROR", 403), identity
 
 

@@ -1,6 +1,6 @@
-"""A network of brokers with keys: who enrolled at one is known at its peers, and is gone everywhere at once.
+"""Brokers among each other with keys, joined by token: configuration, clients, revoked keys; and the HTTP server.
 
-Promise: CURVE-15, CURVE-16, CURVE-17
+Promise: CURVE-1, CURVE-2, CURVE-12, CURVE-15, CURVE-16, CURVE-17
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ import json
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import zmq
 
 import scale0
+from scale0.broker.edge.join_tokens import join_peer, new_join_token
 from scale0.broker.edge.key_folder import KeyFolder
 from scale0.transport.edge.joining import JoinError
+from tests.fakes.ports import free_port
 from tests.fakes.postgres import as_url, postgres_database, postgres_server, postgres_url
 from tests.fakes.waiting import PATIENCE_SECONDS, until
-from tests.wire.curve.hands import PUBLISHERS, Lock
-from tests.wire.curve.joined import client_of, enrolled, network, pair_in
+from tests.wire.curve.keys import PUBLISHERS, Lock, client_of, enrolled, locked, network, pair_in
 from tests.wire.scale0.raw import Raw
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
@@ -102,7 +105,7 @@ def check_revocation(owner: Lock, locks: list[Lock], file: Path) -> None:
     """Connections and subscriptions that were there, at every broker."""
     pair = pair_in(file)
     raws = [lock.raw("frontend", pair) for lock in locks]
-    subs = [lock.subscriber(door, pair) for lock in locks for door in PUBLISHERS]
+    subs = [lock.subscriber(socket, pair) for lock in locks for socket in PUBLISHERS]
     for raw in raws:
         assert raw.check("caller").command == "CONFIG"
     KeyFolder(owner.folder.parent).revoke("frontend", "caller")
@@ -131,8 +134,8 @@ def until_silent(raw: Raw, end: float) -> None:
 def gets_nowhere(lock: Lock, file: Path) -> None:
     """A key that another broker told of, and that is gone there: at every socket of this one."""
     pair = pair_in(file)
-    raws = [lock.raw(door, pair) for door in ("frontend", "backend", "peer")]
-    subs = [lock.subscriber(door, pair) for door in PUBLISHERS]
+    raws = [lock.raw(socket, pair) for socket in ("frontend", "backend", "peer")]
+    subs = [lock.subscriber(socket, pair) for socket in PUBLISHERS]
     for raw in raws:
         raw.say("HELLO", {"identity": "caller", "time": time.time()})
         raw.say("CHECKCONFIG", {"identity": "caller", "config_type": "json"})
@@ -189,3 +192,106 @@ def test_a_broker_that_shares_no_keys_tells_none_and_believes_none(tmp_path: Pat
         time.sleep(1.0)  # two rounds: that nothing comes is not a condition that can be awaited
         gets_nowhere(one, at_two)
         gets_nowhere(two, at_one)
+
+
+def key_of(lock: Lock, role: str) -> str:
+    return str(lock.folder / "local" / f"{role}.key_secret")
+
+
+def peers_of(lock: Lock) -> dict[str, str]:
+    with client_of(lock) as client:
+        return {row["broker"]: row["state"] for row in client.brokers()}
+
+
+def test_two_brokers_know_each_other_by_their_keys(tmp_path: Path) -> None:
+    common = {"group": "east", "default_heartbeat_interval": 1}
+    with locked(tmp_path / "one", identity="east-1", config_service=True, **common) as one:
+        token = new_join_token(KeyFolder(one.folder.parent), "peer", "east-2", 60.0)
+        data_dir = tmp_path / "two" / "data"
+        assert join_peer(one.broker.endpoints["peer"], token, "east-2", KeyFolder(data_dir))
+        with locked(
+            tmp_path / "two",
+            identity="east-2",
+            state="joining",
+            peers=[one.broker.endpoints["peer"]],
+            config_sub_ports=[one.broker.endpoints["config_pub"]],
+            **common,
+        ) as two:
+            until(lambda: peers_of(one).get("east-2") == "active" and peers_of(two).get("east-1") == "active")
+            check_calls_across(one, two)
+            check_configuration_spreads(one, two)
+            check_a_client_goes_to_the_other(one, two)
+            check_a_revoked_peer_is_gone(two)
+
+
+def check_calls_across(one: Lock, two: Lock) -> None:
+    worker = scale0.Worker(two.broker.endpoints["backend"], key=key_of(two, "backend"))
+    worker.add("there", lambda: "done")
+    with worker, client_of(one) as client:
+        assert worker.wait_until_up(PATIENCE_SECONDS)
+        until(lambda: any(row["service"] == "there" for row in client.services()))
+        assert client.call("there", timeout=PATIENCE_SECONDS) == "done"
+
+
+def check_configuration_spreads(one: Lock, two: Lock) -> None:
+    """By PUB and SUB: the second broker hears of a change without asking."""
+    auth: dict[str, Any] = {"auth_token": (one.folder.parent / "token").read_text()}
+    with client_of(one) as client:
+        found = client.manage("get_config", **auth)
+        brokers = [b for group in found["config"]["group_config"] for b in group["brokers"]]
+        keys = {b["identity"]: b["endpoints"]["server_key"] for b in brokers}
+        assert keys["east-1"] == one.server_key.decode()
+        version = client.manage("patch_config", set={"heartbeat_liveness": 4}, remove=[], **auth)["version"]
+    other: dict[str, Any] = {"auth_token": (two.folder.parent / "token").read_text()}
+    with client_of(two) as client:
+        until(lambda: client.manage("get_config", **other)["version"] >= version)
+
+
+def check_a_client_goes_to_the_other(one: Lock, two: Lock) -> None:
+    """A client that both know, by one key: the other broker's own key it learns from the first."""
+    pair = one.new("frontend", "alice")
+    two.store("frontend", "alice", pair)
+    two.admitted("frontend", pair)
+    file = one.folder / "local" / "alice.key_secret"
+    file.touch(mode=0o600)
+    file.write_text(f'curve\n    public-key = "{pair.public.decode()}"\n    secret-key = "{pair.secret.decode()}"\n')
+    place = one.broker.endpoints["frontend"]
+    with scale0.Client(place, key=file, server_key=one.server_key.decode(), retry=True) as client:
+        until(lambda: client.ping()["broker"] == "east-1" and client.identity is not None)
+        one.broker.kill9()
+        until(lambda: client.call("scale0.ping", timeout=PATIENCE_SECONDS)["broker"] == "east-2")
+        assert str(client.identity).startswith("alice.")
+        one.broker.restart()
+
+
+def check_a_revoked_peer_is_gone(two: Lock) -> None:
+    until(lambda: peers_of(two).get("east-1") == "active")
+    (two.folder / "peers" / "east-1.key").unlink()
+    until(lambda: peers_of(two).get("east-1") != "active")
+
+
+def status(site: str, token: str | None) -> int:
+    """Of a question that only the broker can answer; 0: there is no server."""
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    try:
+        asked = httpx.get(f"{site}/api/v1/tokens", headers=headers, timeout=PATIENCE_SECONDS, trust_env=False)
+        return asked.status_code
+    except httpx.ConnectError:
+        return 0
+
+
+def test_a_key_of_zeromq_is_no_way_around_a_token_and_a_server_without_its_key_gets_nowhere(tmp_path: Path) -> None:
+    site = f"http://127.0.0.1:{(port := free_port())}"
+    with locked(tmp_path, management={"enabled": True, "port": port}, default_heartbeat_interval=1) as lock:
+        token = (lock.folder.parent / "token").read_text()
+        until(lambda: status(site, None) != 0)
+        for nobody in (None, "x", "s0_" + "0" * 64, key_text(lock)):
+            assert status(site, nobody) == 401
+        assert status(site, token) == 200
+        KeyFolder(lock.folder.parent).revoke("frontend", "management")
+        until(lambda: status(site, token) in (502, 503, 504))
+
+
+def key_text(lock: Lock) -> str:
+    """What a thief of the server's own key could show."""
+    return (lock.folder / "local" / "management.key_secret").read_text().split('secret-key = "')[1][:40]

@@ -15,9 +15,10 @@ import zmq
 from scale0.broker.edge.join_tokens import new_join_token
 from scale0.broker.edge.key_folder import KeyFolder
 from scale0.transport.edge.joining import JoinToken, read_join_token
+from tests.fakes.messages import Message
 from tests.fakes.waiting import until
-from tests.wire.curve.hands import FOLDERS, ROLES, Lock, Pair, new_pair
-from tests.wire.scale0.raw import Heard, Raw, unique
+from tests.wire.curve.keys import FOLDERS, ROLES, Lock, Pair, new_pair
+from tests.wire.scale0.raw import Raw, unique
 
 pytestmark = pytest.mark.processes
 
@@ -45,7 +46,7 @@ def pair_of(token: JoinToken) -> Pair:
     return Pair(zmq.curve_public(token.secret.encode()), token.secret.encode())
 
 
-def enrol(raw: Raw, name: str, pair: Pair) -> Heard:
+def enrol(raw: Raw, name: str, pair: Pair) -> Message:
     return raw.ask("ENROL", {"name": name, "public_key": pair.public.decode()})
 
 
@@ -103,9 +104,9 @@ def test_a_token_whose_time_is_over_is_worth_nothing(lock: Lock) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_a_token_of_one_role_is_worth_nothing_elsewhere(lock: Lock, role: str) -> None:
     token = token_for(lock, role)
-    sockets = [lock.subscriber(door, pair_of(token)) for door in ("config_pub", "task_pub")]
-    for door in set(ROLES) - {role}:
-        raw = lock.raw(door, pair_of(token))
+    sockets = [lock.subscriber(socket, pair_of(token)) for socket in ("config_pub", "task_pub")]
+    for socket in set(ROLES) - {role}:
+        raw = lock.raw(socket, pair_of(token))
         raw.say("ENROL", {"name": unique("elsewhere"), "public_key": new_pair().public.decode()})
         sockets.append(raw.socket)
     assert not zmq.select(sockets, [], [], PUBLISHED_SECONDS)[0]

@@ -11,26 +11,13 @@ import majortomo.error
 import pytest
 import zmq
 
-from tests.fakes.broker_process import BrokerProcess, broker_process
-from tests.wire.majordomo.test_real_sockets import INTERVAL, WAIT_MS, Wire, heard, wait_until
-from tests.wire.majordomo.town import C01, C02, CLIENT_FINAL_02, CLIENT_PARTIAL_02, CLIENT_REQUEST_02
+from tests.fakes.broker_process import BrokerProcess
+from tests.fakes.majordomo import C01, C02, CLIENT_FINAL_02, CLIENT_PARTIAL_02, CLIENT_REQUEST_02
+from tests.wire.majordomo.conftest import INTERVAL, WAIT_MS, heard, wait_until
 
 pytestmark = pytest.mark.processes
 
 WAIT_SECONDS = WAIT_MS / 1_000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with broker_process(tmp_path_factory.mktemp("broker"), mdp_heartbeat_interval=INTERVAL) as running:
-        yield running
-
-
-@pytest.fixture
-def wire(broker: BrokerProcess) -> Iterator[Wire]:
-    out = Wire(broker)
-    yield out
-    out.close()
 
 
 @pytest.fixture

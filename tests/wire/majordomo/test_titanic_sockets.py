@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import majortomo
 import pytest
 import zmq
 
-from tests.fakes.broker_process import BrokerProcess, broker_process
-from tests.wire.majordomo.test_majortomo import WAIT_SECONDS, Working
-from tests.wire.majordomo.test_real_sockets import INTERVAL, Wire, heard, wait_until
-from tests.wire.majordomo.town import (
+from tests.fakes.broker_process import broker_process
+from tests.fakes.majordomo import (
     C01,
     C02,
     CLIENT_FINAL_02,
@@ -28,23 +25,12 @@ from tests.wire.majordomo.town import (
     W01,
     W02,
 )
+from tests.wire.majordomo.conftest import INTERVAL, Wire, heard, wait_until
+from tests.wire.majordomo.test_majortomo import WAIT_SECONDS, Working
 
 pytestmark = pytest.mark.processes
 
 STORE, FETCH, CLOSE = b"titanic.request", b"titanic.reply", b"titanic.close"
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with broker_process(tmp_path_factory.mktemp("broker"), mdp_heartbeat_interval=INTERVAL) as running:
-        yield running
-
-
-@pytest.fixture
-def wire(broker: BrokerProcess) -> Iterator[Wire]:
-    out = Wire(broker)
-    yield out
-    out.close()
 
 
 class Client01:

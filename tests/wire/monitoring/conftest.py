@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.broker_process import BrokerProcess, broker_process
-from tests.wire.monitoring.network import Helen, Network
+from tests.fakes.fake_agent import FakeAgent
+from tests.fakes.helen_process import HelenProcess, helen_process
+from tests.wire.monitoring.network import Network, unique
 
 
 @pytest.fixture(scope="session")
@@ -18,25 +20,32 @@ def wire_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProc
 
 @pytest.fixture(scope="session")
 def wire_network(wire_broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    helen = Helen(tmp_path_factory.mktemp("h") / "helen-1", wire_broker, "helen-1")
-    try:
+    with helen_process(tmp_path_factory.mktemp("h") / "helen-1", wire_broker, "helen-1") as helen:
         network = Network(wire_broker, helen)
-        try:
+        with network.client:
             yield network
-        finally:
-            network.client.close()
-    finally:
-        helen.process.close()
 
 
 @pytest.fixture
 def network(wire_network: Network) -> Iterator[Network]:
-    """The shared network; agents that a test leaves behind are closed, and Helen must have lived through it."""
+    """The shared network; agents that a test leaves open are closed, and Helen must still run."""
     yield wire_network
-    wire_network.helen.let_go()
-    assert wire_network.helen.process.running, wire_network.helen.process.said()[-4_000:]
+    wire_network.helen.close_agents()
+    assert wire_network.helen.running, wire_network.helen.log_tail()
 
 
 @pytest.fixture
-def helen(network: Network) -> Helen:
+def helen(network: Network) -> HelenProcess:
     return network.helen
+
+
+@pytest.fixture
+def agent(network: Network) -> FakeAgent:
+    """An accepted agent of version 1."""
+    return network.join(unique("web"))
+
+
+@pytest.fixture
+def agent_2(network: Network) -> FakeAgent:
+    """An accepted agent of version 2."""
+    return network.join(unique("web"), 2)

@@ -1,20 +1,24 @@
-"""A broker and a Helen as processes, with network clients and raw agents."""
+"""A broker, a Helen and a client of the network, with fake agents."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import scale0
 from tests.fakes.broker_process import BrokerProcess
-from tests.fakes.journals import journal_events
+from tests.fakes.fake_agent import FakeAgent
+from tests.fakes.helen_process import HelenProcess
+from tests.fakes.processes import environment, scale0_command
 from tests.fakes.waiting import until
-from tests.wire.monitoring.authority import Authority, Papers, authority_from
-from tests.wire.monitoring.processes import Process, run
-from tests.wire.monitoring.raw_agent import RawAgent
 
+OK: dict[str, Any] = {"state": "ok", "message": "fine", "metrics": [{"name": "n", "value": 1}]}
+MIB = 1_048_576
 _numbers = itertools.count(1)
 
 
@@ -23,91 +27,57 @@ def unique(word: str) -> str:
     return f"{word}-{next(_numbers)}"
 
 
-class Helen:
-    """One Helen: her process, her folder, her port."""
-
-    def __init__(self, folder: Path, broker: BrokerProcess, identity: str, **config: Any) -> None:
-        run("helen", "init", str(folder), "--identity", identity, "--name", "127.0.0.1", "--port", "0")
-        self.folder, self.identity = folder, identity
-        self.authority = authority_from(folder / "raw", folder / "ca.pem", folder / "ca-key.pem")
-        settings = {
-            "identity": identity,
-            "broker": broker.endpoints["backend"],
-            "bind": "127.0.0.1",
-            "helen_port": 0,
-            "certificate": str(folder / "helen.pem"),
-            "private_key": str(folder / "helen-key.pem"),
-            "client_ca": str(folder / "ca.pem"),
-            "data_dir": str(folder),
-            "segments": "off",
-            **config,
-        }
-        self.process = Process("helen", folder, settings)
-        self.port = 0
-        self._open: list[RawAgent] = []
-        self.restart()
-
-    def restart(self) -> None:
-        """Start her; her port is another each time."""
-        ready = self.process.start().split()
-        self.port = int(next(word[5:] for word in ready if word.startswith("port=")))
-
-    def connect(self, papers: Papers | None) -> RawAgent:
-        """A TLS connection with this certificate, or with none."""
-        agent = RawAgent(self.port, self.folder / "ca.pem", papers)
-        self._open.append(agent)
-        return agent
-
-    def agent(self, name: str, version: int | None = 1) -> RawAgent:
-        """A connection of the agent `name` that has said hello in `version`, or nothing."""
-        agent = self.connect(self.authority.agent(name))
-        if version is not None:
-            agent.hello(version)
-        return agent
-
-    def let_go(self) -> None:
-        """Close what a test left open."""
-        while self._open:
-            self._open.pop().close()
-
-    def events(self, kind: str, identity: str) -> list[Any]:
-        """What her journal has of this kind about this agent."""
-        return [one for one in journal_events(self.folder) if one["kind"] == kind and one["identity"] == identity]
+def run(*words: str) -> str:
+    """One command of ours to its end; what it printed."""
+    command = scale0_command(*words)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout
 
 
 class Network:
-    """Who asks, and whom."""
+    """A client, and the Helen whose services it calls."""
 
-    def __init__(self, broker: BrokerProcess, helen: Helen) -> None:
+    def __init__(self, broker: BrokerProcess, helen: HelenProcess) -> None:
         self.broker, self.helen = broker, helen
         self.client = scale0.Client(broker.endpoints["frontend"], timeout=20)
-
-    @property
-    def authority(self) -> Authority:
-        return self.helen.authority
 
     def ask(self, service: str, *, timeout: float | None = None, **body: Any) -> Any:
         """One request with a JSON body, and the JSON of its reply."""
         return read(self.client.request(service, json.dumps(body).encode(), timeout=timeout))
 
+    def refused(self, service: str, **body: Any) -> int:
+        """The code with which a request is refused."""
+        with pytest.raises(scale0.CallError) as refused:
+            self.ask(service, **body)
+        return refused.value.code
+
     def start(self, service: str, *, timeout: float | None = None, **body: Any) -> Any:
-        """The same, and do not wait: `answer` gives the JSON."""
+        """A request whose reply `answer` reads later."""
         return self.client.start_request(service, json.dumps(body).encode(), timeout=timeout)
 
-    def check(self, agent: str, check: str = "c", args: Any = None, **options: Any) -> Any:
+    def check(self, agent: FakeAgent, check: str = "c", args: Any = None, **options: Any) -> Any:
         """Start a check on an agent."""
-        return self.start("helen.check", agent=agent, check=check, args={} if args is None else args, **options)
+        body = {"agent": agent.name, "check": check, "args": {} if args is None else args}
+        return self.start("helen.check", **body, **options)
+
+    def check_answers(self, agent: FakeAgent, service: str = "helen.check") -> None:
+        """A check reaches the agent, and its result comes back."""
+        asked = self.start(service, agent=agent.name, check="c", args={})
+        agent.answer_next(OK)
+        assert answer(asked) == OK
 
     def manage(self, command: str, **arguments: Any) -> Any:
         token = (Path(self.broker.config["data_dir"]) / "token").read_text()
         return self.client.manage(command, auth_token=token, **arguments)
 
-    def watched(self, agent: str) -> list[dict[str, Any]]:
-        """What Helen says of the checks of an agent."""
-        return list(self.ask("helen.checks", agent=agent)["items"])
+    def watched(self, agent: FakeAgent, check: str) -> dict[str, Any]:
+        """Helen's view of a check."""
+        [row] = [row for row in self.ask("helen.checks", agent=agent.name)["items"] if row["check"] == check]
+        return dict(row)
 
     def connected(self, service: str = "helen.agents") -> list[dict[str, Any]]:
-        """Everybody who is connected now, page by page."""
+        """All agents that are connected now, page by page."""
         page = self.ask(service)
         rows = list(page["items"])
         while page["next"]:
@@ -119,14 +89,13 @@ class Network:
         """True if all of these are connected."""
         return set(names) <= {row["agent"] for row in self.connected()}
 
-    def join(self, name: str, version: int = 1) -> RawAgent:
-        """An agent that has said hello, and whom Helen has taken in."""
+    def join(self, name: str, version: int = 1) -> FakeAgent:
+        """An agent that has sent hello and was accepted."""
         agent = self.helen.agent(name, version)
         if version == 1:
             until(lambda: self.knows(name))
         else:
-            agent.hear("accepted")
-            agent.hear("schedule")
+            agent.expect_accepted()
         return agent
 
 
@@ -138,3 +107,10 @@ def read(frames: list[bytes]) -> Any:
 
 def answer(pending: Any) -> Any:
     return read(pending.result())
+
+
+def error_code(pending: Any) -> int:
+    """Of a request that fails."""
+    with pytest.raises(scale0.CallError) as refused:
+        pending.result()
+    return refused.value.code

@@ -1,4 +1,4 @@
-"""Our agent and certificates: Helen's, and its own (PROTOCOL 10)."""
+"""Our agent and certificates: HelenProcess's, and its own (PROTOCOL 10)."""
 
 from __future__ import annotations
 
@@ -6,51 +6,49 @@ import ssl
 
 import pytest
 
-from tests.wire.monitoring.agent_process import house
-from tests.wire.monitoring.authority import new_authority
-from tests.wire.monitoring.helen_1 import Helen1
+from tests.fakes.certificates import Authority
+from tests.wire.monitoring.agent_under_test import agent_under_test
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 # Promise: AGENT-15
-def test_a_helen_whom_its_authority_does_not_know_hears_nothing(tmp_path) -> None:
+def test_a_helen_whom_its_authority_does_not_know_receives_nothing(tmp_path) -> None:
     """Neither one of another authority, nor one whose certificate names another place; the right one is then served."""
-    with house(Helen1) as (agent, [helen]):
+    with agent_under_test() as (agent, [helen]):
         right = helen.context
-        strange = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        papers = new_authority(tmp_path).helen()
-        strange.load_cert_chain(papers.certificate, papers.key)
+        strange = Authority(tmp_path).helen_context()
         elsewhere = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        elsewhere.load_cert_chain(agent.papers.certificate, agent.papers.key)  # signed, but for no place at all
+        elsewhere.load_cert_chain(*agent.certificate)  # signed, but for no host at all
         for context in (strange, elsewhere):
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(agent.process.config["server_ca"])
+            context.load_verify_locations(agent.config["server_ca"])
             helen.context = context
-            heard = b""
+            received = b""
             try:
-                line = helen.accept()
+                connection = helen.accept()
             except OSError:
                 continue
             try:
-                heard = line.rest()
+                received = connection.read_to_end()
             finally:
-                line.close()
-            assert heard == b""
+                connection.close()
+            assert received == b""
+        assert "certificate" in agent.log_text()
         helen.context = right
-        assert agent.on_line(helen).run("fine")["state"] == "ok"
+        assert agent.connected_to(helen).run("fine")["state"] == "ok"
 
 
 def test_a_certificate_near_its_end_does_not_keep_it_from_a_helen_of_version_1() -> None:
     """It may try to renew it first. A Helen who does not know the word says so; then it must come with hello."""
-    with house(Helen1, days=2) as (agent, [helen]):
+    with agent_under_test(days=2) as (agent, [helen]):
         for _ in range(3):
-            line = helen.accept()
-            agent.line = line
-            first = line.message()
+            connection = helen.accept()
+            agent.connection = connection
+            first = connection.message()
             if first.command == "hello":
                 break
-            line.send(b"error unknown command\n")
-            agent.hang_up()
+            connection.send(b"error unknown command\n")
+            agent.disconnect()
         assert first.command == "hello"
-        assert line.run("fine")["state"] == "ok"
+        assert connection.run("fine")["state"] == "ok"

@@ -20,15 +20,15 @@ class Terminal:
     """`openssl s_client`, typed into."""
 
     def __init__(self, network: Network, name: str, *options: str) -> None:
-        papers = network.authority.agent(name)
         helen = network.helen
+        files = helen.certificate(name)
         self._process = subprocess.Popen(
             ["openssl", "s_client", "-quiet", "-connect", f"127.0.0.1:{helen.port}", "-verify_return_error",
-             "-CAfile", str(helen.folder / "ca.pem"), "-cert", str(papers.certificate), "-key", str(papers.key),
+             "-CAfile", str(helen.files / "ca.pem"), "-cert", str(files.certificate), "-key", str(files.key),
              *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        self._held = b""
+        self._buffer = b""
 
     def type(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -39,13 +39,13 @@ class Terminal:
         """The next line on the screen."""
         assert self._process.stdout is not None
         end = time.monotonic() + 10
-        while b"\n" not in self._held:
+        while b"\n" not in self._buffer:
             ready = select.select([self._process.stdout], [], [], max(0, end - time.monotonic()))[0]
-            assert ready, f"nothing came but {self._held!r}"
+            assert ready, f"nothing came but {self._buffer!r}"
             more = os.read(self._process.stdout.fileno(), 65_536)
-            assert more, f"it ended after {self._held!r}"
-            self._held += more
-        line, self._held = self._held.split(b"\n", 1)
+            assert more, f"it ended after {self._buffer!r}"
+            self._buffer += more
+        line, self._buffer = self._buffer.split(b"\n", 1)
         return line.decode()
 
     def ended(self) -> bool:
@@ -87,7 +87,7 @@ def test_a_person_can_be_an_agent_of_version_1(network: Network, terminal: Termi
     screen = terminal(name, *options)
     screen.type("hello 1 me/1")
     until(lambda: network.knows(name))
-    asked = network.check(name, "disk", {"path": "/"})
+    asked = network.start("helen.check", agent=name, check="disk", args={"path": "/"})
     command, check, number, length = screen.read().split(" ")
     assert (command, check, length) == ("check", "disk", "13")
     assert screen.read() == '{"path": "/"}'
@@ -112,7 +112,7 @@ def test_a_person_can_be_an_agent_of_version_2(network: Network, terminal: Termi
     assert screen.read() == ""
 
 
-def test_a_typing_error_is_told_and_ends_it(network: Network, terminal: Terminals) -> None:
+def test_a_typing_error_is_answered_and_ends_it(network: Network, terminal: Terminals) -> None:
     screen = terminal(unique("typed"))
     screen.type("helo 1 me/1")
     assert screen.read().startswith("error ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import socket
@@ -14,15 +15,14 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from tests.fakes.certificates import Authority, CertificateFiles, key_pem, new_key, request_pem
+from tests.fakes.fake_agent import FakeAgent, client_context
+from tests.fakes.helen_process import HelenProcess
 from tests.fakes.waiting import PATIENCE_SECONDS
-from tests.wire.monitoring.authority import Papers, key_pem, new_authority, new_key, request_pem
-from tests.wire.monitoring.network import Helen, Network, answer, unique
-from tests.wire.monitoring.processes import run
-from tests.wire.monitoring.raw_agent import RawAgent, client_context
+from tests.wire.monitoring.network import MIB, Network, run, unique
 
 pytestmark = pytest.mark.processes
 
-MIB = 1_048_576
 DEADLINE_SECONDS = 5.0
 SLACK_SECONDS = 1.5
 """The machine may be busy."""
@@ -34,7 +34,7 @@ def enrolment(token: str, csr: str, **more: Any) -> bytes:
     return b"enrol %d\n%s\n" % (len(blob), blob)
 
 
-def token_for(helen: Helen, name: str) -> str:
+def token_for(helen: HelenProcess, name: str) -> str:
     return str(json.loads(run("helen", "token", "--data-dir", str(helen.folder), "--name", name, "--json"))["token"])
 
 
@@ -47,54 +47,56 @@ def common_name(chain: bytes) -> str:
 
 
 # Promise: AGENT-18
-def test_a_token_buys_a_certificate_once_and_the_certificate_gets_in(network: Network, helen: Helen, tmp_path) -> None:
+def test_a_token_buys_a_certificate_once_and_the_certificate_gets_in(
+    network: Network, helen: HelenProcess, tmp_path
+) -> None:
     name, key = unique("new"), new_key()
     words = enrolment(token_for(helen, name), request_pem(name, key))
     stranger = helen.connect(None)
     stranger.send(words)
-    heard = stranger.hear("enrolled")
-    assert common_name(heard.blob) == name
-    assert stranger.rest() == b""
+    received = stranger.expect("enrolled")
+    assert common_name(received.blob) == name
+    assert stranger.read_to_end() == b""
 
-    papers = Papers(tmp_path / "a.pem", tmp_path / "a-key.pem")
-    papers.certificate.write_bytes(heard.blob)
-    papers.key.write_bytes(key_pem(key))
-    agent = helen.connect(papers)
+    files = CertificateFiles(tmp_path / "a.pem", tmp_path / "a-key.pem")
+    files.certificate.write_bytes(received.blob)
+    files.key.write_bytes(key_pem(key))
+    agent = helen.connect(files)
     agent.hello(2)
-    agent.hear("accepted")
+    agent.expect("accepted")
 
     again = helen.connect(None)
     again.send(words)
-    again.refused()
+    again.expect_error()
 
-    renewing = helen.connect(papers)
+    renewing = helen.connect(files)
     fresh = new_key()
     renewing.send(enrolment("", request_pem(name, fresh)))
-    renewed = renewing.hear("enrolled").blob
+    renewed = renewing.expect("enrolled").blob
     assert common_name(renewed) == name
     first = x509.load_pem_x509_certificates(renewed)[0]
     assert first.public_key() == fresh.public_key()
-    assert renewing.rest() == b""
+    assert renewing.read_to_end() == b""
 
 
 # Promise: AGENT-20
-def test_a_certificate_renews_its_own_name_and_no_other(helen: Helen) -> None:
+def test_a_certificate_renews_its_own_name_and_no_other(helen: HelenProcess) -> None:
     name = unique("mine")
-    agent = helen.agent(name, None)
+    agent = helen.agent(name)
     agent.send(enrolment("", request_pem("somebody-else", new_key())))
-    heard = agent.message()
-    assert heard.command in ("enrolled", "error")
-    if heard.command == "enrolled":
-        assert common_name(heard.blob) == name
+    received = agent.message()
+    assert received.command in ("enrolled", "error")
+    if received.command == "enrolled":
+        assert common_name(received.blob) == name
 
 
 # Promise: AGENT-18
-def test_a_token_for_one_name_is_none_for_another(helen: Helen) -> None:
+def test_a_token_for_one_name_is_none_for_another(helen: HelenProcess) -> None:
     token = token_for(helen, unique("right"))
     stranger = helen.connect(None)
     stranger.send(enrolment(token, request_pem("wrong", new_key())))
-    heard = stranger.message()
-    assert heard.command == "error" or common_name(heard.blob) != "wrong"
+    received = stranger.message()
+    assert received.command == "error" or common_name(received.blob) != "wrong"
 
 
 BAD_ENROLMENTS = {
@@ -127,73 +129,71 @@ OTHER_WORDS = {
 
 # Promise: AGENT-18
 @pytest.mark.parametrize("words", BAD_ENROLMENTS.values(), ids=BAD_ENROLMENTS)
-def test_an_enrolment_that_is_not_in_order_is_refused(helen: Helen, words: bytes) -> None:
+def test_an_enrolment_that_is_not_in_order_is_refused(helen: HelenProcess, words: bytes) -> None:
     stranger = helen.connect(None)
     stranger.send(words)
-    stranger.refused()
+    stranger.expect_error()
 
 
 # Promise: AGENT-15
 @pytest.mark.parametrize("words", OTHER_WORDS.values(), ids=OTHER_WORDS)
-def test_without_a_certificate_nothing_but_enrol_may_be_said(helen: Helen, words: bytes) -> None:
+def test_without_a_certificate_nothing_but_enrol_may_be_sent(helen: HelenProcess, words: bytes) -> None:
     stranger = helen.connect(None)
     stranger.send(words)
-    stranger.refused()
+    stranger.expect_error()
 
 
-def test_enrol_after_hello_is_out_of_turn(network: Network) -> None:
-    """In place of hello it renews; after hello an agent may be refused, but never left without an answer."""
-    name = unique("mine")
-    agent = network.join(name, 2)
-    agent.send(enrolment("", request_pem(name, new_key())))
-    assert agent.message().command in ("enrolled", "error")
+def test_enrol_after_hello_is_out_of_turn(agent_2: FakeAgent) -> None:
+    """In place of hello it renews; after hello an agent_2 may be refused, but never left without an answer."""
+    agent_2.send(enrolment("", request_pem(agent_2.name, new_key())))
+    assert agent_2.message().command in ("enrolled", "error")
 
 
 # --- certificates
 
 
-def kept_out(helen: Helen, papers: Papers) -> None:
-    """No word is heard with these papers: the handshake fails, now or (TLS 1.3) at the first read."""
+def kept_out(helen: HelenProcess, files: CertificateFiles) -> None:
+    """No word is received with these files: the handshake fails, now or (TLS 1.3) at the first read."""
     try:
-        agent = helen.connect(papers)
+        agent = helen.connect(files)
     except OSError:
         return
     agent.hello(1)
-    rest = agent.rest()
+    rest = agent.read_to_end()
     assert rest == b"" or rest.startswith(b"error ")
 
 
 # Promise: AGENT-15
-def test_a_certificate_of_another_authority_is_kept_out(network: Network, helen: Helen, tmp_path) -> None:
+def test_a_certificate_of_another_authority_is_kept_out(network: Network, helen: HelenProcess, tmp_path) -> None:
     name = unique("fake")
-    kept_out(helen, new_authority(tmp_path, "test authority").agent(name))
+    kept_out(helen, Authority(tmp_path, "test authority").agent(name))
     assert not network.knows(name)
 
 
 # Promise: AGENT-15
-def test_an_expired_certificate_is_kept_out(network: Network, helen: Helen) -> None:
+def test_an_expired_certificate_is_kept_out(network: Network, helen: HelenProcess) -> None:
     name = unique("past")
-    kept_out(helen, helen.authority.agent(name, days=-1))
+    kept_out(helen, helen.signer.agent(name, days=-1))
     assert not network.knows(name)
 
 
 # Promise: AGENT-15
 @pytest.mark.parametrize("name", ["two words", "a/b", "ümlaut", "x\ny"])
-def test_a_name_that_is_no_identity_is_kept_out(network: Network, helen: Helen, name: str) -> None:
-    kept_out(helen, helen.authority.agent(name))
+def test_a_name_that_is_no_identity_is_kept_out(network: Network, helen: HelenProcess, name: str) -> None:
+    kept_out(helen, helen.signer.agent(name))
     assert not network.knows(name)
 
 
-def test_a_certificate_that_ours_did_not_sign_is_kept_out(helen: Helen, tmp_path) -> None:
+def test_a_certificate_that_ours_did_not_sign_is_kept_out(helen: HelenProcess, tmp_path) -> None:
     """Another authority's certificate that merely names ours as its issuer."""
     ours = x509.load_pem_x509_certificate((helen.folder / "ca.pem").read_bytes())
-    forger = new_authority(tmp_path, str(ours.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value))
+    forger = Authority(tmp_path, str(ours.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value))
     kept_out(helen, forger.agent(unique("forged")))
 
 
 # Promise: AGENT-15
-def test_tls_1_2_is_kept_out(helen: Helen) -> None:
-    context = client_context(helen.folder / "ca.pem", helen.authority.agent(unique("old")))
+def test_tls_1_2_is_kept_out(helen: HelenProcess) -> None:
+    context = client_context(helen.folder / "ca.pem", helen.signer.agent(unique("old")))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with (
@@ -218,22 +218,16 @@ GARBAGE = {
 
 # Promise: AGENT-14
 @pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE)
-def test_garbage_in_the_clear_is_closed_and_nobody_notices(network: Network, helen: Helen, data: bytes) -> None:
+def test_garbage_in_the_clear_is_closed_and_nobody_notices(network: Network, helen: HelenProcess, data: bytes) -> None:
     with socket.create_connection(("127.0.0.1", helen.port), PATIENCE_SECONDS) as plain:
         plain.sendall(data)
-        said = b""
-        try:
+        reply = b""
+        with contextlib.suppress(ConnectionResetError):
             while more := plain.recv(4_096):
-                said += more
-        except ConnectionResetError:
-            pass
-        assert b"error" not in said
-        assert len(said) < 100
-    name = unique("web")
-    agent = network.join(name)
-    asked = network.check(name)
-    agent.answer(agent.hear("check"), {"state": "ok"})
-    assert answer(asked)["state"] == "ok"
+                reply += more
+        assert b"error" not in reply
+        assert len(reply) < 100
+    network.check_answers(network.join(unique("web")))
 
 
 class Dawdler:
@@ -243,7 +237,7 @@ class Dawdler:
         self.socket, self.drip = sock, drip
         self.began = time.monotonic()
         self.lasted: float | None = None
-        self.said = b""
+        self.data = b""
 
     def nudge(self) -> None:
         if self.drip and self.lasted is None:
@@ -264,7 +258,7 @@ class Dawdler:
             return
         except OSError:
             data = b""
-        self.said += data
+        self.data += data
         if not data:
             self.lasted = time.monotonic() - self.began
 
@@ -290,8 +284,8 @@ def dawdlers(wire_network: Network) -> Iterator[tuple[dict[str, Dawdler], list[f
         open_.append(made)
         return made
 
-    def shaken(first: bytes, papers: Papers | None) -> socket.socket:
-        made = RawAgent(helen.port, helen.folder / "ca.pem", papers)
+    def shaken(first: bytes, files: CertificateFiles | None) -> socket.socket:
+        made = FakeAgent(helen.port, helen.folder / "ca.pem", files)
         made.send(first)
         open_.append(made)
         return made.socket
@@ -300,9 +294,9 @@ def dawdlers(wire_network: Network) -> Iterator[tuple[dict[str, Dawdler], list[f
     found = {f"silent {n}": Dawdler(plain(b""), b"") for n in range(30)}
     found["half a handshake"] = Dawdler(plain(hello[:100]), b"")
     found["a handshake byte by byte"] = Dawdler(plain(b""), hello)
-    found["silent after the handshake"] = Dawdler(shaken(b"", helen.authority.agent(unique("mute"))), b"")
+    found["silent after the handshake"] = Dawdler(shaken(b"", helen.signer.agent(unique("mute"))), b"")
     found["silent without a certificate"] = Dawdler(shaken(b"", None), b"")
-    found["a hello byte by byte"] = Dawdler(shaken(b"", helen.authority.agent(unique("slow"))), SLOW_HELLO)
+    found["a hello byte by byte"] = Dawdler(shaken(b"", helen.signer.agent(unique("slow"))), SLOW_HELLO)
     found["half an enrolment"] = Dawdler(shaken(b"enrol 100\n", None), b"x" * 99)
     honest: list[float] = []
     try:
@@ -316,9 +310,9 @@ def dawdlers(wire_network: Network) -> Iterator[tuple[dict[str, Dawdler], list[f
             if turn % 10 == 2:
                 began = time.monotonic()
                 agent = helen.agent(unique("quick"), 2)
-                agent.hear("accepted")
+                agent.expect("accepted")
                 honest.append(time.monotonic() - began)
-                helen.let_go()
+                helen.close_agents()
             readable = {s.fileno() for s in select.select([o.socket for o in found.values()], [], [], 0.1)[0]}
             for one in found.values():
                 if one.lasted is None and one.socket.fileno() in readable:
@@ -361,26 +355,26 @@ def test_others_connect_at_once_meanwhile(dawdlers: Any) -> None:
     assert max(took) < 1
 
 
-def test_helens_certificate_names_her_address(helen: Helen) -> None:
+def test_helens_certificate_names_her_address(helen: HelenProcess) -> None:
     """`connect` checks the name; here is what it checks."""
-    made = helen.agent(unique("web"), None).socket.getpeercert()
+    made = helen.agent(unique("web")).socket.getpeercert()
     assert made is not None
     assert ("IP Address", "127.0.0.1") in made["subjectAltName"]
 
 
 # Promise: AGENT-17
-def test_a_revoked_agent_is_kept_out(network: Network, helen: Helen) -> None:
+def test_a_revoked_agent_is_kept_out(network: Network, helen: HelenProcess) -> None:
     name, key = unique("gone"), new_key()
     stranger = helen.connect(None)
     stranger.send(enrolment(token_for(helen, name), request_pem(name, key)))
-    chain = stranger.hear("enrolled").blob
-    papers = Papers(helen.folder / f"{name}.pem", helen.folder / f"{name}-key.pem")
-    papers.certificate.write_bytes(chain)
-    papers.key.write_bytes(key_pem(key))
-    agent = helen.connect(papers)
+    chain = stranger.expect("enrolled").blob
+    files = CertificateFiles(helen.folder / f"{name}.pem", helen.folder / f"{name}-key.pem")
+    files.certificate.write_bytes(chain)
+    files.key.write_bytes(key_pem(key))
+    agent = helen.connect(files)
     agent.hello(2)
-    agent.hear("accepted")
+    agent.expect("accepted")
     run("agent", "revoke", name, "--data-dir", str(helen.folder))
-    assert agent.rest().count(b"error ") <= 1
-    kept_out(helen, papers)
+    assert agent.read_to_end().count(b"error ") <= 1
+    kept_out(helen, files)
     assert not network.knows(name)

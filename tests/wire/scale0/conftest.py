@@ -1,7 +1,6 @@
-"""What the raw conversations share: one broker for each file of tests, and connections for each test.
+"""One broker for each file of tests, and connections for each test.
 
-Lives here: fixtures. Never here: a conversation. Invariant: a broker that logged an exception fails the tests that it
-served, even if every answer was right.
+A broker that logged an exception fails the tests that it served, even if every answer was right.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import argon2
 import pytest
 
 from tests.fakes.broker_process import BrokerProcess, broker_process
-from tests.wire.scale0.raw import Raws, raws
+from tests.wire.scale0.raw import Raw, Raws, raws, unique
+from tests.wire.scale0.rpc import Client, Node, client, node
 
 HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 ADMINS = [
@@ -61,3 +61,26 @@ def net(broker: BrokerProcess) -> Iterator[Raws]:
 @pytest.fixture
 def local(broker: BrokerProcess) -> dict[str, str]:
     return token_of(broker)
+
+
+@pytest.fixture
+def caller(net: Raws) -> Raw:
+    """A connection to the frontend socket."""
+    return net.frontend()
+
+
+@pytest.fixture
+def method() -> str:
+    return unique("method")
+
+
+@pytest.fixture
+def owner(net: Raws) -> Client:
+    """A client of JSON-RPC."""
+    return client(net)
+
+
+@pytest.fixture
+def worker(net: Raws, method: str) -> Node:
+    """A node that offers the method."""
+    return node(net, method)

@@ -1,7 +1,6 @@
-"""A caller and a backend that do honest work while somebody else misbehaves.
+"""A caller and a backend that do honest work on a thread while somebody else misbehaves.
 
-Lives here: the pair, on a thread of its own, and the frames that both kinds of hostile tests type. Never here: what is
-hostile. Invariant: a request that is not answered, or answered wrongly, fails the test.
+A request that is not answered, or answered wrongly, fails the test.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from tests.wire.scale0.raw import MAGIC, raws, unique
+from tests.fakes.messages import MAGIC
+from tests.wire.scale0.raw import raws, unique
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""A hand that types frames: REQ and DEALER sockets without any client library.
+"""REQ and DEALER sockets without any client library: the test writes the frames.
 
-Lives here: sockets, frames and deadlines. Never here: a word of the protocol that a test should type itself, except
-the two greetings that most tests begin with. Invariant: whatever is waited for has a deadline; nothing sleeps.
+Whatever is waited for has a deadline; nothing sleeps.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import zmq
 
+from tests.fakes.messages import MAGIC, Message, decode
 from tests.fakes.waiting import PATIENCE_SECONDS
 
-MAGIC = b"SCALE0/1"
 MOMENT_SECONDS = 0.3
 """How long silence is listened to."""
 
@@ -30,23 +29,6 @@ _numbers = itertools.count(1)
 def unique(word: str) -> str:
     """A name that no other test of this process uses."""
     return f"{word}-{next(_numbers)}"
-
-
-class Heard(NamedTuple):
-    """One message of the broker."""
-
-    command: str
-    options: dict[str, Any]
-    bodies: list[bytes]
-
-    @property
-    def code(self) -> Any:
-        return self.options.get("code")
-
-    @property
-    def body(self) -> Any:
-        """The first body, as JSON."""
-        return json.loads(self.bodies[0])
 
 
 class Raw:
@@ -63,7 +45,7 @@ class Raw:
         self.socket = socket
         self.socket.set(zmq.SNDHWM, 0)
         self.delimiter = delimiter
-        self._heard: deque[Heard] = deque()
+        self._heard: deque[Message] = deque()
 
     def frames(self, *frames: bytes) -> None:
         """Send these very frames. Where our key was refused, libzmq has nobody to send them to: they go nowhere."""
@@ -85,13 +67,13 @@ class Raw:
             return None
         return self.socket.recv_multipart()
 
-    def hear(self, seconds: float = PATIENCE_SECONDS) -> Heard:
+    def hear(self, seconds: float = PATIENCE_SECONDS) -> Message:
         """The next message, out of its batch; the test fails when nothing comes."""
         heard = self.hear_or_none(seconds)
         assert heard is not None, f"nothing was heard for {seconds} s"
         return heard
 
-    def hear_or_none(self, seconds: float = PATIENCE_SECONDS) -> Heard | None:
+    def hear_or_none(self, seconds: float = PATIENCE_SECONDS) -> Message | None:
         """The next message, or None when nothing comes."""
         if not self._heard:
             frames = self.receive(seconds)
@@ -100,10 +82,11 @@ class Raw:
             if self.delimiter:
                 assert frames[0] == b"", "whoever sends a delimiter gets one"
                 frames = frames[1:]
-            self._heard.extend(read(frames))
+            assert frames[0] == MAGIC, frames
+            self._heard.extend(decode(frames))
         return self._heard.popleft()
 
-    def hear_until(self, *commands: str, seconds: float = PATIENCE_SECONDS) -> Heard:
+    def hear_until(self, *commands: str, seconds: float = PATIENCE_SECONDS) -> Message:
         """The next message that is one of these; others are passed over."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
@@ -116,21 +99,21 @@ class Raw:
         """True if nothing comes for a moment."""
         return not self._heard and self.receive(seconds) is None
 
-    def ask(self, command: str, options: dict[str, Any] | bytes | None = None, *bodies: bytes) -> Heard:
+    def ask(self, command: str, options: dict[str, Any] | bytes | None = None, *bodies: bytes) -> Message:
         """Say one thing, hear one thing."""
         self.say(command, options, *bodies)
         return self.hear()
 
-    def request(self, service: str, body: bytes = b"", id_: str | int = 1, **options: Any) -> Heard:
+    def request(self, service: str, body: bytes = b"", id_: str | int = 1, **options: Any) -> Message:
         """One request and what comes of it."""
         return self.ask("REQUEST", {"service": service, "id": id_, **options}, body)
 
-    def check(self, identity: str | None = None, **options: Any) -> Heard:
+    def check(self, identity: str | None = None, **options: Any) -> Message:
         """CHECKCONFIG and its answer."""
         named = {} if identity is None else {"identity": identity}
         return self.ask("CHECKCONFIG", {"config_type": "json", **named, **options})
 
-    def ready(self, *services: str, identity: str | None = None, **options: Any) -> Heard:
+    def ready(self, *services: str, identity: str | None = None, **options: Any) -> Message:
         """CHECKCONFIG, READY and the READYOK."""
         version = self.check(identity).options["config_version"]
         said = {"services": list(services), "time": time.time(), "config_version": version, **options}
@@ -138,7 +121,7 @@ class Raw:
         assert heard.command == "READYOK", heard
         return heard
 
-    def manage(self, command: str, auth: dict[str, Any], body: bytes = b"", **arguments: Any) -> Heard:
+    def manage(self, command: str, auth: dict[str, Any], body: bytes = b"", **arguments: Any) -> Message:
         """One command of management and its answer."""
         id_ = unique("m")
         bodies = (body,) if body else ()
@@ -147,7 +130,7 @@ class Raw:
         assert heard.options.get("id") == id_, heard
         return heard
 
-    def answer(self, body: bytes = b"done", seconds: float = PATIENCE_SECONDS) -> Heard:
+    def answer(self, body: bytes = b"done", seconds: float = PATIENCE_SECONDS) -> Message:
         """As a backend: take the next request and reply to it."""
         asked = self.hear_until("REQUEST", seconds=seconds)
         self.say("REPLY", {"id": asked.options["id"]}, body)
@@ -156,18 +139,6 @@ class Raw:
     def close(self) -> None:
         """Gone without a word."""
         self.socket.close(linger=0)
-
-
-def read(frames: list[bytes]) -> Iterator[Heard]:
-    """The messages in what a broker sent."""
-    assert frames[0] == MAGIC, frames
-    if frames[1] != b"BATCH":
-        yield Heard(frames[1].decode(), json.loads(frames[2] or b"{}"), frames[3:])
-        return
-    assert len(frames) == 4
-    assert frames[2] == b""
-    for command, options, *bodies in msgspec.msgpack.decode(frames[3]):
-        yield Heard(command, options, bodies)
 
 
 class Raws:
@@ -179,9 +150,9 @@ class Raws:
         self.context.set(zmq.MAX_SOCKETS, 4_096)
         self._made: list[Any] = []
 
-    def __call__(self, door: str, kind: int = zmq.DEALER, delimiter: bool = False) -> Raw:
+    def __call__(self, socket_name: str, kind: int = zmq.DEALER, delimiter: bool = False) -> Raw:
         """A new connection to one of the broker's sockets."""
-        raw = Raw(self.context, self.endpoints[door], kind, delimiter)
+        raw = Raw(self.context, self.endpoints[socket_name], kind, delimiter)
         self._made.append(raw)
         return raw
 
@@ -194,11 +165,11 @@ class Raws:
         raw.ready(*services, **options)
         return raw
 
-    def subscriber(self, door: str) -> zmq.Socket[bytes]:
+    def subscriber(self, socket_name: str) -> zmq.Socket[bytes]:
         """A SUB socket that hears everything."""
         socket = self.context.socket(zmq.SUB)
         socket.set(zmq.SUBSCRIBE, b"")
-        socket.connect(self.endpoints[door])
+        socket.connect(self.endpoints[socket_name])
         self._made.append(socket)
         return socket
 

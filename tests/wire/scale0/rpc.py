@@ -1,7 +1,6 @@
-"""A hand that types tasks: JSON-RPC 2.0 for clients and nodes, and raw TASKS frames for native backends.
+"""JSON-RPC 2.0 of clients and nodes, and raw TASKS frames of native backends, without a client library.
 
-Lives here: documents, ids and deadlines. Never here: Scale0's own client library, or what an answer should be.
-Invariant: whatever is waited for has a deadline, and what comes unasked is kept in `pushed`, never taken for an answer.
+Whatever is waited for has a deadline, and what comes unasked is kept in `pushed`, never taken for an answer.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from typing import Any
 
 import zmq
 
+from tests.fakes.messages import Message
 from tests.fakes.waiting import PATIENCE_SECONDS, until
-from tests.wire.scale0.raw import Heard, Raw, Raws, unique
+from tests.wire.scale0.raw import Raw, Raws, unique
 
 BROKER = "zerotask.broker."
 MOMENT_SECONDS = 0.1
@@ -223,18 +223,6 @@ class Node:
         error = {"code": code, "message": message, **more}
         return self.rpc.call("node_task_failed", self.id, task["id"], error, task["attempt"])
 
-    def run_all(self, seconds: float = PATIENCE_SECONDS) -> list[Any]:
-        """Finish all that comes until a look finds nothing; the ids in their order."""
-        ran = []
-        task = self.next(seconds)
-        while True:
-            ran.append(task["id"])
-            self.finish(task, task["params"])
-            more = self.pull(1)
-            if not more:
-                return ran
-            task = more[0]
-
 
 class Backend:
     """A native backend: SCALE0/1 frames that carry tasks."""
@@ -258,7 +246,7 @@ class Backend:
         self.raw.say("READY", said)
         self.hear("READYOK")
 
-    def hear(self, *commands: str, seconds: float = PATIENCE_SECONDS) -> Heard:
+    def hear(self, *commands: str, seconds: float = PATIENCE_SECONDS) -> Message:
         """The next message that is one of these; tasks that come before it are kept."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:

@@ -9,9 +9,10 @@ import psutil
 import pytest
 import zmq
 
+from tests.fakes.messages import MAGIC, decode
 from tests.wire.scale0.conftest import own_broker
 from tests.wire.scale0.honest import batch_of, honest_pair, packed
-from tests.wire.scale0.raw import MAGIC, read, unique
+from tests.wire.scale0.raw import unique
 
 pytestmark = pytest.mark.processes
 
@@ -88,42 +89,39 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("frames", SILENT.values(), ids=SILENT.keys())
-@pytest.mark.parametrize("door", ["frontend", "backend", "peer"])
-def test_what_speaks_no_protocol_is_dropped(net, frames, door):
-    raw = net(door)
+@pytest.mark.parametrize("socket", ["frontend", "backend", "peer"])
+def test_what_speaks_no_protocol_is_dropped(net, frames, socket):
+    raw = net(socket)
     raw.frames(*frames)
     assert raw.silent(0.05)
 
 
 # Promise: WIRE-4
 @pytest.mark.parametrize(("frames", "code"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_malformed_is_refused_once_and_its_sender_may_go_on(net, frames, code):
-    raw = net.frontend()
-    raw.frames(*frames)
-    heard = raw.hear()
+def test_what_is_malformed_is_refused_once_and_its_sender_may_go_on(caller, frames, code):
+    caller.frames(*frames)
+    heard = caller.hear()
     assert (heard.command, heard.code) == ("DISCONNECTERROR", code)
-    assert raw.request("scale0.ping").command == "REPLY"
-    assert raw.silent(0)
+    assert caller.request("scale0.ping").command == "REPLY"
+    assert caller.silent(0)
 
 
-@pytest.mark.parametrize("door", ["backend", "peer"])
+@pytest.mark.parametrize("socket", ["backend", "peer"])
 @pytest.mark.parametrize("frames", [packed(b"\x91\xc0"), packed(b"\x92\xc0\xc0"), batch_of(1), batch_of(["X", {}])])
-def test_no_batch_of_nothings_passes_for_messages(net, door, frames):
-    raw = net(door)
+def test_no_batch_of_nothings_passes_for_messages(net, socket, frames):
+    raw = net(socket)
     raw.frames(*frames)
     assert raw.hear().code in (400, 501)
 
 
-def test_of_two_keys_with_one_name_the_last_one_wins(net):
-    raw = net.frontend()
-    raw.frames(MAGIC, b"REQUEST", b'{"service":"x","id":1,"service":"scale0.ping","id":2}')
-    assert raw.hear().options["id"] == 2
+def test_of_two_keys_with_one_name_the_last_one_wins(caller):
+    caller.frames(MAGIC, b"REQUEST", b'{"service":"x","id":1,"service":"scale0.ping","id":2}')
+    assert caller.hear().options["id"] == 2
 
 
 # Promise: WIRE-2
-def test_one_bad_message_in_a_batch_does_not_cost_the_good_ones(net):
-    raw = net.frontend()
-    raw.frames(
+def test_one_bad_message_in_a_batch_does_not_cost_the_good_ones(caller):
+    caller.frames(
         *batch_of(
             ["REQUEST", {"service": "scale0.ping", "id": 1}],
             ["REQUEST", {"service": 7}],
@@ -134,15 +132,14 @@ def test_one_bad_message_in_a_batch_does_not_cost_the_good_ones(net):
             ["REQUEST", {"service": "scale0.ping", "id": 4}],
         )
     )
-    heard = [raw.hear() for _ in range(7)]
+    heard = [caller.hear() for _ in range(7)]
     assert [h.options.get("id", h.code) for h in heard] == [1, 400, 2, 400, 3, 400, 4]
 
 
-def test_a_batch_of_10_000_is_answered_in_full(net):
-    raw = net.frontend()
-    raw.check(batch=True)
-    raw.batch(*(["REQUEST", {"service": "scale0.ping", "id": n}] for n in range(10_000)))
-    assert [raw.hear().options["id"] for _ in range(10_000)] == list(range(10_000))
+def test_a_batch_of_10_000_is_answered_in_full(caller):
+    caller.check(batch=True)
+    caller.batch(*(["REQUEST", {"service": "scale0.ping", "id": n}] for n in range(10_000)))
+    assert [caller.hear().options["id"] for _ in range(10_000)] == list(range(10_000))
 
 
 def test_a_message_in_a_batch_may_have_as_many_bodies_as_alone(net):
@@ -216,10 +213,9 @@ def test_a_request_of_too_many_parts_is_413_with_its_id(net):
     assert (heard.command, heard.code, heard.options["id"]) == ("ERROR", 413, "parts")
 
 
-def test_a_batch_over_8_mib_is_413(net):
-    raw = net.frontend()
-    raw.batch(*(["REQUEST", {"service": "scale0.ping", "id": n}, b"x" * MIB] for n in range(9)))
-    heard = raw.hear()
+def test_a_batch_over_8_mib_is_413(caller):
+    caller.batch(*(["REQUEST", {"service": "scale0.ping", "id": n}, b"x" * MIB] for n in range(9)))
+    heard = caller.hear()
     assert (heard.command, heard.code) == ("DISCONNECTERROR", 413)
 
 
@@ -234,7 +230,7 @@ def test_answers_to_a_client_that_takes_batches_never_exceed_the_size_of_a_messa
     while left:
         frames = caller.receive() or []
         assert sum(map(len, frames)) <= 8 * MIB
-        left -= {heard.options["id"] for heard in read(frames)}
+        left -= {heard.options["id"] for heard in decode(frames)}
 
 
 def test_a_frame_that_libzmq_itself_refuses_costs_only_its_connection(net):

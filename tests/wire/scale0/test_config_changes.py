@@ -50,12 +50,11 @@ def test_a_document_may_come_as_the_body(fresh):
 
 # Promise: CONF-1
 @pytest.mark.parametrize("base", [None, 0, 2, 10**18])
-def test_a_stale_base_is_refused_with_409_and_changes_nothing(net, local, base):
-    client = net.frontend()
-    before = current(client, local)
+def test_a_stale_base_is_refused_with_409_and_changes_nothing(caller, local, base):
+    before = current(caller, local)
     stale = {} if base is None else {"base": base}
-    assert client.manage("set_config", local, config=before["config"], **stale).code == 409
-    assert current(client, local) == before
+    assert caller.manage("set_config", local, config=before["config"], **stale).code == 409
+    assert current(caller, local) == before
 
 
 # Promise: CONF-1
@@ -70,24 +69,22 @@ def test_a_stale_base_is_refused_with_409_and_changes_nothing(net, local, base):
     ],
     ids=str,
 )
-def test_an_invalid_document_is_refused_with_its_reasons(net, local, change, reason):
-    client = net.frontend()
-    before = current(client, local)
+def test_an_invalid_document_is_refused_with_its_reasons(caller, local, change, reason):
+    before = current(caller, local)
     wanted = {**before["config"], **change}
-    refused = client.manage("set_config", local, config=wanted, base=before["version"])
+    refused = caller.manage("set_config", local, config=wanted, base=before["version"])
     assert refused.code == 400
     assert any(reason in text for text in refused.body["reasons"])
-    assert current(client, local) == before
+    assert current(caller, local) == before
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"null", b"[]", b"{", b"\xff", b"[" * 100_000, b'{"network":"a","network":"b"}', b'{"version":NaN}']
 )
-def test_a_body_that_is_no_document_is_refused(net, local, body):
-    client = net.frontend()
-    before = current(client, local)
-    assert client.manage("set_config", local, body, base=before["version"]).code == 400
-    assert current(client, local) == before
+def test_a_body_that_is_no_document_is_refused(caller, local, body):
+    before = current(caller, local)
+    assert caller.manage("set_config", local, body, base=before["version"]).code == 400
+    assert current(caller, local) == before
 
 
 def test_a_patch_is_rebased_by_the_broker(fresh):
@@ -124,10 +121,9 @@ def test_a_rollback_to_nowhere_is_refused(net, local, version):
 
 
 @pytest.mark.parametrize("version", [-1, 2**63, 10**30, 1.5, "1"])
-def test_a_version_that_no_store_could_keep_is_refused(net, local, version):
-    client = net.frontend()
-    client.say("MANAGEMENTREQ", {"command": "rollback_config", "id": 1, "version": version, **local})
-    assert client.hear().code == 400
+def test_a_version_that_no_store_could_keep_is_refused(caller, local, version):
+    caller.say("MANAGEMENTREQ", {"command": "rollback_config", "id": 1, "version": version, **local})
+    assert caller.hear().code == 400
 
 
 @pytest.mark.parametrize("after", ["9" * 19, "9" * 5_000, "-1", "٣", "1_0", "x", ""])

@@ -11,10 +11,9 @@ pytestmark = pytest.mark.processes
 
 
 # Promise: IDENT-1
-def test_a_connection_cannot_be_two_clients(net):
-    client = net.frontend()
-    client.check(unique("me"))
-    refused = client.check(unique("somebody"))
+def test_a_connection_cannot_be_two_clients(caller):
+    caller.check(unique("me"))
+    refused = caller.check(unique("somebody"))
     assert (refused.command, refused.code) == ("DISCONNECTERROR", 409)
 
 
@@ -25,10 +24,9 @@ def test_the_first_command_that_names_an_identity_decides(net):
     assert backend.ask("READY", said).code == 409
 
 
-def test_asking_for_a_broker_under_another_name_is_refused(net):
-    client = net.frontend()
-    client.check(unique("me"))
-    refused = client.ask("NEEDBROKER", {"identity": unique("somebody"), "services": []})
+def test_asking_for_a_broker_under_another_name_is_refused(caller):
+    caller.check(unique("me"))
+    refused = caller.ask("NEEDBROKER", {"identity": unique("somebody"), "services": []})
     assert (refused.command, refused.code) == ("DISCONNECTERROR", 409)
 
 

@@ -10,7 +10,8 @@ import pytest
 import zmq
 
 from scale0.config import ClientConfig, parse
-from tests.wire.scale0.raw import MAGIC, Raws, unique
+from tests.fakes.messages import MAGIC
+from tests.wire.scale0.raw import Raws, unique
 
 pytestmark = pytest.mark.processes
 
@@ -19,22 +20,22 @@ FRAMINGS = pytest.mark.parametrize(
     [(zmq.REQ, True), (zmq.DEALER, False), (zmq.DEALER, True)],
     ids=["REQ", "DEALER", "DEALER with delimiter"],
 )
-DOORS = pytest.mark.parametrize("door", ["frontend", "backend"])
+SOCKETS = pytest.mark.parametrize("socket", ["frontend", "backend"])
 
 
 # Promise: WIRE-1
 @FRAMINGS
-@DOORS
-def test_every_framing_is_answered_in_kind(net, door, kind, delimiter):
-    heard = net(door, kind, delimiter).check(unique("me"))
+@SOCKETS
+def test_every_framing_is_answered_in_kind(net, socket, kind, delimiter):
+    heard = net(socket, kind, delimiter).check(unique("me"))
     assert heard.command == "CONFIG"
     assert heard.options["config_version"] == 1
 
 
 # Promise: WIRE-1
-@DOORS
-def test_an_answer_has_a_delimiter_only_if_the_question_had_one(net, door):
-    plain, marked = net(door), net(door, delimiter=True)
+@SOCKETS
+def test_an_answer_has_a_delimiter_only_if_the_question_had_one(net, socket):
+    plain, marked = net(socket), net(socket, delimiter=True)
     plain.say("CHECKCONFIG")
     assert (plain.receive() or [])[0] == MAGIC
     marked.say("CHECKCONFIG")
@@ -159,9 +160,9 @@ def test_ready_without_a_configuration_or_with_another_one_must_negotiate_first(
 
 
 # Promise: NEGO-2
-@DOORS
-def test_heartbeats_are_answered_and_strangers_must_negotiate(net, door):
-    client = net(door)
+@SOCKETS
+def test_heartbeats_are_answered_and_strangers_must_negotiate(net, socket):
+    client = net(socket)
     assert client.ask("HEARTBEAT", {"time": time.time()}).command == "FORCENEGOTIATE"
     client.check()
     for _ in range(3):
@@ -171,11 +172,10 @@ def test_heartbeats_are_answered_and_strangers_must_negotiate(net, door):
         assert heard.options["config_version"] == 1
 
 
-def test_an_old_version_in_a_heartbeat_gets_the_configuration_again(net):
-    client = net.frontend()
-    client.check()
-    client.say("HEARTBEAT", {"config_version": 0})
-    assert {client.hear().command, client.hear().command} == {"HEARTBEAT", "CONFIG"}
+def test_an_old_version_in_a_heartbeat_gets_the_configuration_again(caller):
+    caller.check()
+    caller.say("HEARTBEAT", {"config_version": 0})
+    assert {caller.hear().command, caller.hear().command} == {"HEARTBEAT", "CONFIG"}
 
 
 def test_a_client_in_need_of_a_broker_is_told_of_this_one(net):
@@ -195,19 +195,17 @@ def test_a_batch_means_the_same_as_its_messages_one_by_one(net, kind, delimiter)
 
 
 # Promise: WIRE-2
-def test_who_asks_for_batches_gets_them(net):
-    client = net.frontend()
-    client.check(batch=True)
-    client.batch(*(["REQUEST", {"service": "scale0.ping", "id": n}, b"x"] for n in range(50)))
-    frames = client.receive() or []
+def test_who_asks_for_batches_gets_them(caller):
+    caller.check(batch=True)
+    caller.batch(*(["REQUEST", {"service": "scale0.ping", "id": n}, b"x"] for n in range(50)))
+    frames = caller.receive() or []
     assert frames[:3] == [MAGIC, b"BATCH", b""]
 
 
-def test_who_does_not_ask_for_batches_gets_single_messages(net):
-    client = net.frontend()
-    client.check()
-    client.batch(["REQUEST", {"service": "scale0.ping", "id": 1}], ["REQUEST", {"service": "scale0.ping", "id": 2}])
-    first, second = client.receive() or [], client.receive() or []
+def test_who_does_not_ask_for_batches_gets_single_messages(caller):
+    caller.check()
+    caller.batch(["REQUEST", {"service": "scale0.ping", "id": 1}], ["REQUEST", {"service": "scale0.ping", "id": 2}])
+    first, second = caller.receive() or [], caller.receive() or []
     assert [json.loads(frames[2])["id"] for frames in (first, second)] == [1, 2]
     assert first[1] == second[1] == b"REPLY"
 
@@ -242,8 +240,8 @@ def test_what_is_not_for_backends_is_refused_on_their_socket(net, command):
     assert (heard.command, heard.code) == ("DISCONNECTERROR", 403)
 
 
-@pytest.mark.parametrize("door", ["frontend", "backend", "peer"])
+@pytest.mark.parametrize("socket", ["frontend", "backend", "peer"])
 @pytest.mark.parametrize("command", ["HELO", "request", "", "REQUEST ", "\x00", "ＲＥＡＤＹ", "R" * 5000])
-def test_an_unknown_command_is_refused_with_501(net, door, command):
-    heard = net(door).ask(command)
+def test_an_unknown_command_is_refused_with_501(net, socket, command):
+    heard = net(socket).ask(command)
     assert (heard.command, heard.code) == ("DISCONNECTERROR", 501)

@@ -17,9 +17,11 @@ import pytest
 import zmq
 
 from tests.fakes.broker_process import BrokerProcess
+from tests.fakes.messages import MAGIC, decode
 from tests.fakes.waiting import until
 from tests.wire.scale0.conftest import own_broker, quiet_broker, token_of
-from tests.wire.scale0.raw import MAGIC, Raw, raws, read
+from tests.wire.scale0.raw import Raw, raws
+from tests.wire.scale0.rpc import Backend, client
 
 pytestmark = pytest.mark.processes
 
@@ -148,10 +150,10 @@ def test_what_is_for_clients_is_refused_here(one, command):
     assert (heard.command, heard.code) == ("DISCONNECTERROR", 403)
 
 
-@pytest.mark.parametrize("door", ["frontend", "backend"])
-def test_a_client_is_no_broker(one, door):
+@pytest.mark.parametrize("socket", ["frontend", "backend"])
+def test_a_client_is_no_broker(one, socket):
     _, net = one
-    heard = net(door).ask("HELLO", hello())
+    heard = net(socket).ask("HELLO", hello())
     assert (heard.command, heard.code) == ("DISCONNECTERROR", 403)
 
 
@@ -235,7 +237,7 @@ def test_a_broker_joins_whoever_answers(tmp_path: Path):
         while time.monotonic() < end:
             if first.poll(1000):
                 who, *frames = first.recv_multipart()
-                for heard in read(frames):
+                for heard in decode(frames):
                     if heard.command == command:
                         return who, heard.options
         raise AssertionError(f"{command} was never heard")
@@ -348,3 +350,15 @@ def test_three_real_brokers_lose_one_and_take_it_back(tmp_path: Path):
         others[1].restart()
         until(lambda: all(seen(by) == everybody for by in brokers))
         until(lambda: versions() == {changed.body["version"]})
+
+
+def test_a_table_counts_the_queued_and_running_tasks_of_each_method(one: tuple[BrokerProcess, Any]):
+    _, net = one
+    backend, owner = Backend(net, "m"), client(net)
+    for number in range(3):
+        owner.submit("m", [number])
+    backend.tasks()
+    peer = net("peer")
+    peer.ask("HELLO", hello())
+    peer.say("TABLEREQ", {})
+    assert peer.hear_until("TABLE").body["work"] == {"m": {"queued": 2, "running": 1}}

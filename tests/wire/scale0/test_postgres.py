@@ -45,7 +45,7 @@ def test_a_broker_that_was_taken_for_dead_begins_anew_at_the_same_ports(tmp_path
         connection.execute("UPDATE scale0.brokers SET epoch = epoch + 1, alive_until_us = NULL, gone_us = 0")
         call(broker)
         until(lambda: boots() == 2)
-        until(lambda: "begins anew" in broker.log.read_text())
+        until(lambda: ": restarting" in broker.log.read_text())
         call(broker)
         assert broker.terminate() == 0
         # It gave up its place, and its events are in segments.

@@ -36,8 +36,7 @@ def test_a_frontends_own_id_comes_back_as_it_was(net, id_):
 
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize("id_", ["x" * 129, 2**63, -(2**63) - 1, 10**30, 1.5, True, None, [1], {}])
-def test_an_id_that_cannot_be_given_back_is_refused(net, id_, batch):
-    caller = net.frontend()
+def test_an_id_that_cannot_be_given_back_is_refused(caller, id_, batch):
     caller.check(batch=batch)
     assert caller.request("scale0.ping", id_=id_).code == 400
     assert caller.request("scale0.ping").command == "REPLY"

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fakes.messages import MAGIC, decode
 from tests.wire.scale0.conftest import own_broker, token_of
 from tests.wire.scale0.honest import batch_of, honest_pair, packed
-from tests.wire.scale0.raw import MAGIC, Raw, Raws, read
+from tests.wire.scale0.raw import Raw, Raws
 
 pytestmark = pytest.mark.processes
 
@@ -55,13 +56,15 @@ def fuzzed(tmp_path_factory):
 
 # Promise: WIRE-3
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(door=st.sampled_from(["frontend", "backend", "peer"]), conversation=st.lists(frames_of, min_size=1, max_size=6))
-def test_no_conversation_ends_the_broker(fuzzed, door, conversation):
+@given(
+    socket=st.sampled_from(["frontend", "backend", "peer"]), conversation=st.lists(frames_of, min_size=1, max_size=6)
+)
+def test_no_conversation_ends_the_broker(fuzzed, socket, conversation):
     broker, speakers = fuzzed
     for frames in conversation:
-        speakers[door].frames(*frames)
+        speakers[socket].frames(*frames)
     # Whoever was disconnected may lose what waited for it; the broker itself must go on answering.
-    assert any(last_word(speakers[door], f"the end {turn}") for turn in range(5))
+    assert any(last_word(speakers[socket], f"the end {turn}") for turn in range(5))
     assert broker.running
 
 
@@ -157,7 +160,7 @@ def test_a_long_batch_is_answered_in_several_turns(net):
     while len(ids) < count:
         frames = flood.receive()
         assert frames is not None, len(ids)
-        ids += [heard.options["id"] for heard in read(frames) if heard.command == "REPLY"]
+        ids += [heard.options["id"] for heard in decode(frames) if heard.command == "REPLY"]
         turns += 1
     assert ids == [str(n) for n in range(count)]
     assert turns > 4

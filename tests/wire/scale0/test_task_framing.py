@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.fakes.messages import MAGIC
 from tests.wire.scale0.conftest import own_broker
-from tests.wire.scale0.raw import MAGIC, unique
+from tests.wire.scale0.raw import unique
 from tests.wire.scale0.rpc import Refused, Rpc, asked, client, node, told
 
 pytestmark = pytest.mark.processes
@@ -143,8 +144,7 @@ def test_wrong_options_are_32602_and_store_nothing(net, options):
     assert owner.rpc.code("client_task_status", owner.id, mine) == -32020
 
 
-def test_unknown_options_are_refused_and_nothing_is_stored(net):
-    owner = client(net)
+def test_unknown_options_are_refused_and_nothing_is_stored(owner):
     with pytest.raises(Refused) as refused:
         owner.submit("m", task_id="odd", colour="red", shape={"a": [1]})
     assert refused.value.code == -32602
@@ -153,10 +153,10 @@ def test_unknown_options_are_refused_and_nothing_is_stored(net):
     assert unknown.value.code == -32020
 
 
-@pytest.mark.parametrize("door", ["frontend", "backend"])
-def test_wrong_params_are_refused_on_both_sockets(net, door):
-    method = {"frontend": "client_task_status", "backend": "node_task_finished"}[door]
-    rpc = Rpc(net(door))
+@pytest.mark.parametrize("socket", ["frontend", "backend"])
+def test_wrong_params_are_refused_on_both_sockets(net, socket):
+    method = {"frontend": "client_task_status", "backend": "node_task_finished"}[socket]
+    rpc = Rpc(net(socket))
     assert rpc.code(method) == -32602
     assert rpc.code(method, 1, 2, 3, 4, 5, 6) == -32602
 
@@ -167,8 +167,7 @@ def test_of_two_keys_with_one_name_the_last_one_wins(net):
     assert rpc.reply((text % (CONNECT, name)).encode()) == {"jsonrpc": "2.0", "id": 2, "result": name}
 
 
-def test_params_are_at_most_64_deep(net):
-    owner = client(net)
+def test_params_are_at_most_64_deep(owner):
     assert owner.code(owner.submit("m", nested(60))) == 1000
     answer = owner.rpc.reply(asked("client_new_task", owner.id, "m", nested(65)))
     assert answer["error"]["code"] in (-32700, -32600, -32602)
@@ -195,8 +194,7 @@ def test_what_is_absurdly_deep_is_one_error(net, text):
 
 
 # Promise: WIRE-5
-def test_a_message_of_almost_8_mib_is_taken_and_one_over_it_is_not(net):
-    owner = client(net)
+def test_a_message_of_almost_8_mib_is_taken_and_one_over_it_is_not(owner):
 
     def of_size(size: int, task: str) -> bytes:
         request = asked("client_new_task", owner.id, "m", [""], task)
@@ -289,8 +287,7 @@ def test_who_connects_first_in_a_batch_may_go_on_in_it(net):
 
 
 # Promise: WIRE-5
-def test_a_batch_of_10_000_is_answered_and_one_more_is_one_error(net):
-    owner = client(net)
+def test_a_batch_of_10_000_is_answered_and_one_more_is_one_error(owner):
     task = owner.submit("m")
     look = {"jsonrpc": "2.0", "method": "zerotask.broker.client_task_status", "params": [owner.id, task]}
     answers = owner.rpc.reply([{**look, "id": n} for n in range(MAX_BATCH)], 30)
@@ -301,14 +298,14 @@ def test_a_batch_of_10_000_is_answered_and_one_more_is_one_error(net):
 
 
 # Promise: WIRE-4
-@pytest.mark.parametrize("door", ["frontend", "backend"])
-def test_unknown_methods_make_an_error_client(net, door):
-    rpc = Rpc(net(door))
+@pytest.mark.parametrize("socket", ["frontend", "backend"])
+def test_unknown_methods_make_an_error_client(net, socket):
+    rpc = Rpc(net(socket))
     for _ in range(10):
         assert rpc.code("no_such_method") == -32601
     rpc.ask("no_such_method")
     rpc.hear_bytes(0.2)
-    rpc.ask("client_connect" if door == "frontend" else "node_connect")
+    rpc.ask("client_connect" if socket == "frontend" else "node_connect")
     assert rpc.silent()
 
 
@@ -336,9 +333,8 @@ def test_unknown_ids_are_no_offence(net):
 
 # Promise: WIRE-3
 @pytest.mark.parametrize("frames", [[b"{}", b""], [b"[]", b"{}"], [b" {}"], [b"null"], [b"{", MAGIC], [b'"text"']])
-def test_what_is_not_exactly_one_frame_of_json_is_refused_or_dropped(net, frames):
-    raw = net.frontend()
-    raw.frames(*frames)
-    heard = raw.receive(0.1)
+def test_what_is_not_exactly_one_frame_of_json_is_refused_or_dropped(caller, frames):
+    caller.frames(*frames)
+    heard = caller.receive(0.1)
     assert heard is None or b"error" in heard[0] or heard[1] == b"DISCONNECTERROR"
-    assert Rpc(raw).call("client_connect")
+    assert Rpc(caller).call("client_connect")

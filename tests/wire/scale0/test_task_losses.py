@@ -40,8 +40,7 @@ def held_by(*tasks: dict[str, Any]) -> list[list[Any]]:
     return [[task["id"], task["attempt"]] for task in tasks]
 
 
-def test_a_backend_that_leaves_gives_its_tasks_back_at_once(net):
-    owner, method = client(net), unique("method")
+def test_a_backend_that_leaves_gives_its_tasks_back_at_once(owner, method, net):
     leaves = Backend(net, method, slots=3)
     tasks = owner.submit_many([owner.new(method) for _ in range(3)])
     held = leaves.tasks(3)
@@ -54,8 +53,7 @@ def test_a_backend_that_leaves_gives_its_tasks_back_at_once(net):
     assert time.monotonic() - start < 1
 
 
-def test_work_that_was_never_started_costs_no_attempt(net):
-    owner, method = client(net), unique("method")
+def test_work_that_was_never_started_costs_no_attempt(owner, method, net):
     task = owner.submit(method, [], max_attempts=1)
     for number in range(1, 5):
         worker = Backend(net, method)
@@ -68,8 +66,7 @@ def test_work_that_was_never_started_costs_no_attempt(net):
     assert owner.result(task) == "in the end"
 
 
-def test_work_that_was_started_costs_an_attempt(net):
-    owner, method = client(net), unique("method")
+def test_work_that_was_started_costs_an_attempt(owner, method, net):
     task = owner.submit(method, [], max_attempts=2)
     names = []
     for number in (1, 2):
@@ -121,8 +118,7 @@ def test_a_backend_that_is_back_too_late_gets_409(quick):
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_what_a_backend_holds_over_a_new_connection_stays_with_it(net, started):
-    owner, method = client(net), unique("method")
+def test_what_a_backend_holds_over_a_new_connection_stays_with_it(owner, method, net, started):
     worker = Backend(net, method)
     task = owner.submit(method, [], max_attempts=1)
     held = worker.tasks()[0]
@@ -140,8 +136,7 @@ def test_what_a_backend_holds_over_a_new_connection_stays_with_it(net, started):
     assert owner.result(task) == "kept"
 
 
-def test_what_a_backend_does_not_name_on_a_new_connection_is_queued_again_at_once(net):
-    owner, method = client(net), unique("method")
+def test_what_a_backend_does_not_name_on_a_new_connection_is_queued_again_at_once(owner, method, net):
     worker = Backend(net, method, slots=3)
     tasks = owner.submit_many([owner.new(method) for _ in range(3)])
     held = worker.tasks(3)
@@ -155,8 +150,7 @@ def test_what_a_backend_does_not_name_on_a_new_connection_is_queued_again_at_onc
     assert worker.codes(held[0], held[1], again[0], again[1], result=1) == [409, 200, 200, 200]
 
 
-def test_a_backend_cannot_hold_what_it_never_had(net):
-    owner, method = client(net), unique("method")
+def test_a_backend_cannot_hold_what_it_never_had(owner, method, net):
     worker = Backend(net, method)
     owner.submit(method)
     held = worker.tasks()[0]
@@ -167,8 +161,7 @@ def test_a_backend_cannot_hold_what_it_never_had(net):
     assert owner.result(held["id"]) == "mine"
 
 
-def test_ready_again_on_the_same_connection_keeps_all_work(net):
-    owner, method = client(net), unique("method")
+def test_ready_again_on_the_same_connection_keeps_all_work(owner, method, net):
     worker = Backend(net, method, slots=2)
     tasks = owner.submit_many([owner.new(method) for _ in range(3)])
     held = worker.tasks(2)
@@ -179,8 +172,7 @@ def test_ready_again_on_the_same_connection_keeps_all_work(net):
     assert worker.codes(*held) == [200, 200]
 
 
-def test_a_finished_result_is_taken_on_a_new_connection(net):
-    owner, method = client(net), unique("method")
+def test_a_finished_result_is_taken_on_a_new_connection(owner, method, net):
     worker = Backend(net, method)
     task = owner.submit(method)
     held = worker.tasks()[0]
@@ -193,8 +185,7 @@ def test_a_finished_result_is_taken_on_a_new_connection(net):
     assert worker.idle(0.1)
 
 
-def test_a_poisonous_task_ends_and_does_no_harm_to_others(net):
-    owner, method = client(net), unique("method")
+def test_a_poisonous_task_ends_and_does_no_harm_to_others(owner, method, net):
     poison = owner.submit(method, ["poison"], max_attempts=3)
     good = owner.submit(method, ["good"])
     ended = False

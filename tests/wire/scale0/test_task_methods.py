@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.wire.scale0.raw import Raws, unique
+from tests.wire.scale0.raw import unique
 from tests.wire.scale0.rpc import Client, Node, Refused, Rpc, client, node
 
 pytestmark = pytest.mark.processes
@@ -39,25 +39,19 @@ NODE_METHODS = (
 BAD_IDS = ["x" * 129, "", "with space", "slash/", "é", "new\nline", "nul\x00"]
 
 
-def pair(net: Raws) -> tuple[Client, Node, str]:
-    """A client, a node, and a method that they share."""
-    method = unique("method")
-    return client(net), node(net, method), method
-
-
 # Promise: WIRE-7
 @pytest.mark.parametrize(
-    ("door", "method"),
+    ("socket", "method"),
     [("backend", name) for name in CLIENT_METHODS] + [("frontend", name) for name in NODE_METHODS],
 )
-def test_a_method_of_the_other_role_is_not_found_on_this_socket(net, door, method):
-    assert Rpc(net(door)).code(method, "somebody") == -32601
+def test_a_method_of_the_other_role_is_not_found_on_this_socket(net, socket, method):
+    assert Rpc(net(socket)).code(method, "somebody") == -32601
 
 
-@pytest.mark.parametrize("door", ["frontend", "backend"])
+@pytest.mark.parametrize("socket", ["frontend", "backend"])
 @pytest.mark.parametrize("method", ["no_such_method", "", "__init__", "client_connect.", "CLIENT_CONNECT"])
-def test_an_unknown_method_is_not_found(net, door, method):
-    assert Rpc(net(door)).code(method) == -32601
+def test_an_unknown_method_is_not_found(net, socket, method):
+    assert Rpc(net(socket)).code(method) == -32601
 
 
 def test_a_method_without_its_prefix_is_not_found(net):
@@ -135,8 +129,7 @@ def test_a_client_id_is_good_on_another_connection(net):
     assert other.call("client_task_status", one.id, task)["code"] == 1000
 
 
-def test_a_task_from_start_to_end_by_position(net):
-    owner, worker, method = pair(net)
+def test_a_task_from_start_to_end_by_position(owner, worker, method):
     mine = unique("task")
     task = owner.rpc.call("client_new_task", owner.id, method, [1, {"a": None}], mine, {"priority": 5})
     assert task == mine
@@ -152,8 +145,7 @@ def test_a_task_from_start_to_end_by_position(net):
     assert [owner.result(task) for _ in range(3)] == [{"sum": 1}] * 3
 
 
-def test_a_task_from_start_to_end_by_name(net):
-    owner, worker, method = pair(net)
+def test_a_task_from_start_to_end_by_name(owner, worker, method):
     ids = {"client_id": owner.id, "task_id": unique("task")}
     said = {**ids, "method": method, "params": {"x": 1}, "options": {"priority": 5}}
     assert owner.rpc.call("client_new_task", **said) == ids["task_id"]
@@ -194,8 +186,7 @@ def test_a_node_from_start_to_end_by_position(net):
         assert rpc.code(method, name) == -32030
 
 
-def test_the_short_forms_take_the_node_from_the_connection(net):
-    owner, worker, method = pair(net)
+def test_the_short_forms_take_the_node_from_the_connection(owner, worker, method):
     good, bad = owner.submit(method, ["good"]), owner.submit(method, ["bad"])
     assert worker.rpc.call("node_task_request", good)["params"] == ["good"]
     assert worker.rpc.call("node_task_request", task_id=bad)["params"] == ["bad"]
@@ -206,8 +197,7 @@ def test_the_short_forms_take_the_node_from_the_connection(net):
     assert owner.error(bad)["code"] == 5
 
 
-def test_the_short_forms_need_a_node_on_the_connection(net):
-    owner, worker, method = pair(net)
+def test_the_short_forms_need_a_node_on_the_connection(owner, worker, method, net):
     task = owner.submit(method)
     stranger = Rpc(net("backend"))
     assert stranger.code("node_task_request", task) == -32030
@@ -217,16 +207,14 @@ def test_the_short_forms_need_a_node_on_the_connection(net):
     assert owner.code(task) == 3000
 
 
-def test_a_task_that_somebody_has_is_given_as_an_empty_object(net):
-    owner, worker, method = pair(net)
+def test_a_task_that_somebody_has_is_given_as_an_empty_object(owner, worker, method, net):
     task = owner.submit(method)
     assert worker.take(task)["attempt"] == 1
     assert node(net, method).take(task) == {}
     assert worker.take(task) == {}
 
 
-def test_a_task_that_is_unknown_or_complete_cannot_be_taken(net):
-    owner, worker, method = pair(net)
+def test_a_task_that_is_unknown_or_complete_cannot_be_taken(owner, worker, method):
     done, cancelled = owner.submit(method), owner.submit(method)
     worker.finish(worker.take(done))
     owner.cancel(cancelled)
@@ -234,8 +222,7 @@ def test_a_task_that_is_unknown_or_complete_cannot_be_taken(net):
         assert worker.rpc.code("node_task_request", worker.id, task) == -32020
 
 
-def test_a_node_pulls_tasks_of_its_methods_only_and_as_many_as_it_wants(net):
-    owner, worker, method = pair(net)
+def test_a_node_pulls_tasks_of_its_methods_only_and_as_many_as_it_wants(owner, worker, method):
     other = owner.submit(unique("other"))
     tasks = [owner.submit(method, [n]) for n in range(5)]
     first = worker.pull(2)
@@ -248,8 +235,7 @@ def test_a_node_pulls_tasks_of_its_methods_only_and_as_many_as_it_wants(net):
     assert owner.code(other) == 1000
 
 
-def test_connecting_again_replaces_a_nodes_methods(net):
-    owner, worker, method = pair(net)
+def test_connecting_again_replaces_a_nodes_methods(owner, worker, method):
     task = owner.submit(method)
     assert worker.rpc.call("node_connect", worker.id, [unique("none")]) == worker.id
     assert worker.pull() == []
@@ -257,8 +243,7 @@ def test_connecting_again_replaces_a_nodes_methods(net):
     assert [given["id"] for given in worker.pull()] == [task]
 
 
-def test_connecting_again_keeps_what_a_node_holds(net):
-    owner, worker, method = pair(net)
+def test_connecting_again_keeps_what_a_node_holds(owner, worker, method):
     task = owner.submit(method)
     held = worker.take(task)
     worker.rpc.call("node_connect", worker.id, [method])
@@ -267,8 +252,7 @@ def test_connecting_again_keeps_what_a_node_holds(net):
     assert owner.result(task) == "kept"
 
 
-def test_the_fields_of_a_status(net):
-    owner, worker, method = pair(net)
+def test_the_fields_of_a_status(owner, worker, method):
     before = time.time()
     task = owner.submit(method)
     queued = owner.status(task)
@@ -290,8 +274,7 @@ def test_the_fields_of_a_status(net):
     assert queued["submitted"] <= finished["started"] <= finished["finished"] <= time.time() + 1
 
 
-def test_a_failed_task_gives_its_own_error(net):
-    owner, worker, method = pair(net)
+def test_a_failed_task_gives_its_own_error(owner, worker, method):
     task = owner.submit(method)
     error: dict[str, Any] = {"code": -7, "message": "disk full", "data": {"free": 0}}
     assert worker.fail(worker.take(task), **error) is True
@@ -305,16 +288,14 @@ def test_a_failed_task_gives_its_own_error(net):
 @pytest.mark.parametrize(
     "error", ["text", 5, None, [], {}, {"code": 1}, {"message": "x"}, {"code": "a", "message": "x"}]
 )
-def test_an_error_that_is_no_error_object_is_refused(net, error):
-    owner, worker, method = pair(net)
+def test_an_error_that_is_no_error_object_is_refused(owner, worker, method, error):
     task = owner.submit(method)
     worker.take(task)
     assert worker.rpc.code("node_task_failed", task, error) == -32602
     assert owner.code(task) == 3000
 
 
-def test_another_clients_task_is_unknown(net):
-    owner, worker, method = pair(net)
+def test_another_clients_task_is_unknown(owner, worker, method, net):
     task = owner.submit(method)
     worker.finish(worker.take(task), "secret")
     spy = client(net)
@@ -333,24 +314,21 @@ def test_a_task_id_can_be_used_once(net):
         assert refused.value.code == -32020
 
 
-def test_task_ids_that_the_broker_makes_are_unique_and_keep_the_rule(net):
-    owner = client(net)
+def test_task_ids_that_the_broker_makes_are_unique_and_keep_the_rule(owner):
     made = owner.submit_many([owner.new("m") for _ in range(20)])
     assert len(set(made)) == 20
     assert all(1 <= len(task) <= 128 for task in made)
 
 
 @pytest.mark.parametrize("result", [None, True, 0, "", [], {}, 1.5, "é\u2028\U0001f600", [[[]]], {"a": {"b": [1]}}])
-def test_any_json_is_a_result(net, result):
-    owner, worker, method = pair(net)
+def test_any_json_is_a_result(owner, worker, method, result):
     task = owner.submit(method)
     assert worker.finish(worker.take(task), result) is True
     assert owner.result(task) == result
 
 
-def test_params_and_results_pass_as_the_bytes_they_came_in(net):
+def test_params_and_results_pass_as_the_bytes_they_came_in(owner, worker, method):
     odd = b'{"n": 1.10, "big":123456789012345678901234567890,"e":1E+2,"u":"\\u00e9" }'
-    owner, worker, method = pair(net)
     said = '{"jsonrpc":"2.0","method":"zerotask.broker.client_new_task","id":1,"params":["%s","%s",%s]}'
     task = owner.rpc.reply((said % (owner.id, method, odd.decode())).encode())["result"]
     worker.rpc.ask("node_task_request", worker.id, task)
@@ -363,8 +341,7 @@ def test_params_and_results_pass_as_the_bytes_they_came_in(net):
 
 # Promise: WIRE-1
 @pytest.mark.parametrize(("kind", "delimiter"), [(zmq.REQ, False), (zmq.DEALER, True), (zmq.DEALER, False)])
-def test_every_framing_does_the_same(net, kind, delimiter):
-    method = unique("method")
+def test_every_framing_does_the_same(method, net, kind, delimiter):
     owner = Client(Rpc(net("frontend", kind, delimiter)))
     worker = Node(Rpc(net("backend", kind, delimiter)), method)
     task = owner.submit(method, [kind])
@@ -374,9 +351,8 @@ def test_every_framing_does_the_same(net, kind, delimiter):
     assert owner.result(task) == "done"
 
 
-def test_one_connection_may_speak_both_protocols(net):
-    raw = net.frontend()
-    owner = Client(Rpc(raw))
-    assert raw.request("scale0.ping").command == "REPLY"
+def test_one_connection_may_speak_both_protocols(caller):
+    owner = Client(Rpc(caller))
+    assert caller.request("scale0.ping").command == "REPLY"
     assert owner.code(owner.submit("m")) == 1000
-    assert raw.request("scale0.ping").command == "REPLY"
+    assert caller.request("scale0.ping").command == "REPLY"

@@ -31,6 +31,11 @@ def crew(net: Raws, **options: Any) -> tuple[Client, Backend, str]:
     return client(net), Backend(net, method, **options), method
 
 
+@pytest.fixture
+def worker(net: Raws, method: str) -> Backend:
+    return Backend(net, method)
+
+
 def ids(tasks: list[dict[str, Any]]) -> list[str]:
     return [task["id"] for task in tasks]
 
@@ -51,14 +56,12 @@ def test_a_task_is_pushed_run_and_stored(net, batch):
     assert owner.code(task) == 7000
 
 
-def test_the_default_timeout_is_an_hour(net):
-    owner, worker, method = crew(net)
+def test_the_default_timeout_is_an_hour(owner, worker, method):
     owner.submit(method)
     assert worker.tasks()[0]["timeout"] == 3_600
 
 
-def test_what_was_submitted_before_a_backend_came_is_pushed_when_it_comes(net, batch):
-    owner, method = client(net), unique("method")
+def test_what_was_submitted_before_a_backend_came_is_pushed_when_it_comes(owner, method, net, batch):
     tasks = [owner.submit(method) for _ in range(3)]
     worker = Backend(net, method, slots=3, batch=batch)
     assert ids(worker.tasks(3)) == tasks
@@ -112,8 +115,7 @@ def test_slots_can_change_in_real_time(net):
     assert [owner.code(task) for task in tasks[:4]] == [7000, 3000, 3000, 1000]
 
 
-def test_a_backend_that_drains_gets_nothing_new_and_may_finish(net):
-    owner, worker, method = crew(net)
+def test_a_backend_that_drains_gets_nothing_new_and_may_finish(owner, worker, method):
     owner.submit(method)
     held = worker.tasks()[0]
     worker.ready(services=[])
@@ -126,19 +128,17 @@ def test_a_backend_that_drains_gets_nothing_new_and_may_finish(net):
     assert ids(worker.tasks()) == [task]
 
 
-def test_work_goes_to_who_was_handed_work_longest_ago(net):
-    owner, one, method = crew(net)
+def test_work_goes_to_who_was_handed_work_longest_ago(net, owner, worker, method):
     two, three = Backend(net, method), Backend(net, method)
     for _ in range(2):
-        for worker in (one, two, three):
+        for one in (worker, two, three):
             task = owner.submit(method)
-            held = worker.tasks()
+            held = one.tasks()
             assert ids(held) == [task]
-            assert worker.codes(*held) == [200]
+            assert one.codes(*held) == [200]
 
 
-def test_tasks_come_in_order_and_the_important_ones_first(net, batch):
-    owner, method = client(net), unique("method")
+def test_tasks_come_in_order_and_the_important_ones_first(owner, method, net, batch):
     tasks = owner.submit_many([owner.new(method, [n], None, priority=n % 3) for n in range(30)])
     worker = Backend(net, method, slots=30, batch=batch)
     order = sorted(range(30), key=lambda n: (-(n % 3), n))
@@ -178,8 +178,7 @@ def test_the_same_result_again_is_acknowledged_again(net, batch):
     assert owner.result(task) == "once"
 
 
-def test_only_the_attempt_that_owns_a_task_may_end_it(net):
-    owner, worker, method = crew(net)
+def test_only_the_attempt_that_owns_a_task_may_end_it(owner, worker, method, net):
     task = owner.submit(method)
     held = worker.tasks()[0]
     assert Backend(net, unique("other")).codes(held, result="stolen") == [409]
@@ -215,8 +214,7 @@ def test_an_error_that_says_so_is_tried_again(net, batch):
     assert worker.idle(0.1)
 
 
-def test_a_started_task_that_outlasts_its_timeout_is_pushed_again(net):
-    owner, worker, method = crew(net)
+def test_a_started_task_that_outlasts_its_timeout_is_pushed_again(owner, worker, method, net):
     task = owner.submit(method, [], timeout=0.3)
     old = worker.tasks()[0]
     worker.running(old)
@@ -228,8 +226,7 @@ def test_a_started_task_that_outlasts_its_timeout_is_pushed_again(net):
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_who_has_a_cancelled_task_is_told(net, started):
-    owner, worker, method = crew(net)
+def test_who_has_a_cancelled_task_is_told(owner, worker, method, started):
     task = owner.submit(method)
     held = worker.tasks()[0]
     if started:
@@ -243,8 +240,7 @@ def test_who_has_a_cancelled_task_is_told(net, started):
     assert ids(worker.tasks()) == [other], "its slot is free"
 
 
-def test_a_started_task_and_a_request_share_the_slots(net):
-    owner, worker, method = crew(net)
+def test_a_started_task_and_a_request_share_the_slots(owner, worker, method, net):
     owner.submit(method)
     held = worker.tasks()[0]
     worker.running(held)
@@ -256,8 +252,7 @@ def test_a_started_task_and_a_request_share_the_slots(net):
     assert worker.hear("REQUEST").options["service"] == method
 
 
-def test_a_native_backend_and_a_node_may_offer_the_same(net):
-    owner, worker, method = crew(net)
+def test_a_native_backend_and_a_node_may_offer_the_same(owner, worker, method, net):
     puller = node(net, method)
     tasks = [owner.submit(method) for _ in range(2)]
     held = worker.tasks()[0]
@@ -268,9 +263,8 @@ def test_a_native_backend_and_a_node_may_offer_the_same(net):
     assert puller.finish(pulled) is True
 
 
-def test_params_and_results_pass_as_the_bytes_they_came_in(net):
+def test_params_and_results_pass_as_the_bytes_they_came_in(owner, worker, method):
     odd = b'{"n": 1.10, "big":123456789012345678901234567890,"e":1E+2,"u":"\\u00e9" }'
-    owner, worker, method = crew(net)
     said = '{"jsonrpc":"2.0","method":"zerotask.broker.client_new_task","id":1,"params":["%s","%s",%s]}'
     task = owner.rpc.reply((said % (owner.id, method, odd.decode())).encode())["result"]
     heard = worker.hear("TASKS")
@@ -282,8 +276,7 @@ def test_params_and_results_pass_as_the_bytes_they_came_in(net):
 
 
 # Promise: WIRE-5
-def test_no_message_with_tasks_is_over_the_limit_of_a_message(net):
-    owner, method = client(net), unique("method")
+def test_no_message_with_tasks_is_over_the_limit_of_a_message(owner, method, net):
     tasks = [owner.submit(method, ["x" * (3 << 20), n]) for n in range(4)]
     worker = Backend(net, method, slots=4, batch=True)
     sizes, rows = [], worker.tasks(len(worker.unread))
@@ -310,8 +303,7 @@ def test_commands_of_backends_are_refused_on_the_frontend_socket(net, command):
     "body", [b"", b"{", b"{}", b"[1]", b'[{"id":1}]', b'[{"id":"a"}]', b"[NaN]", b"\xff", b"[" * 9999]
 )
 @pytest.mark.parametrize("command", ["TASKSTATUS", "TASKSDONE"])
-def test_a_malformed_body_is_refused_and_disturbs_nobody(net, command, body):
-    owner, worker, method = crew(net)
+def test_a_malformed_body_is_refused_and_disturbs_nobody(owner, worker, method, net, command, body):
     bad = Backend(net, method)
     bad.raw.say(command, {}, body)
     assert bad.hear("DISCONNECTERROR").code in (400, 413)

@@ -11,8 +11,8 @@ import pytest
 
 from tests.fakes.waiting import until
 from tests.wire.scale0.conftest import own_broker, token_of
-from tests.wire.scale0.raw import Raws, unique
-from tests.wire.scale0.rpc import Client, Node, Refused, Rpc, asked, client, node, told
+from tests.wire.scale0.raw import unique
+from tests.wire.scale0.rpc import Client, Refused, Rpc, asked, client, node, told
 
 pytestmark = pytest.mark.processes
 
@@ -22,21 +22,14 @@ LATE = 1.0
 """What may be added to a delay on a busy machine."""
 
 
-def pair(net: Raws) -> tuple[Client, Node, str]:
-    method = unique("method")
-    return client(net), node(net, method), method
-
-
-def test_tasks_of_one_priority_come_in_the_order_in_which_they_were_accepted(net):
-    owner, worker, method = pair(net)
+def test_tasks_of_one_priority_come_in_the_order_in_which_they_were_accepted(owner, worker, method):
     tasks = owner.submit_many([owner.new(method, [n]) for n in range(50)])
     tasks += [owner.submit(method) for _ in range(5)]
     first = [task["id"] for task in worker.pull(7)]
     assert first + [task["id"] for task in worker.pull(1_000)] == tasks
 
 
-def test_a_long_queue_has_no_gaps(net):
-    owner, worker, method = pair(net)
+def test_a_long_queue_has_no_gaps(owner, worker, method):
     tasks = owner.submit_many([owner.new(method, [n]) for n in range(3_000)])
     pulled: list[str] = []
     while len(pulled) < len(tasks):
@@ -46,8 +39,7 @@ def test_a_long_queue_has_no_gaps(net):
     assert pulled == tasks
 
 
-def test_a_higher_priority_comes_first(net):
-    owner, worker, method = pair(net)
+def test_a_higher_priority_comes_first(owner, worker, method):
     given = [0, 9, None, 4, 5, 3, 9, 0]
     said: list[dict[str, Any]] = [{} if priority is None else {"priority": priority} for priority in given]
     tasks = [owner.submit(method, [], **options) for options in said]
@@ -55,16 +47,14 @@ def test_a_higher_priority_comes_first(net):
     assert [task["id"] for task in worker.pull()] == [tasks[n] for n in order]
 
 
-def test_clients_take_turns_by_acceptance_alone(net):
-    one, worker, method = pair(net)
-    two = client(net)
-    tasks = [owner.submit(method) for owner in (one, two, two, one, two)]
+def test_clients_take_turns_by_acceptance_alone(net, owner, worker, method):
+    other = client(net)
+    tasks = [one.submit(method) for one in (owner, other, other, owner, other)]
     assert [task["id"] for task in worker.pull()] == tasks
 
 
 @pytest.mark.parametrize("word", ["delay", "at"])
-def test_a_task_for_later_is_scheduled_until_then(net, word):
-    owner, worker, method = pair(net)
+def test_a_task_for_later_is_scheduled_until_then(owner, worker, method, word):
     start = time.monotonic()
     later: dict[str, Any] = {"delay": SHORT} if word == "delay" else {"at": time.time() + SHORT}
     task = owner.submit(method, [], **later)
@@ -78,14 +68,12 @@ def test_a_task_for_later_is_scheduled_until_then(net, word):
 
 
 @pytest.mark.parametrize("options", [{"delay": 0}, {"at": 0}, {"at": 1_000_000}])
-def test_a_time_that_is_over_means_now(net, options):
-    owner, worker, method = pair(net)
+def test_a_time_that_is_over_means_now(owner, worker, method, options):
     task = owner.submit(method, [], **options)
     assert worker.next()["id"] == task
 
 
-def test_a_scheduled_task_can_be_cancelled(net):
-    owner, worker, method = pair(net)
+def test_a_scheduled_task_can_be_cancelled(owner, worker, method):
     task = owner.submit(method, [], delay=SHORT)
     assert owner.cancel(task) is True
     assert owner.code(task) == 9500
@@ -94,8 +82,7 @@ def test_a_scheduled_task_can_be_cancelled(net):
     assert worker.pull() == []
 
 
-def test_the_same_key_is_the_same_task(net):
-    owner, worker, method = pair(net)
+def test_the_same_key_is_the_same_task(owner, worker, method, net):
     key = unique("key")
     task = owner.submit(method, ["first"], key=key)
     assert owner.submit(method, ["second"], key=key) == task
@@ -105,8 +92,7 @@ def test_the_same_key_is_the_same_task(net):
     assert owner.submit(method, [], key=key) == task, "while it is assigned"
 
 
-def test_a_key_is_known_after_its_task_is_complete(net):
-    owner, worker, method = pair(net)
+def test_a_key_is_known_after_its_task_is_complete(owner, worker, method):
     done, failed, cancelled = [owner.submit(method, [], key=f"{method}-{n}") for n in range(3)]
     worker.finish(worker.take(done), "once")
     worker.fail(worker.take(failed))
@@ -116,15 +102,13 @@ def test_a_key_is_known_after_its_task_is_complete(net):
     assert worker.pull() == []
 
 
-def test_the_same_key_twice_in_one_batch_is_one_task(net):
-    owner, worker, method = pair(net)
+def test_the_same_key_twice_in_one_batch_is_one_task(owner, worker, method):
     tasks = owner.submit_many([owner.new(method, [n], None, key="k") for n in range(10)])
     assert len(set(tasks)) == 1
     assert [given["params"] for given in worker.pull()] == [[0]]
 
 
-def test_a_task_waits_for_those_that_must_finish_first(net):
-    owner, worker, method = pair(net)
+def test_a_task_waits_for_those_that_must_finish_first(owner, worker, method):
     one, two = owner.submit(method, ["one"]), owner.submit(method, ["two"])
     last = owner.submit(method, ["last"], after=[one, two], priority=9)
     held = worker.pull()
@@ -136,8 +120,7 @@ def test_a_task_waits_for_those_that_must_finish_first(net):
     assert worker.next()["id"] == last
 
 
-def test_a_chain_of_three_runs_in_its_order(net):
-    owner, worker, method = pair(net)
+def test_a_chain_of_three_runs_in_its_order(owner, worker, method):
     one = owner.submit(method, [1])
     two = owner.submit(method, [2], after=[one])
     three = owner.submit(method, [3], after=[two, one])
@@ -151,8 +134,7 @@ def test_a_chain_of_three_runs_in_its_order(net):
     assert owner.result(three) == [3]
 
 
-def test_what_a_chain_waits_for_fails_all_of_it(net):
-    owner, worker, method = pair(net)
+def test_what_a_chain_waits_for_fails_all_of_it(owner, worker, method):
     one = owner.submit(method)
     two = owner.submit(method, [], after=[one])
     three = owner.submit(method, [], after=[two])
@@ -166,16 +148,14 @@ def test_what_a_chain_waits_for_fails_all_of_it(net):
     assert owner.error(four)["code"] == -32091
 
 
-def test_after_what_has_finished_means_now(net):
-    owner, worker, method = pair(net)
+def test_after_what_has_finished_means_now(owner, worker, method):
     one = owner.submit(method)
     worker.finish(worker.take(one))
     two = owner.submit(method, [], after=[one])
     assert worker.next()["id"] == two
 
 
-def test_one_can_wait_only_for_tasks_of_its_own_client(net):
-    owner, _, method = pair(net)
+def test_one_can_wait_only_for_tasks_of_its_own_client(owner, method, net):
     others = client(net).submit(method)
     for unknown in (unique("never"), others):
         mine = unique("task")
@@ -185,8 +165,7 @@ def test_one_can_wait_only_for_tasks_of_its_own_client(net):
         assert owner.rpc.code("client_task_status", owner.id, mine) == -32020
 
 
-def test_after_and_delay_both_count(net):
-    owner, worker, method = pair(net)
+def test_after_and_delay_both_count(owner, worker, method):
     one = owner.submit(method)
     start = time.monotonic()
     two = owner.submit(method, [], after=[one], delay=SHORT)
@@ -195,8 +174,7 @@ def test_after_and_delay_both_count(net):
     assert time.monotonic() - start >= SHORT - 0.02
 
 
-def test_a_result_is_forgotten_after_its_time_and_not_before(net):
-    owner, worker, method = pair(net)
+def test_a_result_is_forgotten_after_its_time_and_not_before(owner, worker, method):
     task = owner.submit(method, [], result_ttl=SHORT)
     held = worker.take(task)
     worker.rpc.call("task_status", worker.id, task, "running")
@@ -217,8 +195,7 @@ def test_a_result_is_forgotten_after_its_time_and_not_before(net):
     assert owner.rpc.code("client_task_status", owner.id, task) == -32020
 
 
-def test_a_queued_task_that_is_cancelled_never_runs(net):
-    owner, worker, method = pair(net)
+def test_a_queued_task_that_is_cancelled_never_runs(owner, worker, method):
     task, other = owner.submit(method), owner.submit(method)
     assert owner.cancel(task) is True
     assert owner.cancel(task) is True
@@ -230,8 +207,7 @@ def test_a_queued_task_that_is_cancelled_never_runs(net):
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_a_task_that_is_cancelled_while_a_node_has_it_stays_cancelled(net, running):
-    owner, worker, method = pair(net)
+def test_a_task_that_is_cancelled_while_a_node_has_it_stays_cancelled(owner, worker, method, running):
     task = owner.submit(method)
     held = worker.take(task)
     if running:
@@ -244,8 +220,7 @@ def test_a_task_that_is_cancelled_while_a_node_has_it_stays_cancelled(net, runni
     assert worker.pull() == []
 
 
-def test_a_complete_task_that_is_cancelled_keeps_its_outcome(net):
-    owner, worker, method = pair(net)
+def test_a_complete_task_that_is_cancelled_keeps_its_outcome(owner, worker, method):
     done, failed = owner.submit(method), owner.submit(method)
     worker.finish(worker.take(done), "kept")
     worker.fail(worker.take(failed), 3)

@@ -10,24 +10,18 @@ import pytest
 import zmq
 
 from tests.wire.scale0.conftest import own_broker
-from tests.wire.scale0.raw import Raws, unique
-from tests.wire.scale0.rpc import Client, Node, Rpc, asked, client, node
+from tests.wire.scale0.raw import unique
+from tests.wire.scale0.rpc import Client, Rpc, asked, client, node
 
 pytestmark = pytest.mark.processes
 
 SHORT = 0.3
 
 
-def pair(net: Raws) -> tuple[Client, Node, str]:
-    method = unique("method")
-    return client(net), node(net, method), method
-
-
 # --- waits
 
 
-def test_a_wait_ends_as_soon_as_one_is_complete(net):
-    owner, worker, method = pair(net)
+def test_a_wait_ends_as_soon_as_one_is_complete(owner, worker, method):
     one, two = owner.submit(method, [1]), owner.submit(method, [2])
     waiting = owner.rpc.ask("client_task_wait", owner.id, [one, two], 10)
     assert owner.rpc.silent(0.1)
@@ -37,8 +31,7 @@ def test_a_wait_ends_as_soon_as_one_is_complete(net):
     assert time.monotonic() - start < 1
 
 
-def test_a_wait_for_what_is_complete_tells_all_of_it_at_once(net):
-    owner, worker, method = pair(net)
+def test_a_wait_for_what_is_complete_tells_all_of_it_at_once(owner, worker, method):
     done, failed, cancelled, open_ = [owner.submit(method) for _ in range(4)]
     worker.finish(worker.take(done), 1)
     worker.fail(worker.take(failed), 2, "two")
@@ -51,16 +44,14 @@ def test_a_wait_for_what_is_complete_tells_all_of_it_at_once(net):
 
 
 @pytest.mark.parametrize("timeout", [0, SHORT])
-def test_a_wait_for_nothing_ends_empty_after_its_timeout(net, timeout):
-    owner, _, method = pair(net)
+def test_a_wait_for_nothing_ends_empty_after_its_timeout(owner, method, timeout):
     task = owner.submit(method)
     start = time.monotonic()
     assert owner.wait(task, timeout=timeout) == []
     assert timeout - 0.02 <= time.monotonic() - start <= timeout + 1
 
 
-def test_a_wait_inside_a_batch_does_not_wait(net):
-    owner, _, method = pair(net)
+def test_a_wait_inside_a_batch_does_not_wait(owner, method):
     task = owner.submit(method)
     start = time.monotonic()
     waiting = asked("client_task_wait", owner.id, [task], 20)
@@ -70,8 +61,7 @@ def test_a_wait_inside_a_batch_does_not_wait(net):
     assert time.monotonic() - start < 1
 
 
-def test_a_wait_stops_nobody_from_being_answered(net):
-    owner, worker, method = pair(net)
+def test_a_wait_stops_nobody_from_being_answered(owner, worker, method):
     task = owner.submit(method)
     waits = [owner.rpc.ask("client_task_wait", owner.id, [task], 10) for _ in range(20)]
     assert owner.code(task) == 1000
@@ -80,8 +70,7 @@ def test_a_wait_stops_nobody_from_being_answered(net):
     assert owner.rpc.silent(0.1)
 
 
-def test_a_wait_ends_however_its_task_ends(net):
-    owner, worker, method = pair(net)
+def test_a_wait_ends_however_its_task_ends(owner, worker, method):
     failed, cancelled = owner.submit(method), owner.submit(method)
     one = owner.rpc.ask("client_task_wait", owner.id, [failed], 10)
     two = owner.rpc.ask("client_task_wait", owner.id, [cancelled], 10)
@@ -98,8 +87,7 @@ def test_a_wait_for_tasks_of_others_or_of_nobody_is_refused_at_once(net):
         assert owner.rpc.code("client_task_wait", owner.id, ids, 10) == -32020
 
 
-def test_a_req_socket_can_wait(net):
-    method = unique("method")
+def test_a_req_socket_can_wait(method, net):
     owner, worker = Client(Rpc(net("frontend", zmq.REQ))), node(net, method)
     task = owner.submit(method)
     waiting = owner.rpc.ask("client_task_wait", owner.id, [task], 10)
@@ -123,8 +111,7 @@ def test_a_frontend_that_waits_is_not_forgotten(tmp_path):
 # --- pushes
 
 
-def test_who_asked_to_be_notified_is_sent_the_result(net):
-    owner, worker, method = pair(net)
+def test_who_asked_to_be_notified_is_sent_the_result(owner, worker, method):
     task = owner.submit(method, [], notify=True)
     worker.finish(worker.take(task), {"a": 1})
     pushed = owner.rpc.push()
@@ -134,8 +121,7 @@ def test_who_asked_to_be_notified_is_sent_the_result(net):
     assert owner.rpc.silent(0.1)
 
 
-def test_who_asked_to_be_notified_hears_of_every_end(net):
-    owner, worker, method = pair(net)
+def test_who_asked_to_be_notified_hears_of_every_end(owner, worker, method):
     failed, cancelled = owner.submit(method, [], notify=True), owner.submit(method, [], notify=True)
     worker.fail(worker.take(failed), 8, "eight")
     params = owner.rpc.push()["params"]
@@ -147,16 +133,14 @@ def test_who_asked_to_be_notified_hears_of_every_end(net):
     assert (params["task_id"], params["status"]) == (cancelled, "cancelled")
 
 
-def test_who_did_not_ask_is_sent_nothing(net):
-    owner, worker, method = pair(net)
+def test_who_did_not_ask_is_sent_nothing(owner, worker, method):
     for task in (owner.submit(method), owner.submit(method, [], notify=False)):
         worker.finish(worker.take(task), 1)
     assert owner.rpc.silent()
 
 
 # Promise: WIRE-1
-def test_nothing_unasked_goes_to_who_sends_a_delimiter(net):
-    method = unique("method")
+def test_nothing_unasked_goes_to_who_sends_a_delimiter(method, net):
     owner, worker = Client(Rpc(net("frontend", zmq.DEALER, True))), node(net, method)
     task = owner.submit(method, [], notify=True)
     worker.finish(worker.take(task), 1)
@@ -165,8 +149,7 @@ def test_nothing_unasked_goes_to_who_sends_a_delimiter(net):
 
 
 # Promise: WIRE-1
-def test_a_req_socket_gets_the_answers_to_its_questions_only(net):
-    method = unique("method")
+def test_a_req_socket_gets_the_answers_to_its_questions_only(method, net):
     owner, worker = Client(Rpc(net("frontend", zmq.REQ))), node(net, method)
     for n in range(5):
         task = owner.submit(method, [], notify=True)

@@ -28,7 +28,7 @@ OPERATOR: Final = "operator"
 ADMIN: Final = "admin"
 RANKS: Final = {VIEWER: 0, OPERATOR: 1, ADMIN: 2}
 
-LOGIN_SECONDS: Final = 3_600.0
+SESSION_SECONDS: Final = 3_600.0
 MAX_TOKEN_SECONDS: Final = 366 * 86_400.0
 MAX_VERIFYING: Final = 8
 """Passwords being hashed at once, for all connections: hashing is slow on purpose."""
@@ -62,16 +62,14 @@ class VerifyPassword(msgspec.Struct, frozen=True, eq=False):
     password: str
     password_hash: str
     connection: Connection
-    said: messages.ManagementReq
+    request: messages.ManagementReq
     body: bytes
 
     def __repr__(self) -> str:
-        return f"VerifyPassword({self.said.auth_id!r})"
+        return f"VerifyPassword({self.request.auth_id!r})"
 
 
 class Access:
-    __slots__ = ("_failures", "_hashing", "_local", "_state", "_tokens", "_verifying")
-
     def __init__(self, state: BrokerState, tokens: Iterable[TokenRow], local_digest: str | None) -> None:
         self._state = state
         self._tokens = {token.digest: token for token in tokens}
@@ -83,26 +81,30 @@ class Access:
         self._failures: dict[str, int] = {}
 
     def admit(
-        self, connection: Connection, said: messages.ManagementReq, body: bytes, now: Now, effects: Effects
+        self, connection: Connection, request: messages.ManagementReq, body: bytes, now: Now, effects: Effects
     ) -> AdminAccount | None:
         """Authenticate the sender; None when a password must be verified first. Raises `Refusal`."""
-        if said.auth_token is not None:
-            return self._by_token(said.auth_token, now)
-        if said.auth_password is None or len(said.auth_id) > MAX_IDENTITY_CHARS:
-            raise Refusal(codes.WRONG_CREDENTIALS, "give auth_id and auth_password, or auth_token")
-        asks = (connection, origin_of(said))
+        if request.auth_token is not None:
+            return self._by_token(request.auth_token, now)
+        if request.auth_password is None or len(request.auth_id) > MAX_IDENTITY_CHARS:
+            raise Refusal(
+                codes.WRONG_CREDENTIALS, "credentials are missing: give auth_id and auth_password, or auth_token"
+            )
+        asks = (connection, origin_of(request))
         if asks in self._verifying or self._hashing >= MAX_VERIFYING or len(self._verifying) >= MAX_DELAYED:
-            raise Refusal(codes.TOO_MANY, "a password is being checked: try again later")
+            raise Refusal(codes.TOO_MANY, "another password of this client is being verified: try again later")
         self._verifying.add(asks)
         self._hashing += 1
-        hashes = [admin.password_hash for admin in self._state.config.admins if admin.auth_id == said.auth_id]
-        effects.ask(VerifyPassword(said.auth_password, hashes[0] if hashes else DECOY_HASH, connection, said, body))
+        hashes = [admin.password_hash for admin in self._state.config.admins if admin.auth_id == request.auth_id]
+        effects.ask(
+            VerifyPassword(request.auth_password, hashes[0] if hashes else DECOY_HASH, connection, request, body)
+        )
         return None
 
     def verified(self, ask: VerifyPassword, right: bool) -> AdminAccount | float:
         """The result of a verified password: an administrator, or the seconds to delay the refusal."""
         self._hashing -= 1
-        name = ask.said.auth_id
+        name = ask.request.auth_id
         for admin in self._state.config.admins:
             if admin.auth_id == name and right:
                 self.done(ask)
@@ -116,14 +118,14 @@ class Access:
 
     def done(self, ask: VerifyPassword) -> None:
         """The password was answered: the connection may try the next one."""
-        self._verifying.discard((ask.connection, origin_of(ask.said)))
+        self._verifying.discard((ask.connection, origin_of(ask.request)))
 
     def issue(self, name: str, role: str, seconds: float, now: Now, effects: Effects) -> str:
         """Issue a new token; only its digest is stored."""
         if len(self._tokens) >= MAX_TOKENS:
             self._forget_expired(now, effects)
         if len(self._tokens) >= MAX_TOKENS:
-            raise Refusal(codes.TOO_MANY, "too many tokens: revoke some")
+            raise Refusal(codes.TOO_MANY, "the limit of stored tokens is reached: revoke some")
         token = f"s0_{self._state.rng.getrandbits(256):064x}"
         row = TokenRow(digest_of(token), name, role, int((now.wall + seconds) * 1_000_000))
         self._tokens[row.digest] = row
@@ -162,7 +164,7 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def origin_of(said: messages.ManagementReq) -> str:
+def origin_of(request: messages.ManagementReq) -> str:
     """The client that the sender names as the origin; a value that is not plain text is omitted."""
-    text = said.origin[:MAX_ORIGIN_CHARS]
+    text = request.origin[:MAX_ORIGIN_CHARS]
     return text if text.isprintable() else ""

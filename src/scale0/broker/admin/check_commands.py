@@ -60,8 +60,6 @@ class PendingCheck(NamedTuple):
 
 
 class CheckCommands:
-    __slots__ = ("_management", "_next", "_requests", "_state")
-
     def __init__(self, management: AdminCommands, state: BrokerState, requests: Requests) -> None:
         self._management = management
         self._state = state
@@ -126,10 +124,10 @@ class CheckCommands:
         if code != codes.OK:
             self._management.fail(call, code, message, AdminResult(None, after=run.noted))
         elif len(bodies) != 1 or not is_json(bodies[0]):
-            message = f"what offers {HELEN_SERVICE} did not answer as a Helen does"
+            message = f"the backend of {HELEN_SERVICE} sent an invalid answer"
             self._management.fail(call, codes.FAILED, message, AdminResult(None, after=run.noted))
         else:
-            self._management.tell(call, msgspec.Raw(bodies[0]))
+            self._management.answer_recorded(call, msgspec.Raw(bodies[0]))
 
 
 def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:
@@ -140,13 +138,13 @@ def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:
         if call.body:
             wanted = msgspec.json.decode(call.body, type=CheckRequest)
         else:
-            said = {name: getattr(call.said, name) for name in CheckRequest.__struct_fields__}
-            wanted = msgspec.convert({name: one for name, one in said.items() if one is not None}, CheckRequest)
+            fields = {name: getattr(call.request, name) for name in CheckRequest.__struct_fields__}
+            wanted = msgspec.convert({name: one for name, one in fields.items() if one is not None}, CheckRequest)
         msgspec.json.encode(wanted.args)  # some values of MessagePack have no JSON form
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise Refusal(codes.MALFORMED, f"run_check takes agent, check, args, timeout and recheck: {error}") from None
     if not (wanted.agent.isprintable() and wanted.check.isprintable()):
-        raise Refusal(codes.MALFORMED, "the names of an agent and of a check are printable")
+        raise Refusal(codes.MALFORMED, "the names of an agent and of a check must be printable")
     return wanted
 
 

@@ -38,7 +38,7 @@ STATE_SETTING: Final = "state"
 
 class AdminCall(NamedTuple):
     connection: Connection
-    said: messages.ManagementReq
+    request: messages.ManagementReq
     body: bytes
     admin: AdminAccount
     now: Now
@@ -72,20 +72,6 @@ Outcome = AdminResult | None
 
 
 class AdminCommands:
-    __slots__ = (
-        "_access",
-        "_connections",
-        "_members",
-        "_peers",
-        "_rate_limits",
-        "_rebalancing",
-        "_requests",
-        "_state",
-        "_version",
-        "_views",
-        "table",
-    )
-
     def __init__(
         self,
         state: BrokerState,
@@ -95,7 +81,7 @@ class AdminCommands:
         requests: Requests,
         views: Views,
         access: Access,
-        blame: RateLimits,
+        rate_limits: RateLimits,
         rebalancing: Rebalancing,
         version: str,
     ) -> None:
@@ -106,43 +92,51 @@ class AdminCommands:
         self._requests = requests
         self._views = views
         self._access = access
-        self._rate_limits = blame
+        self._rate_limits = rate_limits
         self._rebalancing = rebalancing
         self._version = version
         self.table: dict[str, tuple[str, Callable[[AdminCall], Outcome]]] = {
             "status": (VIEWER, lambda c: AdminResult(self._views.status(c.now, self._version))),
             "list_peers": (VIEWER, lambda c: AdminResult(self._views.peers(c.now))),
-            "list_clients": (VIEWER, lambda c: AdminResult(self._views.clients(c.now, c.said.limit, c.said.after))),
-            "list_services": (VIEWER, lambda c: AdminResult(self._views.services(c.said.limit, c.said.after))),
-            "list_rates": (VIEWER, lambda c: AdminResult(self._views.rates(c.said.limit, c.said.after))),
-            "list_queues": (VIEWER, lambda c: AdminResult(self._views.queues(c.now, c.said.limit, c.said.after))),
+            "list_clients": (
+                VIEWER,
+                lambda c: AdminResult(self._views.clients(c.now, c.request.limit, c.request.after)),
+            ),
+            "list_services": (VIEWER, lambda c: AdminResult(self._views.services(c.request.limit, c.request.after))),
+            "list_rates": (VIEWER, lambda c: AdminResult(self._views.rates(c.request.limit, c.request.after))),
+            "list_queues": (VIEWER, lambda c: AdminResult(self._views.queues(c.now, c.request.limit, c.request.after))),
             "list_error_clients": (
                 VIEWER,
-                lambda c: AdminResult(self._views.error_clients(c.now, c.said.limit, c.said.after)),
+                lambda c: AdminResult(self._views.error_clients(c.now, c.request.limit, c.request.after)),
             ),
             "disable": (OPERATOR, self._disable),
             "enable": (OPERATOR, self._enable),
             "drain": (OPERATOR, self._drain),
             "reload_config": (OPERATOR, self._reload),
-            "forgive": (OPERATOR, self._forgive),
+            "forgive": (OPERATOR, self._unban),
         }
 
     def receive(
-        self, connection: Connection, said: messages.ManagementReq, bodies: Sequence[bytes], now: Now, effects: Effects
+        self,
+        connection: Connection,
+        request: messages.ManagementReq,
+        bodies: Sequence[bytes],
+        now: Now,
+        effects: Effects,
     ) -> None:
         """MANAGEMENTREQ: authenticate, authorise, execute."""
         body = bodies[0] if bodies else b""
         try:
-            if said.command not in self.table:
-                raise Refusal(codes.UNKNOWN_COMMAND, f"unknown command {said.command[:64]!r}")
-            admin = self._access.admit(connection, said, body, now, effects)
+            if request.command not in self.table:
+                raise Refusal(codes.UNKNOWN_COMMAND, f"unknown command {request.command[:64]!r}")
+            admin = self._access.admit(connection, request, body, now, effects)
         except Refusal as refusal:
             if refusal.code == codes.UNKNOWN_COMMAND:
-                self._rate_limits.blame(connection, refusal.code, refusal.message, now, effects)
-            self._answer(connection, said, refusal.code, refusal.message, None, effects)
+                self._rate_limits.reject(connection, refusal.code, refusal.message, now, effects)
+            self._answer(connection, request, refusal.code, refusal.message, None, effects)
             return
         if admin is not None:
-            self._run(AdminCall(connection, said, body, admin, now, effects))
+            self._run(AdminCall(connection, request, body, admin, now, effects))
 
     def answer(self, ask: object, value: Any, now: Now, effects: Effects) -> None:
         match ask:
@@ -154,10 +148,10 @@ class AdminCommands:
                 self.later(ask.call._replace(now=now, effects=effects), lambda call: self._take_file(call, value))
 
     def _run(self, call: AdminCall) -> None:
-        role, act = self.table[call.said.command]
+        role, act = self.table[call.request.command]
         if RANKS.get(call.admin.role, -1) < RANKS[role]:
-            message = f"{call.said.command} needs the role {role}"
-            self._answer(call.connection, call.said, codes.NOT_ALLOWED, message, None, call.effects)
+            message = f"{call.request.command} needs the role {role}"
+            self._answer(call.connection, call.request, codes.NOT_ALLOWED, message, None, call.effects)
             return
         self.later(call, act)
 
@@ -165,10 +159,10 @@ class AdminCommands:
         try:
             done = act(call)
         except Refusal as refusal:
-            self._answer(call.connection, call.said, refusal.code, refusal.message, None, call.effects)
+            self._answer(call.connection, call.request, refusal.code, refusal.message, None, call.effects)
         except ConfigError as error:
             body = {"reasons": error.reasons}
-            self._answer(call.connection, call.said, codes.MALFORMED, str(error)[:1000], body, call.effects)
+            self._answer(call.connection, call.request, codes.MALFORMED, str(error)[:1000], body, call.effects)
         else:
             if done is not None:
                 self.finish(call, done)
@@ -176,24 +170,24 @@ class AdminCommands:
     def finish(self, call: AdminCall, done: AdminResult) -> None:
         if done.changed:
             self.record(call, done)
-        self._answer(call.connection, call.said, codes.OK, "done", done.result, call.effects, durable=done.changed)
+        self._answer(call.connection, call.request, codes.OK, "done", done.result, call.effects, durable=done.changed)
 
-    def tell(self, call: AdminCall, result: Any) -> None:
+    def answer_recorded(self, call: AdminCall, result: Any) -> None:
         """Answer a command that was recorded when it was accepted."""
-        self._answer(call.connection, call.said, codes.OK, "done", result, call.effects, durable=True)
+        self._answer(call.connection, call.request, codes.OK, "done", result, call.effects, durable=True)
 
     def fail(self, call: AdminCall, code: int, message: str, done: AdminResult) -> None:
         """A command that was recorded when it was accepted failed: record the failure, and answer with the error."""
         self.record(call, done, code)
-        self._answer(call.connection, call.said, code, message, None, call.effects, durable=True)
+        self._answer(call.connection, call.request, code, message, None, call.effects, durable=True)
 
     def record(self, call: AdminCall, done: AdminResult, code: int = codes.OK) -> None:
         call.effects.record(
             ManagementCommanded(
                 identity=call.admin.name,
-                command=call.said.command,
+                command=call.request.command,
                 code=code,
-                origin=asked_from(call.connection, call.said),
+                origin=asked_from(call.connection, call.request),
                 before=done.before,
                 after=done.after,
             )
@@ -202,36 +196,36 @@ class AdminCommands:
     def _answer(
         self,
         connection: Connection,
-        said: messages.ManagementReq,
+        request: messages.ManagementReq,
         code: int,
         message: str,
         result: Any,
         effects: Effects,
         durable: bool = False,
     ) -> None:
-        rep = messages.ManagementRep(id=said.id, code=code, message=message)
+        rep = messages.ManagementRep(id=request.id, code=code, message=message)
         body = msgspec.json.encode(result if result is not None else {})
         (effects.promise if durable else effects.send)(connection, ("MANAGEMENTREP", rep, body))
 
     def _verified(self, ask: VerifyPassword, right: bool, now: Now, effects: Effects) -> None:
         outcome = self._access.verified(ask, right)
         if isinstance(outcome, AdminAccount):
-            self._run(AdminCall(ask.connection, ask.said, ask.body, outcome, now, effects))
+            self._run(AdminCall(ask.connection, ask.request, ask.body, outcome, now, effects))
         else:
             self._state.count("passwords_wrong")
-            self._state.timers.add((self._say_no, ask), now.mono + outcome)
+            self._state.timers.add((self._refuse_password, ask), now.mono + outcome)
 
-    def _say_no(self, ask: VerifyPassword, now: Now, effects: Effects) -> None:
+    def _refuse_password(self, ask: VerifyPassword, now: Now, effects: Effects) -> None:
         self._access.done(ask)
         effects.record(
             ManagementCommanded(
-                identity=ask.said.auth_id[:128],
-                command=ask.said.command,
+                identity=ask.request.auth_id[:128],
+                command=ask.request.command,
                 code=codes.WRONG_CREDENTIALS,
-                origin=asked_from(ask.connection, ask.said),
+                origin=asked_from(ask.connection, ask.request),
             )
         )
-        self._answer(ask.connection, ask.said, codes.WRONG_CREDENTIALS, "wrong credentials", None, effects)
+        self._answer(ask.connection, ask.request, codes.WRONG_CREDENTIALS, "wrong credentials", None, effects)
 
     def _set_state(self, call: AdminCall, state: str, draining: bool) -> AdminResult:
         before = self._state.shown
@@ -241,7 +235,7 @@ class AdminCommands:
         if before != after:
             call.effects.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
             call.effects.write(PutSetting(STATE_SETTING, state.encode()))
-            self._peers.tell_state(call.now, call.effects)
+            self._peers.announce_state(call.now, call.effects)
         return AdminResult({"state": self._state.duty, "draining": draining}, before, after, changed=before != after)
 
     def _disable(self, call: AdminCall) -> AdminResult:
@@ -258,12 +252,12 @@ class AdminCommands:
         done = self._set_state(call, ACTIVE, draining=False)
         if slept:
             # Reports of other brokers were ignored meanwhile: after our HELLO they send all of it again.
-            self._peers.greet_all(call.now, call.effects)
+            self._peers.send_hello_to_all(call.now, call.effects)
         return done
 
     def _drain(self, call: AdminCall) -> AdminResult:
         if self._state.state != ACTIVE:
-            raise Refusal(codes.NOT_SERVING, f"a broker that is {self._state.state} has nothing to drain")
+            raise Refusal(codes.NOT_SERVING, f"a broker in the state {self._state.state} cannot drain")
         done = self._set_state(call, ACTIVE, draining=True)
         self._rebalancing.send_away(call.now)
         return done
@@ -278,28 +272,28 @@ class AdminCommands:
         self._state.config = value
         self._state.limits = value.limits()
         self._connections.apply(self._state.limits)
-        self._peers.greet_all(call.now, call.effects)
+        self._peers.send_hello_to_all(call.now, call.effects)
         names = BrokerConfig.__struct_fields__
         paths = [name for name in names if getattr(old, name) != getattr(value, name)]
         return AdminResult({"changed": paths}, None, paths, changed=True)
 
-    def _forgive(self, call: AdminCall) -> AdminResult:
-        named = [account for name, _, account in self._connections.banned(call.now) if name == call.said.client]
+    def _unban(self, call: AdminCall) -> AdminResult:
+        named = [account for name, _, account in self._connections.banned(call.now) if name == call.request.client]
         if not named:
-            raise Refusal(codes.NO_SUCH_SERVICE, "no such error client: see list_error_clients")
+            raise Refusal(codes.NO_SUCH_SERVICE, "unknown error client: list_error_clients has their names")
         for account in named:
             account.clear()
-        return AdminResult({"forgiven": len(named)}, after=call.said.client, changed=True)
+        return AdminResult({"forgiven": len(named)}, after=call.request.client, changed=True)
 
     def must_have_room(self) -> None:
         """Raise a refusal while nothing can be stored."""
         if self._state.full:
             raise Refusal(
-                codes.NOT_SERVING, "nothing can be stored now: the disk is almost full, or the database is away"
+                codes.NOT_SERVING, "nothing can be stored now: the disk is almost full, or the database is unavailable"
             )
 
 
-def asked_from(connection: Connection, said: messages.ManagementReq) -> str:
+def asked_from(connection: Connection, request: messages.ManagementReq) -> str:
     """The origin of a command: our connection, and the client that it names."""
-    origin = origin_of(said)
-    return f"{connection.door}/{connection.name}" + (f" for {origin}" if origin else "")
+    origin = origin_of(request)
+    return f"{connection.socket}/{connection.name}" + (f" for {origin}" if origin else "")

@@ -26,8 +26,6 @@ MAX_VERSION_DIGITS: Final = 18
 
 
 class ConfigCommands:
-    __slots__ = ("_documents", "_management", "_members", "_state")
-
     def __init__(
         self, management: AdminCommands, state: BrokerState, documents: ConfigDocument, members: Members
     ) -> None:
@@ -47,28 +45,28 @@ class ConfigCommands:
 
     def _get_config(self, call: AdminCall) -> AdminResult | None:
         documents = self._documents
-        if call.said.version is not None and call.said.version != documents.version:
-            call.effects.ask(ReadHistory(ReadDocument(version=call.said.version), call, shown_document))
+        if call.request.version is not None and call.request.version != documents.version:
+            call.effects.ask(ReadHistory(ReadDocument(version=call.request.version), call, shown_document))
             return None
         return AdminResult(
             {"version": documents.version, "hash": documents.hash, "config": msgspec.Raw(documents.body)}
         )
 
     def _set_config(self, call: AdminCall) -> AdminResult:
-        given = call.body or as_json(call.said.config)
+        given = call.body or as_json(call.request.config)
         document = parse(given, "json", NetworkDocument)
-        self._must_be_based_on(call.said.base)
+        self._must_be_based_on(call.request.base)
         return self._make_current(call, document)
 
     def _must_be_based_on(self, base: int | None) -> None:
         if base != self._documents.version:
-            message = f"it was made from version {base}, but {self._documents.version} is current"
+            message = f"the change is based on version {base}, but version {self._documents.version} is current"
             raise Refusal(codes.IN_USE, message)
 
     def _patch_config(self, call: AdminCall) -> AdminResult:
-        if call.said.base is not None:
-            self._must_be_based_on(call.said.base)
-        return self._make_current(call, patch(self._documents.document, call.said.set, call.said.remove))
+        if call.request.base is not None:
+            self._must_be_based_on(call.request.base)
+        return self._make_current(call, patch(self._documents.document, call.request.set, call.request.remove))
 
     def _make_current(self, call: AdminCall, wanted: NetworkDocument) -> AdminResult:
         self._management.must_have_room()
@@ -86,23 +84,23 @@ class ConfigCommands:
         return AdminResult(result, old.version, {"version": document.version, "paths": paths[:100]}, changed=True)
 
     def _history(self, call: AdminCall) -> None:
-        limit = max(1, min(call.said.limit, 1_000))
-        after = call.said.after or ""
+        limit = max(1, min(call.request.limit, 1_000))
+        after = call.request.after or ""
         before = int(after) if after.isascii() and after.isdigit() and len(after) <= MAX_VERSION_DIGITS else None
         call.effects.ask(
             ReadHistory(ReadDocuments(limit=limit, before_version=before), call, partial(shown_rows, limit))
         )
 
     def _rollback(self, call: AdminCall) -> None:
-        if call.said.version is None:
-            raise Refusal(codes.MALFORMED, "say which version to go back to")
-        if call.said.base is not None:
-            self._must_be_based_on(call.said.base)
-        call.effects.ask(ReadHistory(ReadDocument(version=call.said.version), call, self._roll_back_to))
+        if call.request.version is None:
+            raise Refusal(codes.MALFORMED, "version is missing: name the version to restore")
+        if call.request.base is not None:
+            self._must_be_based_on(call.request.base)
+        call.effects.ask(ReadHistory(ReadDocument(version=call.request.version), call, self._roll_back_to))
 
     def _roll_back_to(self, call: AdminCall, value: DocumentRow | None) -> AdminResult:
         if value is None:
-            raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
+            raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.request.version} is not in the history")
         return self._make_current(call, parse(value.body, "json", NetworkDocument))
 
 
@@ -111,12 +109,12 @@ def as_json(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise Refusal(codes.MALFORMED, f"config cannot be said in JSON: {error}") from error
+        raise Refusal(codes.MALFORMED, f"config cannot be encoded as JSON: {error}") from error
 
 
 def shown_document(call: AdminCall, value: DocumentRow | None) -> AdminResult:
     if value is None:
-        raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.said.version} is not in the history")
+        raise Refusal(codes.NO_SUCH_SERVICE, f"version {call.request.version} is not in the history")
     return AdminResult({"version": value.version, "hash": value.hash, "config": msgspec.Raw(value.body)})
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from scale0.broker.admin.access import (
     ADMIN,
-    LOGIN_SECONDS,
     MAX_TOKEN_SECONDS,
     RANKS,
+    SESSION_SECONDS,
     TOKEN_ID_CHARS,
     VIEWER,
     Access,
@@ -26,8 +26,6 @@ from scale0.storage.rows import TokenRow
 
 
 class TokenCommands:
-    __slots__ = ("_access", "_management")
-
     def __init__(self, management: AdminCommands, access: Access) -> None:
         self._management = management
         self._access = access
@@ -46,7 +44,7 @@ class TokenCommands:
         self._management.must_have_room()
         admin, wall = call.admin, call.now.wall
         # A token cannot extend its own validity by repeated logins.
-        seconds = LOGIN_SECONDS if admin.expires is None else min(LOGIN_SECONDS, admin.expires - wall)
+        seconds = SESSION_SECONDS if admin.expires is None else min(SESSION_SECONDS, admin.expires - wall)
         token = self._access.issue(admin.name, admin.role, seconds, call.now, call.effects)
         return AdminResult({"token": token, "expires": wall + seconds, "role": admin.role}, changed=True)
 
@@ -60,7 +58,7 @@ class TokenCommands:
 
     def _issue(self, call: AdminCall) -> AdminResult:
         self._management.must_have_room()
-        name, role, seconds = call.said.name, call.said.role or VIEWER, call.said.ttl or LOGIN_SECONDS
+        name, role, seconds = call.request.name, call.request.role or VIEWER, call.request.ttl or SESSION_SECONDS
         if name is None or not is_identity(name) or role not in RANKS or not 0 < seconds <= MAX_TOKEN_SECONDS:
             raise Refusal(
                 codes.MALFORMED, "a token needs a name, a role (viewer, operator, admin) and a ttl in seconds"
@@ -77,20 +75,20 @@ class TokenCommands:
 
     def _list(self, call: AdminCall) -> AdminResult:
         alive = [row for row in self._access.tokens if row.expires_us >= call.now.wall * 1_000_000]
-        return AdminResult(page(alive, lambda row: row.digest, token_row, call.said.limit, call.said.after))
+        return AdminResult(page(alive, lambda row: row.digest, token_row, call.request.limit, call.request.after))
 
     def _revoke(self, call: AdminCall) -> AdminResult:
-        said = call.said
-        digest = digest_of(said.token) if said.token else None
+        request = call.request
+        digest = digest_of(request.token) if request.token else None
 
         def is_meant(row: TokenRow) -> bool:
-            return row.digest == digest or row.name == said.name or token_id(row.digest) == said.token_id
+            return row.digest == digest or row.name == request.name or token_id(row.digest) == request.token_id
 
         count = self._access.revoke(is_meant, call.effects)
         if not count:
-            raise Refusal(codes.NO_SUCH_SERVICE, "no such token: give its name, its token_id, or the token itself")
+            raise Refusal(codes.NO_SUCH_SERVICE, "unknown token: give its name, its token_id, or the token itself")
         return AdminResult(
-            {"revoked": count}, after={"name": said.name or said.token_id, "revoked": count}, changed=True
+            {"revoked": count}, after={"name": request.name or request.token_id, "revoked": count}, changed=True
         )
 
 

@@ -39,19 +39,6 @@ def page(
 
 
 class Views:
-    __slots__ = (
-        "_connections",
-        "_directory",
-        "_documents",
-        "_members",
-        "_peers",
-        "_requests",
-        "_scheduler",
-        "_state",
-        "tasks",
-        "tasks_waiting",
-    )
-
     def __init__(
         self,
         state: BrokerState,
@@ -61,19 +48,20 @@ class Views:
         scheduler: Scheduler,
         requests: Requests,
         documents: ConfigDocument,
-        directory: Catalog,
+        catalog: Catalog,
+        task_counts: Callable[[], dict[str, int]],
+        task_backlog: Callable[[], dict[str, tuple[int, bool]]],
     ) -> None:
         self._state = state
-        self._directory = directory
+        self._catalog = catalog
         self._connections = connections
         self._members = members
         self._peers = peers
         self._scheduler = scheduler
         self._requests = requests
         self._documents = documents
-        self.tasks: Callable[[], dict[str, int]] = dict
-        """Counts of tasks; set by the composition root."""
-        self.tasks_waiting: Callable[[], dict[str, tuple[int, bool]]] = dict
+        self._task_counts = task_counts
+        self._task_backlog = task_backlog
         """By method: the number of tasks that wait in memory, and whether the store has more."""
 
     def ping(self, now: Now) -> dict[str, Any]:
@@ -95,7 +83,7 @@ class Views:
             "broker": self._state.identity,
             "version": version,
             "state": self._state.duty,
-            "draining": self._state.told_to_drain,
+            "draining": self._state.drain_requested,
             "standby_for": self._state.config.standby_for,
             "group": self._state.config.group,
             "time": now.wall,
@@ -112,7 +100,7 @@ class Views:
                 "answered": stats.total_answered,
                 "failed": stats.total_failed,
             },
-            "tasks": self.tasks(),
+            "tasks": self._task_counts(),
             "error_clients": len(self._connections.banned(now)),
             "full": self._state.full,
             "counters": dict(self._state.counters),
@@ -123,7 +111,7 @@ class Views:
         """Every service that has backends or waiting requests, here or at a live peer."""
         names = {name for name, service in self._scheduler.services.items() if service.backends}
         names.update(name for peer in self._peers.alive() for name in peer.table.offered)
-        names.update(self._directory.services)
+        names.update(self._catalog.services)
         names.update(self._requests.queues)
         return page(names, str, self._service, limit, after)
 
@@ -134,7 +122,7 @@ class Views:
 
     def queues(self, now: Now, limit: int, after: str | None) -> Page:
         """The backends of each service in LRU order, and the requests that wait for them."""
-        waiting = self.tasks_waiting()
+        waiting = self._task_backlog()
         names = {name for name, service in self._scheduler.services.items() if service.backends}
         names.update(self._requests.queues, waiting)
         return page(names, str, lambda name: self._queue(name, waiting.get(name), now), limit, after)
@@ -181,9 +169,9 @@ class Views:
 
     def error_clients(self, now: Now, limit: int, after: str | None) -> Page:
         def row(one: Any) -> dict[str, Any]:
-            name, door, account = one
+            name, socket, account = one
             left = (account.banned_until or now.mono) - now.mono
-            return {"client": name, "socket": door, "ends_in": left, "bad": account.bad.used}
+            return {"client": name, "socket": socket, "ends_in": left, "bad": account.bad.used}
 
         return page(self._connections.banned(now), lambda one: one[0], row, limit, after)
 
@@ -194,7 +182,7 @@ class Views:
             (peer.identity, peer.table.offered[name]) for peer in self._peers.alive() if name in peer.table.offered
         ]
         known = {self._state.identity, *self._peers.by_name}
-        afar = [identity for identity in self._directory.where(name) if identity not in known]
+        afar = [identity for identity in self._catalog.where(name) if identity not in known]
         return {
             "service": name,
             "backends": len(here) + sum(offer.backends for _, offer in there),
@@ -212,7 +200,7 @@ class Views:
             "services": list(member.services),
             "slots": backend.slots if backend else 0,
             "busy": backend.busy if backend else 0,
-            "age": now.mono - member.connection.heard,
+            "age": now.mono - member.connection.last_received,
             "since": member.joined_wall,
             "heartbeat_interval": member.interval,
             "config_version": member.config_version,

@@ -27,8 +27,6 @@ class OfferedServices(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Catalog:
-    __slots__ = ("_fresh", "_peers", "_state", "_where", "entries")
-
     def __init__(self, state: BrokerState, peers: Peers) -> None:
         self._state = state
         self._peers = peers
@@ -63,7 +61,7 @@ class Catalog:
             elif is_identity(entry.broker) and (known is not None or len(self.entries) < MAX_BROKERS):
                 self._put(entry, teller)
 
-    def mourn(self, is_near: Callable[[Peer], bool]) -> None:
+    def remove_lost(self, is_near: Callable[[Peer], bool]) -> None:
         """Remove the services of lost neighbours. All neighbours write the same entry for a lost broker, so it counts
         once.
 
@@ -77,7 +75,7 @@ class Catalog:
     def all(self) -> tuple[OfferedServices, ...]:
         return tuple(self.entries.values())
 
-    def news(self) -> list[tuple[OfferedServices, str]]:
+    def changes(self) -> list[tuple[OfferedServices, str]]:
         """The entries that changed since the last call, each with the broker that it came from."""
         fresh, self._fresh = self._fresh, {}
         return [(self.entries[broker], teller) for broker, teller in fresh.items()]

@@ -31,6 +31,8 @@ from scale0.transport.core import messages
 from scale0.transport.core.sockets import BACKEND, DISABLED, JOINING, PEER
 
 CHUNK_ROWS: Final = 2_000
+MAX_METHODS: Final = 1_000
+"""Methods whose tasks are counted in one message: those with the most."""
 DELTAS: Final = 4
 """How often changes are sent in one heartbeat interval."""
 FULL_INTERVALS: Final = 60
@@ -54,25 +56,17 @@ class CatalogBody(msgspec.Struct, frozen=True):
 
 
 class CatalogReplication:
-    __slots__ = (
-        "_directory",
-        "_documents",
-        "_kinds",
-        "_members",
-        "_peers",
-        "_rounds",
-        "_state",
-        "_version",
-        "keys",
-        "on_told",
-        "work",
-    )
-
     def __init__(
-        self, state: BrokerState, documents: ConfigDocument, members: Members, peers: Peers, directory: Catalog
+        self,
+        state: BrokerState,
+        documents: ConfigDocument,
+        members: Members,
+        peers: Peers,
+        catalog: Catalog,
+        work: Callable[[int], Work],
     ) -> None:
         self._state = state
-        self._directory = directory
+        self._catalog = catalog
         self._documents = documents
         self._kinds: dict[tuple[str, ...], int] = {}
         """What distant brokers last received: slots by set of services."""
@@ -83,10 +77,9 @@ class CatalogReplication:
         self._rounds = 0
         self.keys: KeyReplication | None = None
         """Set by the composition root. None: keys are not replicated."""
-        self.on_told: Callable[[Now, Effects], None] = lambda *_: None
+        self.on_table: Callable[[Now, Effects], None] = lambda *_: None
         """Called after a table was received."""
-        self.work: Callable[[], dict[str, dict[str, int]]] = dict
-        """Queued and running tasks by method; set by the composition root."""
+        self._work = work
 
     def start(self, now: Now) -> None:
         self._state.timers.add((self._round, None), now.mono + self._state.interval)
@@ -103,10 +96,10 @@ class CatalogReplication:
         again = self._rounds % (FULL_INTERVALS * DELTAS) == 0
         base = self._version
         rows = [self._row(key, now) for key in changed]
-        anew = bool(rows) and self._offers_changed()
-        self._directory.mourn(self._is_near)
-        news = self._directory.news()
-        keys = self.keys.news() if self.keys is not None else []
+        offers_changed = bool(rows) and self._offers_changed()
+        self._catalog.remove_lost(self._is_near)
+        changes = self._catalog.changes()
+        keys = self.keys.changes() if self.keys is not None else []
         for peer in self._peers.by_name.values():
             link = peer.link
             if peer.lost or link is None:
@@ -114,27 +107,27 @@ class CatalogReplication:
             if self._share(peer) == PULL and self._rounds % (PULL_INTERVALS * DELTAS) == 0:
                 effects.send(link, ("TABLEREQ", messages.TableReq()))
             elif self._share(peer) == PUSH and not peer.tabled:
-                self._tell_all(peer, link, (), self._directory.all(), now, effects)
+                self._send_all(peer, link, (), self._catalog.all(), now, effects)
             elif self._share(peer) == PUSH:
-                offers = tuple(entry for entry, teller in news if teller != peer.identity)
+                offers = tuple(entry for entry, source in changes if source != peer.identity)
                 near = self._is_near(peer)
-                if again or (anew and not near):
-                    self._tell_all(peer, link, (), offers, now, effects)
+                if again or (offers_changed and not near):
+                    self._send_all(peer, link, (), offers, now, effects)
                 elif offers or (rows and near):
-                    self._tell(peer, link, rows if near else (), False, base, effects, offers)
-            self._tell_keys(peer, link, keys, effects)
+                    self._send_rows(peer, link, rows if near else (), False, base, effects, offers)
+            self._send_keys(peer, link, keys, effects)
 
-    def _tell_keys(self, peer: Peer, link: Connection, news: Sequence[KeyUpdate], effects: Effects) -> None:
+    def _send_keys(self, peer: Peer, link: Connection, changes: Sequence[KeyUpdate], effects: Effects) -> None:
         """Keys are sent whatever `heartbeat_share` says: admission does not depend on it."""
         if self.keys is None:
             return
         if not peer.keyed:
-            peer.keyed, news = True, self.keys.all()
-        work = {} if self._share(peer) == OFF else self.work()
-        for keys in news:
-            peer.told += 1
-            said = messages.Table(seq=peer.told, version=self._version)
-            effects.send(link, ("TABLE", said, msgspec.json.encode(CatalogBody(work=work, keys=keys))))
+            peer.keyed, changes = True, self.keys.all()
+        work = {} if self._share(peer) == OFF else self._work(MAX_METHODS)
+        for keys in changes:
+            peer.table_seq += 1
+            message = messages.Table(seq=peer.table_seq, version=self._version)
+            effects.send(link, ("TABLE", message, msgspec.json.encode(CatalogBody(work=work, keys=keys))))
 
     def _is_near(self, peer: Peer) -> bool:
         return are_near(self._documents.document, self._state.group, peer.group)
@@ -147,7 +140,7 @@ class CatalogReplication:
                 kinds[services] = kinds.get(services, 0) + member.slots
         before, self._kinds = self._kinds, kinds
         if kinds.keys() != before.keys():
-            self._directory.offer({service for services in kinds for service in services})
+            self._catalog.offer({service for services in kinds for service in services})
         return kinds != before
 
     def _kind_rows(self, now: Now) -> list[ClientRow]:
@@ -171,10 +164,10 @@ class CatalogReplication:
     def _share(self, peer: Peer) -> str:
         if peer.standby_for == self._state.identity:
             return PUSH  # the standby needs a current table when it takes over
-        place = peer.line.routing_id.decode() if peer.line is not None else peer.endpoints.get(PEER, "")
+        place = peer.dialed.routing_id.decode() if peer.dialed is not None else peer.endpoints.get(PEER, "")
         return self._state.config.share_with(place)
 
-    def _tell_all(
+    def _send_all(
         self,
         peer: Peer,
         link: Connection,
@@ -190,9 +183,9 @@ class CatalogReplication:
         if services:
             rows = [row for row in rows if set(services) & set(row.services)]
         peer.tabled = peer.tabled or not services
-        self._tell(peer, link, rows, not services, base, effects, offers)
+        self._send_rows(peer, link, rows, not services, base, effects, offers)
 
-    def _tell(
+    def _send_rows(
         self,
         peer: Peer,
         link: Connection,
@@ -202,12 +195,13 @@ class CatalogReplication:
         effects: Effects,
         offers: tuple[OfferedServices, ...] = (),
     ) -> None:
+        work = self._work(MAX_METHODS)
         for first in range(0, max(1, len(rows), len(offers)), CHUNK_ROWS):
-            peer.told += 1
+            peer.table_seq += 1
             some = offers[first : first + CHUNK_ROWS] or msgspec.UNSET
-            body = CatalogBody(clients=tuple(rows[first : first + CHUNK_ROWS]), work=self.work(), offers=some)
-            said = messages.Table(seq=peer.told, full=full and not first, version=base)
-            effects.send(link, ("TABLE", said, msgspec.json.encode(body)))
+            body = CatalogBody(clients=tuple(rows[first : first + CHUNK_ROWS]), work=work, offers=some)
+            message = messages.Table(seq=peer.table_seq, full=full and not first, version=base)
+            effects.send(link, ("TABLE", message, msgspec.json.encode(body)))
 
     def _row(self, key: Key, now: Now) -> ClientRow:
         """The client's current row, with a version of its own."""
@@ -223,25 +217,25 @@ class CatalogReplication:
             services=services_of(member),
             slots=member.slots,
             busy=member.backend.busy if member.backend is not None else 0,
-            age=max(0.0, now.mono - member.connection.heard),
+            age=max(0.0, now.mono - member.connection.last_received),
         )
 
     def table_req(
-        self, connection: Connection, said: messages.TableReq, _: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.TableReq, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """TABLEREQ: send everything, or all clients with these services; send nothing if we share nothing."""
         peer = known(connection)
         if self._state.state != JOINING and self._share(peer) != OFF:
-            offers = () if said.services else self._directory.all()
-            self._tell_all(peer, connection, said.services, offers, now, effects)
-        if said.keys and self._state.state != JOINING:
+            offers = () if message.services else self._catalog.all()
+            self._send_all(peer, connection, message.services, offers, now, effects)
+        if message.keys and self._state.state != JOINING:
             peer.keyed = False
-            self._tell_keys(peer, connection, (), effects)
+            self._send_keys(peer, connection, (), effects)
 
     # Receiving.
 
     def table(
-        self, connection: Connection, said: messages.Table, bodies: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.Table, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """TABLE: merge newer rows; request the whole table if a message was missed."""
         peer = known(connection)
@@ -251,18 +245,17 @@ class CatalogReplication:
             raise Refusal(codes.MALFORMED, f"TABLE: {error}") from error
         table, before = peer.table, peer.table.seq
         table.merge(body.clients)
-        self._directory.merge(body.offers or (), peer.identity)
+        self._catalog.merge(body.offers or (), peer.identity)
         peer.vain.clear()
         if self.keys is not None and self._state.keys is not None and isinstance(body.keys, KeyUpdate):
             self.keys.take(peer.identity, self._state.keys.key_of(connection.user_id), body.keys, now)
-        if table.take(said.seq, said.version):
-            table.work = body.work
-            if said.full:
+        if table.take(message.seq, message.version):
+            if message.full:
                 # More messages of a large table may follow; their rows are merged like any others.
-                table.keep_only(body.clients, said.version)
-            elif said.seq != before + 1:
+                table.keep_only(body.clients, message.version)
+            elif message.seq != before + 1:
                 effects.send(connection, ("TABLEREQ", messages.TableReq(keys=self.keys is not None)))
-        self.on_told(now, effects)
+        self.on_table(now, effects)
 
 
 def known(connection: Connection) -> Peer:

@@ -27,8 +27,6 @@ QUORUM: Final = 3
 
 
 class ClockSkew:
-    __slots__ = ("_judging", "_members", "_offset", "_readings", "_state", "suspect")
-
     def __init__(self, state: BrokerState, members: Members) -> None:
         self._state = state
         self._members = members
@@ -60,7 +58,7 @@ class ClockSkew:
             return
         self._readings[member] = (now.mono, time - now.mono)
         if self._stepped(offset) and not self.suspect:
-            self._suspect(now, effects)
+            self._suspect_own_clock(now, effects)
         if self.suspect or len(self._members.by_name) >= QUORUM:
             self._judge_later(now)
         else:
@@ -90,9 +88,9 @@ class ClockSkew:
         outvoted = len(self._readings) >= QUORUM and 2 * len(wrong) > len(self._readings)
         # Our clock may have jumped after these readings; then the clients are right.
         doubtful = self.suspect or (bool(wrong) and self._stepped(offset))
-        if outvoted or (doubtful and not self._acquitted(wrong, offset)):
+        if outvoted or (doubtful and not self._is_right_again(wrong, offset)):
             if not self.suspect:
-                self._suspect(now, effects)
+                self._suspect_own_clock(now, effects)
             self._judge_later(now)
             return
         self.suspect = False
@@ -105,14 +103,14 @@ class ClockSkew:
         """True if our clock differs from the offset that a client last confirmed."""
         return self._offset is not None and abs(offset - self._offset) > self._state.limits.max_clock_skew / 2
 
-    def _acquitted(self, wrong: list[Member], offset: float) -> bool:
+    def _is_right_again(self, wrong: list[Member], offset: float) -> bool:
         """Our clock is back at the confirmed offset, or clients agree with it again. A tie proves nothing."""
         if self._offset is not None and not self._stepped(offset):
             return True
         most = len(self._readings) >= QUORUM and 2 * len(wrong) < len(self._readings)
         return most or (bool(self._readings) and not wrong)
 
-    def _suspect(self, now: Now, effects: Effects) -> None:
+    def _suspect_own_clock(self, now: Now, effects: Effects) -> None:
         self.suspect = True
         differences = [reading[1] - (now.wall - now.mono) for reading in self._readings.values()]
         limit = self._state.limits.max_clock_skew

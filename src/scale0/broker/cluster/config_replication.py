@@ -34,7 +34,7 @@ from scale0.transport.core.sockets import ACTIVE, JOINING
 
 BROKER_ROLE: Final = "broker"
 JSON: Final = "json"
-MAX_TOLD: Final = 1_000
+MAX_REPORTED: Final = 1_000
 """Conflicts that are recorded, and losing documents that are kept, until the process ends."""
 
 ANSWER_INTERVALS: Final = 0.5
@@ -52,8 +52,6 @@ Rank = tuple[int, str]
 
 
 class ConfigReplication:
-    __slots__ = ("_asked", "_documents", "_members", "_peers", "_state", "_told")
-
     def __init__(self, state: BrokerState, documents: ConfigDocument, members: Members, peers: Peers) -> None:
         self._state = state
         self._documents = documents
@@ -61,7 +59,7 @@ class ConfigReplication:
         self._peers = peers
         self._asked: tuple[float, Rank] | None = None
         """The last request and its rank: many brokers announce a change at once, and one copy of it is enough."""
-        self._told: set[tuple[Rank, Rank]] = set()
+        self._reported: set[tuple[Rank, Rank]] = set()
         """Conflicts that were recorded: each is recorded once."""
 
     @property
@@ -69,7 +67,7 @@ class ConfigReplication:
         """The rank of our document; a joining broker has none."""
         return (0, "") if self._state.state == JOINING else (self._documents.version, self._documents.hash)
 
-    def heard(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
+    def peer_reported(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
         """A peer sent its version: request the document if it is newer."""
         theirs = (peer.config_version, peer.config_hash)
         if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
@@ -88,24 +86,24 @@ class ConfigReplication:
     def _ask(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
         peer.asked = now.mono
         version, hash_ = self.rank
-        said = messages.PeerCheckConfig(
+        message = messages.PeerCheckConfig(
             config_type=JSON,
             identity=self._state.identity,
             config_version=version or None,
             config_hash=hash_ or None,
             role=BROKER_ROLE,
         )
-        effects.send(connection, ("CHECKCONFIG", said))
+        effects.send(connection, ("CHECKCONFIG", message))
 
     def check_config(
-        self, connection: Connection, said: messages.PeerCheckConfig, _: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.PeerCheckConfig, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """CHECKCONFIG of a broker: send the whole document, unless the broker has it."""
-        if said.role != BROKER_ROLE:
-            raise Refusal(codes.NOT_ALLOWED, "on this socket CHECKCONFIG is for brokers: say role broker")
+        if message.role != BROKER_ROLE:
+            raise Refusal(codes.NOT_ALLOWED, "on the peer socket CHECKCONFIG needs role=broker")
         if self._state.state == JOINING:
-            raise Refusal(codes.NOT_SERVING, "this broker is joining, too")
-        theirs = (said.version or 0, said.config_hash or "")
+            raise Refusal(codes.NOT_SERVING, "this broker is joining and has no configuration yet: ask another broker")
+        theirs = (message.version or 0, message.config_hash or "")
         if theirs == self.rank or theirs[0] > self.rank[0]:
             self._ack(connection, theirs, effects)
         elif not theirs[0] or connection.peer is None:
@@ -116,7 +114,7 @@ class ConfigReplication:
             effects.ask(StoreQuery(ask, partial(self._compared, connection, connection.peer, theirs)))
         if connection.peer is not None and theirs > self.rank:
             connection.peer.config_version, connection.peer.config_hash = theirs
-            self.heard(connection.peer, connection, now, effects)
+            self.peer_reported(connection.peer, connection, now, effects)
 
     def _compared(
         self, connection: Connection, peer: Peer, theirs: Rank, found: DocumentRow | None, now: Now, effects: Effects
@@ -137,30 +135,30 @@ class ConfigReplication:
         self._give(connection, bool(older), effects)
 
     def _give(self, connection: Connection, conflict: bool, effects: Effects) -> None:
-        said = messages.PeerConfig(
+        message = messages.PeerConfig(
             identity=self._state.identity,
             config_type=JSON,
             config_version=self._documents.version,
             config_hash=self._documents.hash,
             conflict=conflict,
         )
-        effects.promise(connection, ("CONFIG", said, self._documents.body))
+        effects.promise(connection, ("CONFIG", message, self._documents.body))
 
     def _ack(self, connection: Connection, rank: Rank, effects: Effects) -> None:
-        said = messages.ConfigAck(identity=self._state.identity, config_version=rank[0], config_hash=rank[1])
-        effects.promise(connection, ("CONFIGACK", said))
+        message = messages.ConfigAck(identity=self._state.identity, config_version=rank[0], config_hash=rank[1])
+        effects.promise(connection, ("CONFIGACK", message))
 
     def config(
-        self, connection: Connection, said: messages.PeerConfig, bodies: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.PeerConfig, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """CONFIG of a broker: accept the document if it is newer, keep it in the history if it lost."""
         peer = connection.peer
         assert peer is not None  # it has sent HELLO
         body = bodies[0] if bodies else b""
         self._asked = None  # any answer ends the wait
-        document = self._read(said, body)
+        document = self._read(message, body)
         peer.asked = None
-        self._weigh(peer, document, body, said, now, effects)
+        self._compare(peer, document, body, message, now, effects)
 
     def published(self, frames: Sequence[bytes], now: Now, effects: Effects) -> None:
         """A message of a `config_sub_ports` publisher: a document, or its rank. There is no sender to refuse."""
@@ -169,20 +167,20 @@ class ConfigReplication:
                 self._ask_all(now, effects)
         elif len(frames) == CONFIG_FRAMES and frames[0] == b"config":
             version, hash_ = int.from_bytes(frames[1][:8], "big"), text_of(frames[2])
-            said = messages.PeerConfig(
+            message = messages.PeerConfig(
                 identity="", config_type=JSON, config_version=version, config_hash=hash_, conflict=False
             )
             try:
-                document = self._read(said, frames[3])
+                document = self._read(message, frames[3])
             except Refusal as refusal:
                 self._state.count("config_sub_refused")
                 log.debug(
-                    "a document that was published cannot be used: %s",
+                    "ignoring an invalid published document: %s",
                     refusal.message,
                     extra=about(config=hash_, version=version),
                 )
                 return
-            self._weigh(None, document, frames[3], said, now, effects)
+            self._compare(None, document, frames[3], message, now, effects)
         else:
             self._state.count("config_sub_refused")
 
@@ -192,19 +190,19 @@ class ConfigReplication:
             if link is not None and (peer.asked is None or now.mono - peer.asked >= self._state.interval):
                 self._ask(peer, link, now, effects)
 
-    def _weigh(
+    def _compare(
         self,
         peer: Peer | None,
         document: NetworkDocument,
         body: bytes,
-        said: messages.PeerConfig,
+        message: messages.PeerConfig,
         now: Now,
         effects: Effects,
     ) -> None:
-        rank, own = (document.version, said.config_hash), self.rank
+        rank, own = (document.version, message.config_hash), self.rank
         if rank == own:
             return
-        forked = said.conflict or rank[0] == own[0] or (rank[0] == own[0] + 1 and document.parent != own[1])
+        forked = message.conflict or rank[0] == own[0] or (rank[0] == own[0] + 1 and document.parent != own[1])
         if own[0] and forked:
             self._settle(peer, document, body, rank, now, effects)
         if rank > self.rank:
@@ -236,11 +234,11 @@ class ConfigReplication:
     ) -> None:
         """Store a losing document in the history and forward it, once."""
         del now
-        if found is not None or len(self._told) >= MAX_TOLD:
+        if found is not None or len(self._reported) >= MAX_REPORTED:
             return
         effects.write(lost)
         self._conflict(peer, (lost.version, lost.hash), effects)
-        said = messages.PeerConfig(
+        message = messages.PeerConfig(
             identity=self._state.identity,
             config_type=JSON,
             config_version=lost.version,
@@ -249,40 +247,43 @@ class ConfigReplication:
         )
         for other in self._peers.alive():
             if other is not peer and other.link is not None:
-                effects.promise(other.link, ("CONFIG", said, lost.body))
+                effects.promise(other.link, ("CONFIG", message, lost.body))
 
     def _conflict(self, peer: Peer | None, theirs: Rank, effects: Effects) -> None:
         ours = self.rank
         pair = (min(ours, theirs), max(ours, theirs))
-        if pair in self._told or len(self._told) >= MAX_TOLD:
+        if pair in self._reported or len(self._reported) >= MAX_REPORTED:
             return
-        self._told.add(pair)
+        self._reported.add(pair)
         winner, loser = pair[1], pair[0]
         effects.record(ConfigConflict(version=winner[0], hash=winner[1], other_hash=loser[1], identity=name_of(peer)))
 
     def acknowledged(
-        self, connection: Connection, said: messages.ConfigAck, _: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.ConfigAck, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        del said, now, effects
+        del message, now, effects
         self._asked = None
         if connection.peer is not None:
             connection.peer.asked = None
 
-    def _read(self, said: messages.PeerConfig, body: bytes) -> NetworkDocument:
+    def _read(self, message: messages.PeerConfig, body: bytes) -> NetworkDocument:
         """Decode and validate the whole document; raise a refusal without any change if it is invalid."""
-        if digest(body) != said.config_hash:
-            raise Refusal(codes.MALFORMED, "the document is not the one of that hash")
+        if digest(body) != message.config_hash:
+            raise Refusal(codes.MALFORMED, "the document does not match config_hash")
         try:
             document = parse(body, JSON, NetworkDocument)
         except ConfigError as error:
             raise Refusal(codes.MALFORMED, f"the document cannot be read: {error}") from error
-        if document.version != said.config_version:
-            raise Refusal(codes.MALFORMED, "the document is not of that version")
+        if document.version != message.config_version:
+            raise Refusal(codes.MALFORMED, "the document does not match config_version")
         faults = check_document(document)
         if faults:
-            raise Refusal(codes.MALFORMED, f"the document is wrong: {faults[0]}")
+            raise Refusal(codes.MALFORMED, f"the document is invalid: {faults[0]}")
         if self._state.state != JOINING and document.network != self._documents.document.network:
-            raise Refusal(codes.NOT_ALLOWED, f"this is the network {self._documents.document.network}")
+            raise Refusal(
+                codes.NOT_ALLOWED,
+                f"the document belongs to another network; this network is {self._documents.document.network}",
+            )
         return document
 
     def _joined(self, effects: Effects) -> None:

@@ -37,13 +37,11 @@ class RemoteService(Backend):
 
 
 class Forwarding:
-    __slots__ = ("_directory", "_documents", "_peers", "_remotes", "_requests", "_stamp", "_state", "_used")
-
     def __init__(
-        self, state: BrokerState, documents: ConfigDocument, peers: Peers, requests: Requests, directory: Catalog
+        self, state: BrokerState, documents: ConfigDocument, peers: Peers, requests: Requests, catalog: Catalog
     ) -> None:
         self._state = state
-        self._directory = directory
+        self._catalog = catalog
         self._used: set[str] = set()
         """Distant brokers that received a request since the last check."""
         self._documents = documents
@@ -53,19 +51,19 @@ class Forwarding:
         self._stamp = 0
 
     def start(self, now: Now) -> None:
-        self._state.timers.add((self._look, None), now.mono + self._state.interval)
+        self._state.timers.add((self._review, None), now.mono + self._state.interval)
 
-    def _look(self, _: None, now: Now, effects: Effects) -> None:
-        self._state.timers.add((self._look, None), now.mono + self._state.interval)
-        self.look(now, effects)
-        self._seek(now, effects)
+    def _review(self, _: None, now: Now, effects: Effects) -> None:
+        self._state.timers.add((self._review, None), now.mono + self._state.interval)
+        self.forward_waiting(now, effects)
+        self._dial_distant(now, effects)
 
-    def _seek(self, now: Now, effects: Effects) -> None:
+    def _dial_distant(self, now: Now, effects: Effects) -> None:
         """Dial distant brokers for waiting requests, and keep the connections to those that work for us."""
         used, self._used = self._used, set()
         sought = set(used)
         for service in self._requests.queues:
-            there = sorted(set(self._directory.where(service)) - self._peers.by_name.keys() - {self._state.identity})
+            there = sorted(set(self._catalog.where(service)) - self._peers.by_name.keys() - {self._state.identity})
             sought.update(self._state.rng.sample(there, min(SOUGHT_AT_ONCE, len(there))))
         # No request lives longer: a broker that got none for this time holds none of ours.
         until = now.mono + self._state.limits.max_request_timeout + self._state.interval
@@ -74,7 +72,7 @@ class Forwarding:
         if sought - used:
             self._peers.dial(now, effects)
 
-    def look(self, now: Now, effects: Effects) -> None:
+    def forward_waiting(self, now: Now, effects: Effects) -> None:
         """Forward waiting requests whose services have become available at another broker."""
         waiting = set(self._requests.queues)
         if waiting:
@@ -126,20 +124,20 @@ class Forwarding:
         return remote
 
     def forward(
-        self, connection: Connection, said: messages.Forward, bodies: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, request: messages.Forward, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         limits = self._state.limits
-        wrong = not is_service_name(said.service, limits.max_service_bytes) or is_reserved(said.service)
-        if wrong or not 0 < said.timeout <= limits.max_request_timeout or said.hops < 1:
-            message = "a FORWARD names a service, a timeout and how many brokers it has passed"
-            effects.send(connection, ("ERROR", {"id": said.id, "code": codes.MALFORMED, "message": message}))
-        elif self._state.told_to_drain:  # a standby that gives way still serves what its backends can
+        wrong = not is_service_name(request.service, limits.max_service_bytes) or is_reserved(request.service)
+        if wrong or not 0 < request.timeout <= limits.max_request_timeout or request.hops < 1:
+            message = "FORWARD needs a service, a timeout and hops, the number of brokers that it has passed"
+            effects.send(connection, ("ERROR", {"id": request.id, "code": codes.MALFORMED, "message": message}))
+        elif self._state.drain_requested:  # a standby that gives way still serves what its backends can
             message = "this broker is draining"
-            error = {"id": said.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
+            error = {"id": request.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
             effects.send(connection, ("ERROR", error))
         else:
             self._requests.submit(
-                connection, said.id, said.service, bodies, said.timeout, False, now, effects, hops=said.hops
+                connection, request.id, request.service, bodies, request.timeout, False, now, effects, hops=request.hops
             )
 
     def not_there(self, backend: Backend, service: str) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
-from scale0.broker.cluster.replicated_keys import MAX_TELLERS, MAX_TOLD, KeyRow, KeySource, KeyUpdate, place_of
+from scale0.broker.cluster.replicated_keys import MAX_SHARED, MAX_SOURCES, KeyRow, KeySource, KeyUpdate, place_of
 from scale0.broker.core.keys import Key
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
@@ -27,13 +27,11 @@ Snapshot = Mapping[str, KeySource]
 
 def places_of(keys: Iterable[Key], programs: Collection[str] = ()) -> dict[str, str]:
     """Keys that are replicated: not tokens, and not the keys of programs on this machine."""
-    told = (key for key in keys if not key.expires and key.public not in programs)
-    return {f"{key.role}/{key.name}": key.public for key in islice(told, MAX_TOLD)}
+    shared = (key for key in keys if not key.expires and key.public not in programs)
+    return {f"{key.role}/{key.name}": key.public for key in islice(shared, MAX_SHARED)}
 
 
 class KeyReplication:
-    __slots__ = ("_dirty", "_fresh", "_mine", "_own", "_seen", "_state", "_version", "on_told", "tellers")
-
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._mine: Mapping[str, str] = {}
@@ -42,24 +40,24 @@ class KeyReplication:
         self._version = state.boot
         self._fresh: dict[tuple[str, str], KeyRow] = {}
         """Rows to send, by broker and place."""
-        self.tellers: dict[str, KeySource] = {}
+        self.sources: dict[str, KeySource] = {}
         self._seen: dict[str, KeySource] = {}
         self._dirty: set[str] = set()
-        self.on_told: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         """Called after rows were received."""
 
     # Our keys.
 
-    def know(self, mine: Mapping[str, str]) -> None:
+    def set_own_keys(self, mine: Mapping[str, str]) -> None:
         """Set what our own files admit: public keys by role and name, as `places_of` returns them."""
         before, self._mine = self._mine, mine
         for at in sorted(before.keys() - mine.keys()):
-            self._say(structs.replace(self._own.pop(at), public_key="", gone=True))
+            self._send(structs.replace(self._own.pop(at), public_key="", gone=True))
         for at, public_key in sorted(mine.items() - before.items()):
             role, _, name = at.partition("/")
-            self._say(KeyRow(role=role, name=name, version=0, public_key=public_key))
+            self._send(KeyRow(role=role, name=name, version=0, public_key=public_key))
 
-    def _say(self, row: KeyRow) -> None:
+    def _send(self, row: KeyRow) -> None:
         self._version += 1
         row = structs.replace(row, version=self._version)
         at = place_of(row)
@@ -67,7 +65,7 @@ class KeyReplication:
             self._own[at] = row
         self._fresh["", at] = row
 
-    def news(self) -> list[KeyUpdate]:
+    def changes(self) -> list[KeyUpdate]:
         rows, self._fresh = tuple(self._fresh.values()), {}
         return [KeyUpdate(rows=rows[first : first + CHUNK_ROWS]) for first in range(0, len(rows), CHUNK_ROWS)]
 
@@ -77,37 +75,37 @@ class KeyReplication:
         for at, row in self._own.items():
             self._version += 1
             self._own[at] = structs.replace(row, version=self._version)
-        rows = (*self._own.values(), *self._buried())
+        rows = (*self._own.values(), *self._removed())
         chunks = [rows[first : first + CHUNK_ROWS] for first in range(0, len(rows), CHUNK_ROWS)] or [()]
-        news = [KeyUpdate(rows=some) for some in chunks]
-        return [*news[:-1], structs.replace(news[-1], base=base, count=len(self._own))]
+        changes = [KeyUpdate(rows=some) for some in chunks]
+        return [*changes[:-1], structs.replace(changes[-1], base=base, count=len(self._own))]
 
-    def _buried(self) -> Iterable[KeyRow]:
-        for broker, teller in self.tellers.items():
-            for row in teller.gone.values():
+    def _removed(self) -> Iterable[KeyRow]:
+        for broker, source in self.sources.items():
+            for row in source.gone.values():
                 yield structs.replace(row, broker=broker)
 
     # Keys of other brokers.
 
-    def load(self, tellers: Mapping[str, KeySource]) -> None:
-        self.tellers = dict(tellers)
+    def load(self, sources: Mapping[str, KeySource]) -> None:
+        self.sources = dict(sources)
 
-    def take(self, broker: str, public_key: str, news: KeyUpdate, now: Now) -> None:
+    def take(self, broker: str, public_key: str, changes: KeyUpdate, now: Now) -> None:
         """Merge rows from the broker with this public key."""
-        teller = self.tellers.get(broker)
-        if teller is None or teller.public_key != public_key:
-            if not public_key or (teller is None and len(self.tellers) >= MAX_TELLERS):
+        source = self.sources.get(broker)
+        if source is None or source.public_key != public_key:
+            if not public_key or (source is None and len(self.sources) >= MAX_SOURCES):
                 return
             # Another key is another broker: discard the rows of the former one.
-            teller = self.tellers[broker] = KeySource(public_key=public_key)
-        gone = [(broker, row) for row in teller.merge(news)]
-        for row in news.rows:
+            source = self.sources[broker] = KeySource(public_key=public_key)
+        gone = [(broker, row) for row in source.merge(changes)]
+        for row in changes.rows:
             if row.broker and row.version < now.wall * 1_000_000 + FUTURE_US:
                 gone += self._take_away(row)
         for whose, row in gone:
             self._fresh[whose, place_of(row)] = structs.replace(row, broker=whose)
         self._dirty |= {broker, *(whose for whose, _ in gone)}
-        self.on_told()
+        self.on_change()
 
     def _take_away(self, row: KeyRow) -> list[tuple[str, KeyRow]]:
         if row.broker == self._state.identity:
@@ -115,27 +113,27 @@ class KeyReplication:
             own = self._own.get(place_of(row))
             if row.gone and own is not None and own.version <= row.version:
                 self._version = max(self._version, row.version)
-                self._say(own)
+                self._send(own)
             return []
-        teller = self.tellers.get(row.broker) if is_identity(row.broker) else None
-        return [] if teller is None else [(row.broker, gone) for gone in teller.take_away(row)]
+        source = self.sources.get(row.broker) if is_identity(row.broker) else None
+        return [] if source is None else [(row.broker, gone) for gone in source.take_away(row)]
 
     def keep(self, public_keys: Collection[str]) -> None:
         """Accept only brokers with these keys; discard the rows of all others."""
-        for broker in [broker for broker, teller in self.tellers.items() if teller.public_key not in public_keys]:
-            del self.tellers[broker]
+        for broker in [broker for broker, source in self.sources.items() if source.public_key not in public_keys]:
+            del self.sources[broker]
             self._dirty.add(broker)
         if self._dirty:
-            self.on_told()
+            self.on_change()
 
     def snapshot(self) -> tuple[Snapshot, frozenset[str]]:
         """All rows, for another thread: the same object while nothing changes; and the brokers whose rows changed."""
         dirty, self._dirty = frozenset(self._dirty), set()
-        if dirty or self._seen.keys() != self.tellers.keys():
+        if dirty or self._seen.keys() != self.sources.keys():
             self._seen = {
-                name: structs.replace(teller, rows=dict(teller.rows), gone=dict(teller.gone))
+                name: structs.replace(source, rows=dict(source.rows), gone=dict(source.gone))
                 if name in dirty or name not in self._seen
                 else self._seen[name]
-                for name, teller in self.tellers.items()
+                for name, source in self.sources.items()
             }
         return self._seen, dirty

@@ -15,9 +15,31 @@ LOST: Final = "lost"
 
 class Peer:
     __slots__ = (
-        *("asked", "back", "back_at", "calls", "config_hash", "config_version", "doubted", "endpoints", "forwarded"),
-        *("group", "heard", "heard_wall", "identity", "keyed", "line", "listed", "load", "lost", "services", "state"),
-        *("standby_for", "table", "tabled", "told", "vain"),
+        "accepted",
+        "asked",
+        "back",
+        "back_at",
+        "config_hash",
+        "config_version",
+        "dialed",
+        "doubted",
+        "endpoints",
+        "forwarded",
+        "group",
+        "identity",
+        "keyed",
+        "last_received",
+        "last_received_wall",
+        "listed",
+        "load",
+        "lost",
+        "services",
+        "standby_for",
+        "state",
+        "table",
+        "table_seq",
+        "tabled",
+        "vain",
     )
 
     def __init__(self, identity: str) -> None:
@@ -30,12 +52,12 @@ class Peer:
         self.config_version = 0
         self.config_hash = ""
         self.load = 0.0
-        self.line: Connection | None = None
+        self.dialed: Connection | None = None
         """The connection that we dialed."""
-        self.calls: Connection | None = None
+        self.accepted: Connection | None = None
         """The connection that it dialed."""
-        self.heard = 0.0
-        self.heard_wall = 0.0
+        self.last_received = 0.0
+        self.last_received_wall = 0.0
         self.lost = False
         self.back = False
         """It serves, and its clients were notified."""
@@ -46,7 +68,7 @@ class Peer:
         self.listed: float | None = None
         """When it was last registered in the network document."""
         self.table = PeerCatalog()
-        self.told = 0
+        self.table_seq = 0
         """The number of the last TABLE sent to it."""
         self.tabled = False
         """It has our whole table, and gets changes only."""
@@ -59,10 +81,10 @@ class Peer:
     @property
     def link(self) -> Connection | None:
         """The connection for unsolicited messages: the one that was active last."""
-        line, calls = self.line, self.calls
-        if calls is None or not calls.takes_pushes:
-            return line
-        return calls if line is None or calls.heard > line.heard else line
+        dialed, accepted = self.dialed, self.accepted
+        if accepted is None or not accepted.takes_pushes:
+            return dialed
+        return accepted if dialed is None or accepted.last_received > dialed.last_received else dialed
 
     @property
     def serves(self) -> bool:

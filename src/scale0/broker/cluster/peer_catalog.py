@@ -49,21 +49,20 @@ class ServiceOffer(NamedTuple):
 
 
 class PeerCatalog:
-    __slots__ = ("_base", "_told", "offered", "rows", "seq", "work")
+    __slots__ = ("_base", "_last_version", "offered", "rows", "seq")
 
     def __init__(self) -> None:
         self.rows: dict[Key, ClientRow] = {}
         self.seq = 0
         self.offered: dict[str, ServiceOffer] = {}
         """By service: the capacity of its backends."""
-        self.work: Work = {}
         self._base = 0
         """Rows up to this version were sent again since, or are gone."""
-        self._told = 0
+        self._last_version = 0
 
     def renew(self) -> None:
         """The sender restarts its numbering, perhaps after a restart."""
-        self.seq = self._told = 0
+        self.seq = self._last_version = 0
 
     def take(self, seq: int, version: int) -> bool:
         """True for a message that is newer than all before it; otherwise it is late or a duplicate.
@@ -71,9 +70,9 @@ class PeerCatalog:
         Numbers restart with the sender's process, versions do not: a late message of an earlier run must not hide
         current ones.
         """
-        if seq <= self.seq if version in (0, self._told) else version < self._told:
+        if seq <= self.seq if version in (0, self._last_version) else version < self._last_version:
             return False
-        self.seq, self._told = seq, version
+        self.seq, self._last_version = seq, version
         return True
 
     def merge(self, rows: Iterable[ClientRow]) -> None:

@@ -23,27 +23,25 @@ from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_identity
 from scale0.transport.core.sockets import ACTIVE
 
-TOLD_AT_ONCE: Final = 500
+REDIRECTS_PER_TURN: Final = 500
 """Clients that are told to move in one turn."""
 MOVES_PER_SECOND: Final = 500.0
 """Limits the load of negotiation on the target brokers."""
 MAX_SPREAD_SECONDS: Final = 600.0
 """The longest period over which clients move, whatever their number."""
-LOOK_SECONDS: Final = 60.0
+REVIEW_SECONDS: Final = 60.0
 MAX_PAUSE_SECONDS: Final = 3_600.0
 """The longest pause after an unsuccessful call home; it doubles from LOOK_SECONDS."""
 
 Key = tuple[str, str]
 
 
-class CalledHome(NamedTuple):
+class RedirectAttempt(NamedTuple):
     at: float
     pause: float
 
 
 class Rebalancing:
-    __slots__ = ("_called", "_drain_seconds", "_failover", "_leaving", "_members", "_peers", "_requests", "_state")
-
     def __init__(
         self, state: BrokerState, members: Members, peers: Peers, requests: Requests, failover: Failover
     ) -> None:
@@ -52,23 +50,25 @@ class Rebalancing:
         self._peers = peers
         self._requests = requests
         self._failover = failover
-        self._called: dict[Key, CalledHome] = {}
+        self._redirects: dict[Key, RedirectAttempt] = {}
         self._leaving: deque[tuple[Member, str]] = deque()
         """Clients still to be notified, and their target broker; blank: any other."""
         self._drain_seconds = 0.0
         """The period over which they move, in seconds."""
 
     def start(self, now: Now) -> None:
-        self._state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
+        self._state.timers.add((self._review, None), now.mono + REVIEW_SECONDS)
 
-    def _look(self, _: None, now: Now, _step: Effects) -> None:
-        self._state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
-        self._called = {key: one for key, one in self._called.items() if now.mono - one.at < 2 * MAX_PAUSE_SECONDS}
+    def _review(self, _: None, now: Now, _step: Effects) -> None:
+        self._state.timers.add((self._review, None), now.mono + REVIEW_SECONDS)
+        self._redirects = {
+            key: one for key, one in self._redirects.items() if now.mono - one.at < 2 * MAX_PAUSE_SECONDS
+        }
         if self._state.state != ACTIVE or self._leaving:
             return
         if self._state.draining:
             self.send_away(now)
-        if self._state.gives_way:
+        if self._state.hands_back:
             return  # all clients already move to one broker
         homes = {peer.identity for peer in self._peers.alive() if peer.serves}
         self._call([one for one in self._members.by_name.values() if one.home in homes], False, now)
@@ -84,7 +84,7 @@ class Rebalancing:
             if peer is not None and peer.serves:
                 self._call([member], False, now)
 
-    def met(self, member: Member, now: Now) -> None:
+    def negotiated(self, member: Member, now: Now) -> None:
         """A client negotiates here that may belong to another broker, by its own message or by that broker's table.
 
         It was told to stay because its own broker was away. If that one came back meanwhile, no other event would show
@@ -101,7 +101,7 @@ class Rebalancing:
         if peer is not None and peer.serves and peer.back_at > member.connection.prefers_at:
             self._call([member], False, now)
 
-    def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Effects) -> None:
+    def peer_reported(self, peer: Peer, _connection: Connection, now: Now, _step: Effects) -> None:
         """A broker reported its state. If it is back, call its clients home."""
         was_back, peer.back = peer.back, peer.serves
         if peer.back and not was_back and self._state.state == ACTIVE:
@@ -111,7 +111,7 @@ class Rebalancing:
             if self._state.draining:
                 self.send_away(now)
 
-    def give_way(self, active: str, now: Now) -> None:
+    def hand_back(self, active: str, now: Now) -> None:
         """The active broker of our pair is back: send all clients there that were not sent recently."""
         if not self._leaving:
             self._call(list(self._members.by_name.values()), False, now, active)
@@ -124,11 +124,11 @@ class Rebalancing:
         moving: list[tuple[Member, str]] = []
         for member in members:
             key = (member.role, member.identity)
-            called, peer = self._called.get(key), self._peers.by_name.get(to or member.home)
+            called, peer = self._redirects.get(key), self._peers.by_name.get(to or member.home)
             if called is None or back or (peer is not None and called.at < peer.back_at):
-                self._called[key] = CalledHome(now.mono, LOOK_SECONDS)
+                self._redirects[key] = RedirectAttempt(now.mono, REVIEW_SECONDS)
             elif now.mono - called.at >= called.pause:
-                self._called[key] = CalledHome(now.mono, min(2 * called.pause, MAX_PAUSE_SECONDS))
+                self._redirects[key] = RedirectAttempt(now.mono, min(2 * called.pause, MAX_PAUSE_SECONDS))
             else:
                 continue
             moving.append((member, to or member.home))
@@ -141,40 +141,44 @@ class Rebalancing:
     def send_now(self, connection: Connection, effects: Effects) -> None:
         """A client sends a request to a draining broker: redirect it now, if that has not happened yet."""
         member = connection.member
-        if member is not None and not member.told and self._may_be_told(member):
-            self._tell(member, "", effects)
+        if member is not None and not member.move_sent and self._may_move(member):
+            self._move(member, "", effects)
 
     def _send(self, moving: list[tuple[Member, str]], now: Now) -> None:
         if moving and not self._leaving:
-            self._state.timers.add((self._tell_some, None), now.mono)
+            self._state.timers.add((self._move_some, None), now.mono)
         self._leaving.extend(moving)
         self._drain_seconds = min(MAX_SPREAD_SECONDS, max(self._state.interval, len(self._leaving) / MOVES_PER_SECOND))
 
-    def _tell_some(self, _: None, now: Now, effects: Effects) -> None:
-        for _turn in range(min(TOLD_AT_ONCE, len(self._leaving))):
+    def _move_some(self, _: None, now: Now, effects: Effects) -> None:
+        for _turn in range(min(REDIRECTS_PER_TURN, len(self._leaving))):
             member, broker = self._leaving.popleft()
-            if not member.gone and self._may_be_told(member):
-                self._tell(member, broker, effects)
+            if not member.gone and self._may_move(member):
+                self._move(member, broker, effects)
         if self._leaving:
-            self._state.timers.add((self._tell_some, None), now.mono)
+            self._state.timers.add((self._move_some, None), now.mono)
 
     def _is_wanted(self, service: str) -> bool:
         # When this broker gives way, the active broker finds backends for the requests that wait here.
-        waits = service in self._requests.queues and not self._state.gives_way
+        waits = service in self._requests.queues and not self._state.hands_back
         return waits or self._requests.tasks.waits(service)
 
-    def _may_be_told(self, member: Member) -> bool:
+    def _may_move(self, member: Member) -> bool:
         return not member.foreign and member.connection.takes_pushes
 
-    def _tell(self, member: Member, broker: str, effects: Effects) -> None:
+    def _move(self, member: Member, broker: str, effects: Effects) -> None:
         if not broker:
             if self._state.draining:
-                member.told = self._failover.send_on(member.connection, member.services, self._drain_seconds, effects)
+                member.move_sent = self._failover.send_on(
+                    member.connection, member.services, self._drain_seconds, effects
+                )
             return
         peer = self._peers.by_name.get(broker)
         if peer is None or not peer.serves or not serves(peer.services, member.services):
             return
         if member.backend is not None and any(map(self._is_wanted, member.services)):
-            self._called.pop((member.role, member.identity), None)
+            self._redirects.pop((member.role, member.identity), None)
             return  # the backend is needed here; it will be called again
-        self._failover.tell(member.connection, target_of(peer), self._state.rng.random() * self._drain_seconds, effects)
+        self._failover.redirect(
+            member.connection, target_of(peer), self._state.rng.random() * self._drain_seconds, effects
+        )

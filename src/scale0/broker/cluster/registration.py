@@ -29,15 +29,13 @@ RELIST_SECONDS: Final = 10.0
 
 
 class Registration:
-    __slots__ = ("_documents", "_members", "_state", "_waiting")
-
     def __init__(self, state: BrokerState, documents: ConfigDocument, members: Members) -> None:
         self._state = state
         self._documents = documents
         self._members = members
         self._waiting: set[str] = set()
 
-    def heard(self, peer: Peer, _connection: Connection, now: Now, _step: Effects) -> None:
+    def peer_reported(self, peer: Peer, _connection: Connection, now: Now, _step: Effects) -> None:
         """A peer reported its address: shortly, register it and our group's fallback groups."""
         if not self._state.config.config_service or self._state.state != ACTIVE:
             return

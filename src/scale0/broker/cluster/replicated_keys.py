@@ -18,10 +18,10 @@ from scale0.config.value_types import is_curve_key
 from scale0.kernel.names import MAX_IDENTITY_CHARS
 from scale0.transport.core.sockets import PEER, ROLES
 
-MAX_TOLD: Final = 100_000
+MAX_SHARED: Final = 100_000
 MAX_GONE: Final = 1_000
 """Removed keys of one broker that are remembered, newest first."""
-MAX_TELLERS: Final = 1_000
+MAX_SOURCES: Final = 1_000
 """Brokers whose keys are remembered: as many as are known at all."""
 
 Name = tuple[str, str]
@@ -40,7 +40,7 @@ class KeyRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """The broker whose files hold, or held, the key; blank: the sender."""
 
     @property
-    def is_sound(self) -> bool:
+    def is_valid(self) -> bool:
         return self.role in ROLES and is_name(self.name) and (self.gone or bool(self.public_key)) and self.is_key
 
     @property
@@ -70,21 +70,21 @@ class KeySource(msgspec.Struct):
         """Merge a report of the broker itself; return the rows that it removes."""
         out = []
         for row in news.rows:
-            if row.broker or not row.is_sound or row.version <= self.base:
+            if row.broker or not row.is_valid or row.version <= self.base:
                 continue
             at = place_of(row)
             known = self.rows.get(at) or self.gone.get(at)
             if known is not None and known.version >= row.version:
                 continue
             if row.gone:
-                out += self._bury(at, row.version)
-            elif at in self.rows or len(self.rows) < MAX_TOLD:
+                out += self._remove(at, row.version)
+            elif at in self.rows or len(self.rows) < MAX_SHARED:
                 self.gone.pop(at, None)
                 self.rows[at] = row
         fresh = sum(row.version > news.base for row in self.rows.values()) if news.base > self.base else -1
         if fresh == news.count:
             for at in [at for at, row in self.rows.items() if row.version <= news.base]:
-                out += self._bury(at, news.base)
+                out += self._remove(at, news.base)
             self.base = news.base
         return out
 
@@ -92,11 +92,11 @@ class KeySource(msgspec.Struct):
         """Another broker's report about this one's keys: it can only remove one."""
         at = place_of(row)
         known = self.rows.get(at)
-        if not row.gone or not row.is_sound or known is None or row.version <= known.version:
+        if not row.gone or not row.is_valid or known is None or row.version <= known.version:
             return []
-        return self._bury(at, row.version)
+        return self._remove(at, row.version)
 
-    def _bury(self, at: str, version: int) -> list[KeyRow]:
+    def _remove(self, at: str, version: int) -> list[KeyRow]:
         """Mark a key as removed; return it if it was there."""
         known = self.rows.pop(at, None)
         role, _, name = at.partition("/")
@@ -119,7 +119,9 @@ def place_of(row: KeyRow) -> str:
     return f"{row.role}/{row.name}"
 
 
-def let_in(own: Sequence[Key], tellers: Mapping[str, KeySource], identity: str, public_key: str) -> list[AdmittedKey]:
+def admitted_keys(
+    own: Sequence[Key], sources: Mapping[str, KeySource], identity: str, public_key: str
+) -> list[AdmittedKey]:
     """The keys that a broker with this identity and key admits: first those of its own files, then those of the brokers
     that these admit, and so on. The first one found has the name and the key.
     """
@@ -128,8 +130,8 @@ def let_in(own: Sequence[Key], tellers: Mapping[str, KeySource], identity: str, 
     publics: set[Name] = {(key.role, key.public) for key in own if not key.expires} | {(PEER, public_key)}
     own_names = frozenset(names)
     brokers = {key.public for key in own if key.role == PEER and not key.expires}
-    waiting = dict(sorted(tellers.items()))
-    while level := [name for name, teller in waiting.items() if teller.public_key in brokers]:
+    waiting = dict(sorted(sources.items()))
+    while level := [name for name, source in waiting.items() if source.public_key in brokers]:
         for name in level:
             for _, row in sorted(waiting.pop(name).rows.items()):
                 called, proved = (row.role, row.name), (row.role, row.public_key)

@@ -34,8 +34,6 @@ log: Final = logging.getLogger("scale0.pair")
 class Standby:
     """The standby's side; the active broker only sends it its client table."""
 
-    __slots__ = ("_call_at", "_members", "_peers", "_rebalancing", "_requests", "_since", "_state")
-
     def __init__(
         self, state: BrokerState, members: Members, peers: Peers, requests: Requests, rebalancing: Rebalancing
     ) -> None:
@@ -51,27 +49,27 @@ class Standby:
 
     def start(self, now: Now) -> None:
         """Start the check on every broker: a configuration reload may make any broker a standby."""
-        self._state.timers.add((self._look, None), now.mono + self._state.interval * LATE_INTERVALS)
+        self._state.timers.add((self._check_active, None), now.mono + self._state.interval * LATE_INTERVALS)
 
-    def heard(self, peer: Peer, _connection: Connection, now: Now, effects: Effects) -> None:
+    def peer_reported(self, peer: Peer, _connection: Connection, now: Now, effects: Effects) -> None:
         if peer.identity == self._state.config.standby_for:
-            self._judge(now, effects)
+            self._decide(now, effects)
 
     def lost(self, peer: Peer, now: Now, effects: Effects) -> None:
         if peer.identity == self._state.config.standby_for:
-            self._judge(now, effects)
+            self._decide(now, effects)
 
-    def _look(self, _: None, now: Now, effects: Effects) -> None:
+    def _check_active(self, _: None, now: Now, effects: Effects) -> None:
         wait = self._state.interval * LATE_INTERVALS
         active = self._peers.by_name.get(self._state.config.standby_for)
         if active is not None and not active.lost:
-            self._peers.look(active, now)
-            overdue = active.heard + self._state.interval * self._state.liveness - now.mono
+            self._peers.check_silence(active, now)
+            overdue = active.last_received + self._state.interval * self._state.liveness - now.mono
             wait = overdue + MOMENT_SECONDS if 0.0 <= overdue < wait else wait
-        self._state.timers.add((self._look, None), now.mono + wait)
-        self._judge(now, effects)
+        self._state.timers.add((self._check_active, None), now.mono + wait)
+        self._decide(now, effects)
 
-    def _judge(self, now: Now, effects: Effects) -> None:
+    def _decide(self, now: Now, effects: Effects) -> None:
         state = self._state
         if state.state != ACTIVE:
             self._since = None
@@ -79,15 +77,15 @@ class Standby:
         self._since = now.mono if self._since is None else self._since
         active = self._peers.by_name.get(state.config.standby_for)
         if active is None or not active.serves:
-            if state.passes_on and (active is not None or self._has_waited(now)):
+            if state.redirects_to_active and (active is not None or self._has_waited(now)):
                 self._become(now, effects, standby=False)
-        elif state.gives_way and self._is_empty():
+        elif state.hands_back and self._is_empty():
             self._become(now, effects, standby=True)
         elif not state.standby:
-            self._become(now, effects, standby=False, gives_way=True)
+            self._become(now, effects, standby=False, hands_back=True)
             if now.mono >= self._call_at:
                 self._call_at = now.mono + state.interval
-                self._rebalancing.give_way(active.identity, now)
+                self._rebalancing.hand_back(active.identity, now)
 
     def _has_waited(self, now: Now) -> bool:
         """The active broker was never heard from: wait for the liveness time, unless the pair was dissolved."""
@@ -100,9 +98,9 @@ class Standby:
         working = any(member.backend is not None and not member.foreign for member in self._members.by_name.values())
         return not (working or self._requests.under_way or self._requests.queues)
 
-    def _become(self, now: Now, effects: Effects, *, standby: bool, gives_way: bool = False) -> None:
+    def _become(self, now: Now, effects: Effects, *, standby: bool, hands_back: bool = False) -> None:
         before = self._state.shown
-        self._state.stand(standby=standby, gives_way=gives_way)
+        self._state.stand(standby=standby, hands_back=hands_back)
         after = self._state.shown
         if before != after:
             log.info(
@@ -113,4 +111,4 @@ class Standby:
                 extra=about(broker=self._state.identity, standby_for=self._state.config.standby_for),
             )
             effects.record(BrokerStateChanged(identity=self._state.identity, before=before, after=after))
-            self._peers.tell_state(now, effects)
+            self._peers.announce_state(now, effects)

@@ -14,7 +14,7 @@ from scale0.broker.cluster.key_replication import KeyReplication
 from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection, Connections, ProtocolHandler
 from scale0.broker.core.enrolment import StoreKey
-from scale0.broker.core.keys import is_guest
+from scale0.broker.core.keys import is_enrolment_key
 from scale0.broker.core.members import Members
 from scale0.broker.core.protocol_handler import ClusterParts, Scale0Handler
 from scale0.broker.core.rate_limits import RateLimits
@@ -41,27 +41,6 @@ JSON_STARTS: Final = frozenset({b"{", b"["})
 
 
 class Broker:
-    __slots__ = (
-        "_clock_skew",
-        "_cluster",
-        "_rate_limits",
-        "connections",
-        "documents",
-        "handlers",
-        "key_share",
-        "management",
-        "members",
-        "peers",
-        "requests",
-        "rpc",
-        "scale0",
-        "scheduler",
-        "state",
-        "subscribe",
-        "tasks",
-        "version",
-    )
-
     def __init__(
         self,
         state: BrokerState,
@@ -73,8 +52,10 @@ class Broker:
         documents: ConfigDocument,
         management: AdminCommands,
         scale0: Scale0Handler,
-        blame: RateLimits,
-        skew: ClockSkew,
+        rate_limits: RateLimits,
+        clock_skew: ClockSkew,
+        rpc: ProtocolHandler,
+        subscribe: Callable[[bytes, Now, Effects], None],
         version: str,
     ) -> None:
         self.state = state
@@ -89,15 +70,14 @@ class Broker:
         self.scale0 = scale0
         self.version = version
         self.handlers: dict[bytes, ProtocolHandler] = {codec.MAGIC: scale0}
-        self.rpc: ProtocolHandler = scale0
+        self.rpc = rpc
         """Handles a first frame that starts like JSON; also packs messages for a peer that has sent nothing yet."""
-        self.key_share: KeyReplication | None = None
+        self.key_replication: KeyReplication | None = None
         self.tasks: Any = None
         """The task queue, for views and tests; the broker itself uses `requests.tasks` only."""
-        self.subscribe: Callable[[bytes, Now, Effects], None] = lambda *_: None
-        """Called with each subscription that the XPUB socket receives."""
-        self._rate_limits = blame
-        self._clock_skew = skew
+        self._subscribe = subscribe
+        self._rate_limits = rate_limits
+        self._clock_skew = clock_skew
         connections.on_forget = self._stop_idle
 
     def start(self, boots: int, now: Now, effects: Effects) -> None:
@@ -107,10 +87,10 @@ class Broker:
         self._clock_skew.start(now)
         self.documents.start(now, effects)
         self.peers.start(now, effects)
-        self._cluster.tables.start(now)
+        self._cluster.catalog_replication.start(now)
         self._cluster.forwarding.start(now)
         self._cluster.rebalancing.start(now)
-        self._cluster.pair.start(now)
+        self._cluster.standby.start(now)
         self.state.timers.add((self._alive, None), now.mono + ALIVE_SECONDS)
         self.state.timers.add((self._sum, None), now.mono + SUM_SECONDS)
 
@@ -118,22 +98,22 @@ class Broker:
         self.requests.stats.flush(effects)
         effects.record(BrokerStopped(identity=self.state.identity, reason=reason))
 
-    def ignores(self, door: str, routing_id: bytes) -> bool:
+    def ignores(self, socket: str, routing_id: bytes) -> bool:
         """True while the sender is banned for bad input."""
-        connection = self.connections.find(door, routing_id)
+        connection = self.connections.find(socket, routing_id)
         return connection is not None and connection.account.banned_until is not None
 
-    def receive(self, door: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None:
+    def receive(self, socket: str, routing_id: bytes, frames: list[bytes], now: Now, effects: Effects) -> None:
         """Handle one message from a client socket; the routing id is already removed."""
-        connection, user, keys = self.connections.find(door, routing_id), "", self.state.keys
+        connection, user, keys = self.connections.find(socket, routing_id), "", self.state.keys
         if keys is not None:
-            user = keys.user_of(door, routing_id)
+            user = keys.user_of(socket, routing_id)
             connection = self._same_user(connection, user, now, effects)
         if connection is None:
-            if door == CONFIG_SUB:
-                self._cluster.spread.published(frames, now, effects)
+            if socket == CONFIG_SUB:
+                self._cluster.config_replication.published(frames, now, effects)
                 return
-            connection = self.connections.open(door, routing_id, self.rpc, now, user)
+            connection = self.connections.open(socket, routing_id, self.rpc, now, user)
             if connection is None:
                 return
             due = now.mono + self.state.limits.frontend_idle
@@ -144,14 +124,14 @@ class Broker:
                 self.peers.ignore(connection, now, effects)
                 return
             account.clear()
-        connection.heard = now.mono
+        connection.last_received = now.mono
         if connection.peer is not None:
-            connection.peer.heard, connection.peer.heard_wall = now.mono, now.wall
+            connection.peer.last_received, connection.peer.last_received_wall = now.mono, now.wall
         connection.delimiter = not frames[0] and len(frames) > 1
         if connection.delimiter:
             frames = frames[1:]
         handler = self.handlers.get(frames[0])
-        if user and is_guest(user):
+        if user and is_enrolment_key(user):
             self.scale0.receive_guest(connection, frames, now, effects)
             return
         if handler is None:
@@ -159,7 +139,7 @@ class Broker:
                 self._receive_json(connection, frames, now, effects)
                 return
             self.state.count("messages_unknown")
-            self.blame(connection, codes.MALFORMED, "unknown protocol", now, effects)
+            self.reject(connection, codes.MALFORMED, "unknown protocol", now, effects)
             return
         connection.handler = handler
         limits = self.state.limits
@@ -173,8 +153,8 @@ class Broker:
         if self.state.state != DISABLED:
             self.rpc.receive(connection, frames, now, effects)
 
-    def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None:
-        self.subscribe(frames[0], now, effects)
+    def receive_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None:
+        self._subscribe(frames[0], now, effects)
 
     def settle(self, now: Now, effects: Effects) -> None:
         self.requests.tasks.settle(now, effects)
@@ -202,7 +182,7 @@ class Broker:
     def undelivered(self, connection: Connection, messages: Sequence[Message], now: Now, effects: Effects) -> None:
         """The socket reports that this peer is gone: retry the unsent messages elsewhere at once."""
         member = connection.member
-        if connection.door in PEER_SOCKETS:
+        if connection.socket in PEER_SOCKETS:
             # Take back the unsent requests first: they never ran, so they are retried and do not count as lost.
             left_not = self.requests.take_back(
                 message[1]["id"] for message in messages if isinstance(message, tuple) and message[0] == "FORWARD"
@@ -229,35 +209,37 @@ class Broker:
         """A peer does not read its messages: disconnect it, so that it uses no more memory."""
         self.state.count("clients_overflowed")
         effects.record(ClientRefused(identity=connection.name, code=codes.TOO_MANY, data={"reason": "does not read"}))
-        self._let_go(connection, now, effects)
+        self._disconnect(connection, now, effects)
 
     def lose_users(self, users: Collection[str], now: Now, effects: Effects) -> None:
         """The keys of these users were revoked: send each of their connections an error and disconnect it."""
         for connection in self.connections.of_users(users):
-            if not is_guest(connection.user_id):
+            if not is_enrolment_key(connection.user_id):
                 effects.record(
-                    ClientRefused(identity=connection.name, code=codes.NOT_ALLOWED, data={"reason": "its key is gone"})
+                    ClientRefused(
+                        identity=connection.name, code=codes.NOT_ALLOWED, data={"reason": "its key was revoked"}
+                    )
                 )
-                if connection.takes_pushes and connection.door in CLIENT_SOCKETS:
-                    said = options.DisconnectError(codes.NOT_ALLOWED, "your key was taken away")
-                    effects.send(connection, ("DISCONNECTERROR", said))
-            if connection.door == DIALED:
+                if connection.takes_pushes and connection.socket in CLIENT_SOCKETS:
+                    message = options.DisconnectError(codes.NOT_ALLOWED, "your key was revoked")
+                    effects.send(connection, ("DISCONNECTERROR", message))
+            if connection.socket == DIALED:
                 self.peers.ignore(connection, now, effects)
             else:
-                self._let_go(connection, now, effects)
+                self._disconnect(connection, now, effects)
         self.connections.forget_users(users)
 
     def _same_user(self, connection: Connection | None, user: str, now: Now, effects: Effects) -> Connection | None:
         """Return the connection, unless its routing id now belongs to another key; in that case the old one ends."""
         if connection is None or connection.user_id == user:
             return connection
-        if connection.door == DIALED:
+        if connection.socket == DIALED:
             connection.user_id = user
             return connection
-        self._let_go(connection, now, effects)
+        self._disconnect(connection, now, effects)
         return None
 
-    def _let_go(self, connection: Connection, now: Now, effects: Effects) -> None:
+    def _disconnect(self, connection: Connection, now: Now, effects: Effects) -> None:
         if connection.member is not None:
             self.members.lose(connection.member, now, effects)
         if connection.peer is not None:
@@ -266,8 +248,8 @@ class Broker:
         self.connections.forget(connection)
         effects.close(connection)
 
-    def blame(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
-        self._rate_limits.blame(connection, code, message, now, effects)
+    def reject(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
+        self._rate_limits.reject(connection, code, message, now, effects)
 
     def may_ask(self, connection: Connection, now: Now) -> bool:
         return self._rate_limits.allows_request(connection.account, now)
@@ -277,15 +259,15 @@ class Broker:
         if connection.handler is self.scale0 and len(frames) > 2 and len(frames[2]) <= limits.max_options_bytes:
             self.scale0.refuse_big(connection, frames[:3], now, effects)
         else:
-            self.blame(connection, codes.TOO_BIG, "message too big", now, effects)
+            self.reject(connection, codes.TOO_BIG, "message too big", now, effects)
 
     def _idle(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Forget a connection that is idle, and has no work and no ban."""
-        if self.connections.find(connection.door, connection.routing_id) is not connection:
+        if self.connections.find(connection.socket, connection.routing_id) is not connection:
             return
         # A ban of a key is stored with the key, not with the connection.
         banned = 0.0 if connection.user_id else connection.account.banned_until or 0.0
-        due = max(connection.heard + self.state.limits.frontend_idle, banned)
+        due = max(connection.last_received + self.state.limits.frontend_idle, banned)
         if connection.member is not None or connection.peer is not None or connection.outstanding or connection.waits:
             due = max(due, now.mono + self.state.limits.frontend_idle)
         if now.mono < due:

@@ -32,8 +32,6 @@ PUSH_CHUNK: Final = 500
 class ConfigDocument:
     """The current document, and the clients that have not received it yet."""
 
-    __slots__ = ("_pending", "_state", "body", "document", "hash", "on_taken", "shared")
-
     def __init__(self, state: BrokerState, document: NetworkDocument) -> None:
         self._state = state
         self._pending: deque[tuple[Member, bool]] = deque()
@@ -70,14 +68,14 @@ class ConfigDocument:
     def give(self, member: Member, effects: Effects) -> None:
         """Send CONFIG, after the document is stored: no client may use a version that a crash could lose."""
         member.config_version = self.version
-        said = messages.Config(
+        message = messages.Config(
             identity=member.identity,
             config_type=member.config_type,
             config_version=self.version,
             config_hash=self.hash,
             owner=self._owner,
         )
-        effects.promise(member.connection, ("CONFIG", said, render(self._part(member), member.config_type)))
+        effects.promise(member.connection, ("CONFIG", message, render(self._part(member), member.config_type)))
 
     def change(
         self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, effects: Effects
@@ -142,10 +140,10 @@ class ConfigDocument:
 
     def _ack(self, member: Member, version: int, hash_: str, effects: Effects) -> None:
         member.config_version = version
-        said = messages.ConfigAck(
+        message = messages.ConfigAck(
             identity=member.identity, config_version=version, config_hash=hash_, owner=self._owner
         )
-        effects.promise(member.connection, ("CONFIGACK", said))
+        effects.promise(member.connection, ("CONFIGACK", message))
 
     def _push(self, _: None, now: Now, effects: Effects) -> None:
         """Notify the next chunk of clients; the rest follow in later turns."""

@@ -53,9 +53,8 @@ class Connection:
         "bucket",
         "control",
         "delimiter",
-        "door",
         "handler",
-        "heard",
+        "last_received",
         "member",
         "number",
         "outstanding",
@@ -64,6 +63,7 @@ class Connection:
         "prefers",
         "prefers_at",
         "routing_id",
+        "socket",
         "stale",
         "user_id",
         "waiting_bytes",
@@ -72,19 +72,19 @@ class Connection:
 
     def __init__(
         self,
-        door: str,
+        socket: str,
         routing_id: bytes,
         handler: ProtocolHandler,
         now: Now,
         user_id: str = "",
         account: SenderAccount | None = None,
     ) -> None:
-        self.door = door
+        self.socket = socket
         self.routing_id = routing_id
         self.handler = handler
         self.delimiter = False
         self.batch = False
-        self.heard = now.mono
+        self.last_received = now.mono
         self.member: Member | None = None
         self.peer: Peer | None = None
         """The broker at the other end, after its HELLO."""
@@ -127,7 +127,7 @@ class Connection:
     def name(self) -> str:
         """The name for lists and events: the identity, or else the routing id."""
         who = self.member or self.peer
-        return who.identity if who is not None else f"{self.door}/{self.routing_id.hex()}"
+        return who.identity if who is not None else f"{self.socket}/{self.routing_id.hex()}"
 
     @property
     def takes_pushes(self) -> bool:
@@ -136,11 +136,9 @@ class Connection:
 
 
 class Connections:
-    __slots__ = ("_accounts", "_by_door", "_limits", "_of_user", "on_forget", "refused")
-
-    def __init__(self, limits: Limits, doors: Sequence[str]) -> None:
+    def __init__(self, limits: Limits, sockets: Sequence[str]) -> None:
         self._limits = limits
-        self._by_door: dict[str, dict[bytes, Connection]] = {door: {} for door in doors}
+        self._by_socket: dict[str, dict[bytes, Connection]] = {socket: {} for socket in sockets}
         self._accounts: dict[str, SenderAccount] = {}
         """By user. A connection without a key has its own account."""
         self._of_user: dict[str, int] = {}
@@ -148,11 +146,11 @@ class Connections:
         self.on_forget: Callable[[Connection], None] = lambda _: None
         """Called to cancel the timer of a connection that is removed."""
 
-    def find(self, door: str, routing_id: bytes) -> Connection | None:
-        return self._by_door[door].get(routing_id)
+    def find(self, socket: str, routing_id: bytes) -> Connection | None:
+        return self._by_socket[socket].get(routing_id)
 
     def open(
-        self, door: str, routing_id: bytes, handler: ProtocolHandler, now: Now, user_id: str = ""
+        self, socket: str, routing_id: bytes, handler: ProtocolHandler, now: Now, user_id: str = ""
     ) -> Connection | None:
         """Create a record; None when the limit of all connections, or of one key, is reached."""
         most = self._limits.max_clients
@@ -160,8 +158,8 @@ class Connections:
             self.refused += 1
             return None
         account = self._accounts.setdefault(user_id, SenderAccount()) if user_id else None
-        connection = Connection(door, routing_id, handler, now, user_id, account)
-        self._by_door[door][routing_id] = connection
+        connection = Connection(socket, routing_id, handler, now, user_id, account)
+        self._by_socket[socket][routing_id] = connection
         if user_id:
             self._of_user[user_id] = self._of_user.get(user_id, 0) + 1
         return connection
@@ -174,7 +172,7 @@ class Connections:
             self._accounts.pop(user, None)
 
     def forget(self, connection: Connection) -> None:
-        table = self._by_door[connection.door]
+        table = self._by_socket[connection.socket]
         if table.get(connection.routing_id) is connection:
             del table[connection.routing_id]
             user = connection.user_id
@@ -184,7 +182,7 @@ class Connections:
                     del self._of_user[user]
             self.on_forget(connection)
 
-    def let_go(self, connection: Connection) -> None:
+    def forget_unless_bad(self, connection: Connection) -> None:
         """Remove the record of a client that left, unless bad input is counted against it; such a record expires."""
         if not connection.account.bad.used:
             self.forget(connection)
@@ -193,13 +191,13 @@ class Connections:
         self._limits = limits
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_door.values()))
+        return sum(map(len, self._by_socket.values()))
 
     def __iter__(self) -> Iterator[Connection]:
-        for table in self._by_door.values():
+        for table in self._by_socket.values():
             yield from table.values()
 
-    def blame(self, connection: Connection, now: Now) -> bool:
+    def count_error(self, connection: Connection, now: Now) -> bool:
         """Count one bad message; True when its sender becomes an error client."""
         limits, account = self._limits, connection.account
         if account.bad.add(1, limits.error_client_window, now.mono) <= limits.error_client_limit:
@@ -209,6 +207,6 @@ class Connections:
 
     def banned(self, now: Now) -> list[tuple[str, str, SenderAccount]]:
         """The error clients: name, socket and account. A key counts as one client."""
-        alone = [(peer.name, peer.door, peer.account) for peer in self if not peer.user_id]
+        alone = [(peer.name, peer.socket, peer.account) for peer in self if not peer.user_id]
         keyed = [(user, user.partition("/")[0], account) for user, account in self._accounts.items()]
         return [row for row in (*alone, *keyed) if row[2].banned_until is not None and row[2].banned_until > now.mono]

@@ -37,24 +37,22 @@ class StoreKey(msgspec.Struct, frozen=True):
 
 
 class Enrolment:
-    __slots__ = ("_state",)
-
     def __init__(self, state: BrokerState) -> None:
         self._state = state
 
-    def enrol(self, connection: Connection, said: messages.Enrol, effects: Effects) -> None:
+    def enrol(self, connection: Connection, message: messages.Enrol, effects: Effects) -> None:
         role, _, token = connection.user_id.removeprefix(GUEST).partition("/")
         keys = self._state.keys
         if keys is None:
             raise AssertionError("without keys nobody is a guest")
-        if not is_name(said.name):
+        if not is_name(message.name):
             raise Refusal(codes.MALFORMED, "a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -")
-        owner = keys.owner_of(role, said.name)
-        if owner not in ("", said.name):
-            raise Refusal(codes.NOT_ALLOWED, f"{said.name} belongs to the key {owner}: choose another name")
-        if role == PEER and said.name == self._state.identity:
-            raise Refusal(codes.IN_USE, f"{said.name} is my own identity: choose another name")
-        effects.ask(StoreKey(token, role, said.name, said.public_key, connection))
+        owner = keys.owner_of(role, message.name)
+        if owner not in ("", message.name):
+            raise Refusal(codes.NOT_ALLOWED, f"{message.name} belongs to the key {owner}: choose another name")
+        if role == PEER and message.name == self._state.identity:
+            raise Refusal(codes.IN_USE, f"{message.name} is the identity of this broker: choose another name")
+        effects.ask(StoreKey(token, role, message.name, message.public_key, connection))
 
     def answer(self, ask: StoreKey, value: Refusal | None, effects: Effects) -> None:
         if value is None:
@@ -69,10 +67,10 @@ def event_of(ask: StoreKey) -> ManagementCommanded:
     """The audit event. A token represents the person who created it; its name is not secret."""
     key = {"role": ask.role, "name": ask.name, "public_key": ask.public_key}
     who = f"{GUEST}{ask.role}/{ask.token}"
-    return ManagementCommanded(identity=who, command=ENROL, code=codes.OK, origin=ask.connection.door, after=key)
+    return ManagementCommanded(identity=who, command=ENROL, code=codes.OK, origin=ask.connection.socket, after=key)
 
 
 def no_token(
-    _connection: Connection, _said: messages.Enrol, _bodies: Sequence[bytes], _now: Now, _step: Effects
+    _connection: Connection, _message: messages.Enrol, _bodies: Sequence[bytes], _now: Now, _step: Effects
 ) -> None:
     raise Refusal(codes.NOT_ALLOWED, "ENROL is for the key of a token")

@@ -26,7 +26,7 @@ GUEST: Final = "token:"
 MAX_NAME_CHARS: Final = 64
 """For the name of a key: half of an identity, so that a suffix fits."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,63}", re.ASCII)
-_ROLE_OF_DOOR: Final = {DIALED: PEER}
+_ROLE_OF_SOCKET: Final = {DIALED: PEER}
 
 UserOf = Callable[[str, bytes], str]
 """Returns the user of a message, by socket and routing id."""
@@ -51,7 +51,7 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def is_guest(user: str) -> bool:
+def is_enrolment_key(user: str) -> bool:
     """True for a user that may only enrol."""
     return user.startswith(GUEST)
 
@@ -59,7 +59,7 @@ def is_guest(user: str) -> bool:
 class KeyTable:
     """All stored keys at one moment."""
 
-    __slots__ = ("_by_door", "brokers", "keys", "names")
+    __slots__ = ("_by_socket", "brokers", "keys", "names")
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         self.keys = tuple(keys)
@@ -67,20 +67,20 @@ class KeyTable:
             role: frozenset(key.name for key in self.keys if key.role == role and not key.expires) for role in ROLES
         }
         self.brokers = {key.user: key.public for key in self.keys if key.role == PEER and not key.expires}
-        self._by_door: dict[str, dict[str, Key]] = {door: {} for door in ROLES_OF}
+        self._by_socket: dict[str, dict[str, Key]] = {socket: {} for socket in ROLES_OF}
         # If a key is stored twice, the first name in sort order is used, whatever the order of files.
         for key in sorted(self.keys, key=lambda key: key.name):
-            for door, roles in ROLES_OF.items():
+            for socket, roles in ROLES_OF.items():
                 # A token's key is valid only on the socket where it is exchanged.
-                if key.role in roles and (not key.expires or key.role == door):
-                    self._by_door[door].setdefault(key.public, key)
+                if key.role in roles and (not key.expires or key.role == socket):
+                    self._by_socket[socket].setdefault(key.public, key)
 
-    def find(self, door: str, public: str) -> Key | None:
+    def find(self, socket: str, public: str) -> Key | None:
         """Return the key, if it may use this socket."""
-        return self._by_door.get(door, {}).get(public)
+        return self._by_socket.get(socket, {}).get(public)
 
-    def users(self, door: str) -> dict[str, str]:
-        return {public: key.user for public, key in self._by_door[door].items()}
+    def users(self, socket: str) -> dict[str, str]:
+        return {public: key.user for public, key in self._by_socket[socket].items()}
 
     def lost_users(self, newer: KeyTable) -> frozenset[str]:
         """Users whose key was removed or replaced."""
@@ -90,8 +90,6 @@ class KeyTable:
 
 class Keys:
     """The current key table, for the broker core."""
-
-    __slots__ = ("_brokers", "_names", "user_of")
 
     def __init__(self, user_of: UserOf, table: KeyTable) -> None:
         self.user_of = user_of
@@ -114,10 +112,13 @@ class Keys:
                 return ""
         return part
 
-    def check(self, door: str, user: str, identity: str) -> None:
+    def check(self, socket: str, user: str, identity: str) -> None:
         """Raise Refusal 403 unless this user may use this identity."""
         role, _, name = user.partition("/")
-        if role != _ROLE_OF_DOOR.get(door, door):
-            raise Refusal(codes.NOT_ALLOWED, "this key is not one of those who may have an identity here")
+        if role != _ROLE_OF_SOCKET.get(socket, socket):
+            raise Refusal(codes.NOT_ALLOWED, "the role of this key does not permit this socket")
         if self.owner_of(role, identity) != name:
-            raise Refusal(codes.NOT_ALLOWED, f"your key is stored as {name}: call yourself {name}, or {name}.…")
+            raise Refusal(
+                codes.NOT_ALLOWED,
+                f"your key is stored as {name}: use the identity {name}, or one that begins with {name}.",
+            )

@@ -26,14 +26,13 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.transport.core import messages
+from scale0.transport.core.session import RECHECK_SECONDS
 from scale0.transport.core.sockets import BACKEND
 
 SCALE0: Final = "scale0"
 MAJORDOMO: Final = "majordomo"
 ZEROTASK: Final = "zerotask"
 """The protocols of members; the last is JSON-RPC, for task nodes."""
-DOUBT_SECONDS: Final = 0.15
-"""Silence is checked twice, this far apart, so that a broker that was suspended first reads its pending messages."""
 SEEN_SECONDS: Final = 60.0
 """How often heartbeats are summarised in an event."""
 SEEN_CHUNK: Final = 1_000
@@ -61,6 +60,7 @@ class Member:
         "judged",
         "last_gap_start",
         "longest_gap",
+        "move_sent",
         "old_since",
         "overdue",
         "patience",
@@ -71,7 +71,6 @@ class Member:
         "slots",
         "status",
         "suspended",
-        "told",
     )
 
     def __init__(self, identity: str, role: str, connection: Connection, now: Now) -> None:
@@ -107,7 +106,7 @@ class Member:
         """Its connection is gone or new: it gets no work until its READY reports what it holds."""
         self.home = ""
         """The broker that it belongs to, if another; it moves there when that broker is back."""
-        self.told = False
+        self.move_sent = False
         """It was sent to another broker, because this one drains."""
         self.protocol = SCALE0
         self.status: Any = None
@@ -120,8 +119,6 @@ class Member:
 
 
 class Members:
-    __slots__ = ("_connections", "_requests", "_scheduler", "_seen", "_state", "by_name", "changed", "judged")
-
     def __init__(self, state: BrokerState, connections: Connections, scheduler: Scheduler, requests: Requests) -> None:
         self._state = state
         self._connections = connections
@@ -144,8 +141,8 @@ class Members:
                 raise Refusal(409, f"this connection is {member.identity}, it cannot be {identity} too")
             return member
         if self._state.keys is not None:
-            self._state.keys.check(connection.door, connection.user_id, identity)
-        role = connection.door
+            self._state.keys.check(connection.socket, connection.user_id, identity)
+        role = connection.socket
         member = self.by_name.get((role, identity))
         if member is None:
             member = Member(identity, role, connection, now)
@@ -158,11 +155,11 @@ class Members:
 
     def join(self, member: Member, services: list[str], slots: int, now: Now, effects: Effects) -> Backend:
         """READY: add the backend to the queue of each service, or replace its queues."""
-        backend = self._enlist(member, services, slots, now, effects)
+        backend = self._register(member, services, slots, now, effects)
         self._requests.feed(backend, now, effects)
         return backend
 
-    def _enlist(self, member: Member, services: list[str], slots: int, now: Now, effects: Effects) -> Backend:
+    def _register(self, member: Member, services: list[str], slots: int, now: Now, effects: Effects) -> Backend:
         backend = self._enter(member)
         offered = tuple(sorted(set(services)))
         before = (member.services, backend.slots)
@@ -177,14 +174,14 @@ class Members:
         self._requests.tasks.offer(backend, now, effects)
         return backend
 
-    def take_work(self, member: Member, said: messages.Ready, slots: int, now: Now, effects: Effects) -> None:
+    def take_work(self, member: Member, message: messages.Ready, slots: int, now: Now, effects: Effects) -> None:
         """READY of a SCALE0/1 backend: tasks may be pushed to it."""
         known = member.backend is not None
         backend = self._enter(member)
-        backend.prefetch, backend.pushes, backend.returns = said.prefetch, bool(slots), said.returns
-        self._enlist(member, said.services, slots, now, effects)
-        if said.holds or not known:
-            claims = {id_: attempt for id_, attempt in said.holds if attempt > 0 and id_ not in backend.held}
+        backend.prefetch, backend.pushes, backend.returns = message.prefetch, bool(slots), message.returns
+        self._register(member, message.services, slots, now, effects)
+        if message.holds or not known:
+            claims = {id_: attempt for id_, attempt in message.holds if attempt > 0 and id_ not in backend.held}
             self._requests.tasks.claim(backend, claims, now, effects)
         # After the claim: work in flight already occupies its slots.
         self._requests.feed(backend, now, effects)
@@ -194,7 +191,7 @@ class Members:
             member.backend = self._scheduler.enter(member.identity, member.connection)
         return member.backend
 
-    def appear(self, member: Member, effects: Effects) -> None:
+    def record_frontend(self, member: Member, effects: Effects) -> None:
         """A frontend has negotiated: record it once."""
         if not member.joined and member.role != BACKEND:
             member.joined = True
@@ -228,19 +225,18 @@ class Members:
 
     def expel(self, member: Member, code: int, message: str, now: Now, effects: Effects) -> None:
         """Send DISCONNECTERROR and remove the member."""
-        said = messages.DisconnectError(code=code, message=message)
         if member.connection.takes_pushes:
-            effects.send(member.connection, ("DISCONNECTERROR", said))
+            effects.send(member.connection, ("DISCONNECTERROR", messages.DisconnectError(code=code, message=message)))
         self.leave(member, now, effects)
 
     def lose(self, member: Member, now: Now, effects: Effects) -> None:
         """The member is dead: it was silent for too long, or its connection is gone."""
         if member.joined:
-            silent = now.mono - member.connection.heard
+            silent = now.mono - member.connection.last_received
             effects.record(
                 ClientLost(
                     identity=member.identity,
-                    last_heard_wall=now.wall - silent,
+                    last_received_wall=now.wall - silent,
                     role=member.role,
                     services=member.services,
                     slots=member.slots,
@@ -265,8 +261,10 @@ class Members:
     def _take_over(self, member: Member, newcomer: Connection, now: Now, effects: Effects) -> None:
         old = member.connection
         if old.takes_pushes:
-            said = messages.DisconnectError(code=409, message=f"{member.identity} registered from another connection")
-            effects.send(old, ("DISCONNECTERROR", said))
+            message = messages.DisconnectError(
+                code=409, message=f"{member.identity} registered from another connection"
+            )
+            effects.send(old, ("DISCONNECTERROR", message))
         effects.close(old)
         old.member = None
         self._requests.move(old, newcomer, now, effects)
@@ -275,7 +273,7 @@ class Members:
             effects.record(
                 ClientReplaced(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
             )
-        member.joined = member.told = False
+        member.joined = member.move_sent = False
         member.protocol = SCALE0
         member.connection = newcomer
         member.old_since = None
@@ -286,7 +284,7 @@ class Members:
     def _remove(self, member: Member, now: Now, effects: Effects) -> None:
         member.gone = True
         self.changed[member.role, member.identity] = None
-        self._state.timers.remove((self._look, member), member.bucket)
+        self._state.timers.remove((self._check_silence, member), member.bucket)
         self.by_name.pop((member.role, member.identity), None)
         if member.judged:
             self.judged -= 1
@@ -302,33 +300,35 @@ class Members:
 
     def _arm(self, member: Member, when: float) -> None:
         timers = self._state.timers
-        timers.remove((self._look, member), member.bucket)
-        member.bucket = timers.add((self._look, member), when)
+        timers.remove((self._check_silence, member), member.bucket)
+        member.bucket = timers.add((self._check_silence, member), when)
 
-    def _look(self, member: Member, now: Now, effects: Effects) -> None:
+    def _check_silence(self, member: Member, now: Now, effects: Effects) -> None:
         """Check the member's silence: one check for each patience period, not one timer for each message."""
         if member.gone:
             return
         connection = member.connection
-        due = connection.heard + (member.patience if member.judged else self._state.limits.frontend_idle)
+        due = connection.last_received + (member.patience if member.judged else self._state.limits.frontend_idle)
         if now.mono < due:
             member.doubted = None
             self._arm(member, due)
-        elif member.judged and (member.doubted is None or now.mono - member.doubted > 2 * DOUBT_SECONDS):
+        elif member.judged and (member.doubted is None or now.mono - member.doubted > 2 * RECHECK_SECONDS):
             member.doubted = now.mono
-            self._arm(member, now.mono + DOUBT_SECONDS)
+            self._arm(member, now.mono + RECHECK_SECONDS)
         elif member.judged:
             if connection.takes_pushes and not member.foreign:
                 # The client may only have been suspended; this is then the first message that it reads.
-                said = messages.DisconnectError(codes.HEARTBEATS_STOPPED, "your heartbeats stopped")
-                effects.send(connection, ("DISCONNECTERROR", said))
+                message = messages.DisconnectError(
+                    codes.HEARTBEATS_STOPPED, "no heartbeat was received within the liveness time"
+                )
+                effects.send(connection, ("DISCONNECTERROR", message))
             self.lose(member, now, effects)
-            self._connections.let_go(connection)
+            self._connections.forget_unless_bad(connection)
         elif connection.outstanding or connection.waits:
             self._arm(member, now.mono + self._state.limits.frontend_idle)
         else:
             self.leave(member, now, effects)
-            self._connections.let_go(connection)
+            self._connections.forget_unless_bad(connection)
 
     def _sum_up(self, _: None, now: Now, effects: Effects) -> None:
         if not self._seen:

@@ -27,24 +27,13 @@ from scale0.transport.core import messages
 MAX_INTERVAL_SECONDS: Final = 86_400.0
 OVERDUE_LIMIT: Final = 3
 """How often a client with an old configuration is told to negotiate before it is disconnected."""
-NOT_THEIR_FAULT: Final = frozenset({codes.NOT_SERVING, codes.TOO_MANY})
+UNPENALIZED_CODES: Final = frozenset({codes.NOT_SERVING, codes.TOO_MANY})
 """Refusals that do not count as bad input."""
-STRETCH: Final = 1.25
+INTERVAL_HYSTERESIS: Final = 1.25
 """The interval is raised only when it is too short by this factor, not with every new client."""
 
 
 class Negotiation:
-    __slots__ = (
-        "_clock_skew",
-        "_connections",
-        "_documents",
-        "_failover",
-        "_members",
-        "_rate_limits",
-        "_rebalancing",
-        "_state",
-    )
-
     def __init__(
         self,
         state: BrokerState,
@@ -52,7 +41,7 @@ class Negotiation:
         members: Members,
         documents: ConfigDocument,
         skew: ClockSkew,
-        blame: RateLimits,
+        rate_limits: RateLimits,
         failover: Failover,
         rebalancing: Rebalancing,
     ) -> None:
@@ -61,66 +50,68 @@ class Negotiation:
         self._members = members
         self._documents = documents
         self._clock_skew = skew
-        self._rate_limits = blame
+        self._rate_limits = rate_limits
         self._failover = failover
         self._rebalancing = rebalancing
 
     def check_config(
-        self, connection: Connection, said: messages.CheckConfig, _: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.CheckConfig, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """CHECKCONFIG: a client's first message."""
-        if said.services:
-            self._check_names(said.services)
-        member = self._named(connection, said.identity, now, effects)
-        connection.batch = said.batch
-        self._rebalancing.met(member, now)
-        if said.services is not None and member.backend is None:
-            member.services = tuple(sorted(set(said.services)))
-        self._documents.answer(member, said, now, effects)
-        self._members.appear(member, effects)
+        if message.services:
+            self._check_names(message.services)
+        member = self._named(connection, message.identity, now, effects)
+        connection.batch = message.batch
+        self._rebalancing.negotiated(member, now)
+        if message.services is not None and member.backend is None:
+            member.services = tuple(sorted(set(message.services)))
+        self._documents.answer(member, message, now, effects)
+        self._members.record_frontend(member, effects)
 
     def ready(
-        self, connection: Connection, said: messages.Ready, _: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.Ready, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """READY: add the member to the queues, or replace its queues."""
         member = connection.member
-        if member is None or said.config_version is None or said.config_version != member.config_version:
-            self.force(connection, "say CHECKCONFIG first: I do not know your configuration", now, effects)
+        if member is None or message.config_version is None or message.config_version != member.config_version:
+            self.force(
+                connection, "CHECKCONFIG must come first: the configuration of this client is not known", now, effects
+            )
             return
-        if said.identity is not None:
-            self._named(connection, said.identity, now, effects)
-        if self._state.passes_on and member.backend is None:
-            self._pass_on(member, said.services, now, effects)
+        if message.identity is not None:
+            self._named(connection, message.identity, now, effects)
+        if self._state.redirects_to_active and member.backend is None:
+            self._pass_on(member, message.services, now, effects)
             return
-        elsewhere = connection.takes_pushes and not serves(self._state.config.services, said.services)
-        if elsewhere and self._failover.send_on(connection, said.services, self._state.interval, effects):
+        elsewhere = connection.takes_pushes and not serves(self._state.config.services, message.services)
+        if elsewhere and self._failover.send_on(connection, message.services, self._state.interval, effects):
             self._members.leave(member, now, effects)
             return
-        self._check_names(said.services)
-        if elsewhere or not serves(self._state.config.services, said.services):
-            raise Refusal(codes.NOT_ALLOWED, "no broker that is heard serves all of these services")
-        self._check_ready(said)
+        self._check_names(message.services)
+        if elsewhere or not serves(self._state.config.services, message.services):
+            raise Refusal(codes.NOT_ALLOWED, "no reachable broker serves all of these services")
+        self._check_ready(message)
         if member.suspended:
-            self._members.reconcile(member, said.holds, now, effects)
-        interval = self._interval(said.heartbeat_interval)
-        member.prefetch = said.prefetch
+            self._members.reconcile(member, message.holds, now, effects)
+        interval = self._interval(message.heartbeat_interval)
+        member.prefetch = message.prefetch
         self._members.judge(member, interval, interval * self._state.liveness, now)
-        slots = said.slots if connection.takes_pushes else 0
+        slots = message.slots if connection.takes_pushes else 0
         self._ready_ok(member, now, effects)
-        self._members.take_work(member, said, slots, now, effects)
-        if said.time is not None:
-            self._clock_skew.read(member, said.time, now, effects)
+        self._members.take_work(member, message, slots, now, effects)
+        if message.time is not None:
+            self._clock_skew.read(member, message.time, now, effects)
 
     def _pass_on(self, member: Member, services: Sequence[str], now: Now, effects: Effects) -> None:
         """This broker is a standby: send clients that want to work to the active broker."""
         sent = member.connection.takes_pushes
         if not sent or not self._failover.send_on(member.connection, services, self._state.interval, effects):
             active = self._state.config.standby_for
-            raise Refusal(codes.NOT_SERVING, f"this broker stands by for {active}, which cannot be named now")
+            raise Refusal(codes.NOT_SERVING, f"this broker is the standby of {active}, whose address is not known now")
         self._members.leave(member, now, effects)
 
     def heartbeat(
-        self, connection: Connection, said: messages.Heartbeat, _: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.Heartbeat, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """HEARTBEAT: the reply is a HEARTBEAT."""
         member = connection.member
@@ -135,50 +126,50 @@ class Negotiation:
             connection,
             ("HEARTBEAT", {"time": now.wall, "config_version": self._documents.version}),
         )
-        if said.config_version is not None and said.config_version < self._documents.version:
+        if message.config_version is not None and message.config_version < self._documents.version:
             self._outdated(member, now, effects)
         else:
             member.old_since, member.overdue = None, 0
-            if said.config_version is not None:
-                member.config_version = said.config_version
+            if message.config_version is not None:
+                member.config_version = message.config_version
         if member.backend is not None and connection.takes_pushes:
             self._stretch(member, now, effects)
-        if said.time is not None:
-            self._clock_skew.read(member, said.time, now, effects)
+        if message.time is not None:
+            self._clock_skew.read(member, message.time, now, effects)
 
     def disconnect(
-        self, connection: Connection, _said: messages.Disconnect, _: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, _message: messages.Disconnect, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         if connection.member is not None:
             self._members.leave(connection.member, now, effects)
-        self._connections.let_go(connection)
+        self._connections.forget_unless_bad(connection)
 
     def need_broker(
-        self, connection: Connection, said: messages.NeedBroker, bodies: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.NeedBroker, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """NEEDBROKER: the client's own broker does not answer."""
-        if said.identity is not None and connection.member is not None:
-            self._named(connection, said.identity, now, effects)
-        self._rebalancing.prefers(connection, said.preferred_broker or "", now)
-        self._failover.need_broker(connection, said, bodies, now, effects)
+        if message.identity is not None and connection.member is not None:
+            self._named(connection, message.identity, now, effects)
+        self._rebalancing.prefers(connection, message.preferred_broker or "", now)
+        self._failover.need_broker(connection, message, bodies, now, effects)
 
     def force(self, connection: Connection, reason: str, now: Now, effects: Effects) -> None:
         """Send FORCENEGOTIATE. A client that needs it repeatedly is counted as bad input."""
         effects.send(connection, ("FORCENEGOTIATE", messages.ForceNegotiate(reason=reason)))
-        self._rate_limits.blame(connection, codes.MALFORMED, "needs to negotiate again and again", now, effects)
+        self._rate_limits.reject(connection, codes.MALFORMED, "negotiates again and again", now, effects)
 
     def refused(self, connection: Connection, refusal: Refusal, now: Now, effects: Effects) -> None:
         """DISCONNECTERROR was sent: end the registration, and count bad input."""
         if connection.member is not None:
             self._members.leave(connection.member, now, effects)
-        if refusal.code not in NOT_THEIR_FAULT:
-            self._rate_limits.blame(connection, refusal.code, refusal.message, now, effects)
+        if refusal.code not in UNPENALIZED_CODES:
+            self._rate_limits.reject(connection, refusal.code, refusal.message, now, effects)
 
     def _named(self, connection: Connection, identity: str | None, now: Now, effects: Effects) -> Member:
         if identity is None:
             if connection.member is not None:
                 return connection.member
-            identity = made_for(connection.user_id, f"{connection.door}-{self._state.rng.getrandbits(48):012x}")
+            identity = made_for(connection.user_id, f"{connection.socket}-{self._state.rng.getrandbits(48):012x}")
         elif not is_identity(identity):
             raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         return self._members.name(connection, identity, now, effects)
@@ -193,12 +184,12 @@ class Negotiation:
             if is_reserved(name):
                 raise Refusal(codes.NOT_ALLOWED, f"{name} is a reserved name")
 
-    def _check_ready(self, said: messages.Ready) -> None:
-        asked = said.heartbeat_interval
+    def _check_ready(self, message: messages.Ready) -> None:
+        asked = message.heartbeat_interval
         if asked is not None and not 0 < asked <= MAX_INTERVAL_SECONDS:
             raise Refusal(codes.MALFORMED, f"heartbeat_interval is above 0 and at most {MAX_INTERVAL_SECONDS:g}")
         most = self._state.limits.max_slots
-        if not 1 <= said.slots <= most or not 0 <= said.prefetch <= most:
+        if not 1 <= message.slots <= most or not 0 <= message.prefetch <= most:
             raise Refusal(codes.MALFORMED, f"slots are 1 to {most}, prefetch is 0 to {most}")
 
     def _interval(self, asked: float | None) -> float:
@@ -209,18 +200,18 @@ class Negotiation:
 
     def _stretch(self, member: Member, now: Now, effects: Effects) -> None:
         interval = self._interval(member.interval)
-        if interval > member.interval * STRETCH:
+        if interval > member.interval * INTERVAL_HYSTERESIS:
             self._members.judge(member, interval, interval * self._state.liveness, now)
             self._ready_ok(member, now, effects)
 
     def _ready_ok(self, member: Member, now: Now, effects: Effects) -> None:
-        said = messages.ReadyOk(
+        message = messages.ReadyOk(
             identity=member.identity,
             heartbeat_interval=member.interval,
             time=now.wall,
             config_version=member.config_version or 0,
         )
-        effects.send(member.connection, ("READYOK", said))
+        effects.send(member.connection, ("READYOK", message))
 
     def _outdated(self, member: Member, now: Now, effects: Effects) -> None:
         """The member's configuration is old: send it again, then ask for negotiation, then disconnect."""

@@ -33,36 +33,20 @@ from scale0.transport.core import messages as options
 from scale0.transport.core.command_table import COMMANDS, RULES
 from scale0.transport.core.sockets import ACTIVE, CLIENT_SOCKETS, DISABLED, PEER_SOCKETS
 
-DOORS: Final = (*CLIENT_SOCKETS, *PEER_SOCKETS)
+SOCKETS: Final = (*CLIENT_SOCKETS, *PEER_SOCKETS)
 Act = Callable[[Connection, Any, Sequence[bytes], Now, Effects], None]
 
 
 class ClusterParts(NamedTuple):
     peers: Peers
-    spread: ConfigReplication
-    tables: CatalogReplication
+    config_replication: ConfigReplication
+    catalog_replication: CatalogReplication
     forwarding: Forwarding
     rebalancing: Rebalancing
-    pair: Standby
+    standby: Standby
 
 
 class Scale0Handler:
-    __slots__ = (
-        "_acts",
-        "_codecs",
-        "_discovery",
-        "_hot",
-        "_negotiation",
-        "_rate_limits",
-        "_rebalancing",
-        "_requests",
-        "_state",
-        "_states",
-        "enrolment",
-        "tasks_done",
-        "tasks_status",
-    )
-
     def __init__(
         self,
         state: BrokerState,
@@ -70,41 +54,42 @@ class Scale0Handler:
         negotiation: Negotiation,
         discovery: Discovery,
         management: AdminCommands,
-        blame: RateLimits,
+        rate_limits: RateLimits,
         cluster: ClusterParts,
+        task_reports: Mapping[str, Act],
     ) -> None:
         self._state = state
-        self._rate_limits = blame
+        self._rate_limits = rate_limits
         self._requests = requests
-        self.tasks_status: Act = lambda *_: None
-        self.tasks_done: Act = lambda *_: None
-        """Called with the reports of backends about tasks; the composition root sets it."""
         self._negotiation = negotiation
         self._rebalancing = cluster.rebalancing
         self._discovery = discovery
         self.enrolment = Enrolment(state)
-        clients, brokers = self._client_acts(negotiation, management), self._broker_acts(cluster, management)
+        clients = {**self._client_acts(negotiation, management), **task_reports}
+        brokers = self._broker_acts(cluster, management)
         self._acts = {
-            door: {
-                rule.command: (brokers if door in PEER_SOCKETS else clients)[rule.command]
+            socket: {
+                rule.command: (brokers if socket in PEER_SOCKETS else clients)[rule.command]
                 for rule in RULES
-                if door in rule.sockets
+                if socket in rule.sockets
             }
-            for door in DOORS
+            for socket in SOCKETS
         }
-        self._states = {door: {rule.command: rule.states for rule in RULES if door in rule.sockets} for door in DOORS}
+        self._states = {
+            socket: {rule.command: rule.states for rule in RULES if socket in rule.sockets} for socket in SOCKETS
+        }
         self._codecs = {
-            door: wire.Codec(
-                {rule.command: rule.schema for rule in RULES if door in rule.sockets},
+            socket: wire.Codec(
+                {rule.command: rule.schema for rule in RULES if socket in rule.sockets},
                 {rule.command for rule in RULES if rule.hot},
                 COMMANDS,
                 state.limits,
             )
-            for door in DOORS
+            for socket in SOCKETS
         }
         self._hot = {
-            door: {kind: self._acts[door][command] for kind, command in codec.commands.items()}
-            for door, codec in self._codecs.items()
+            socket: {kind: self._acts[socket][command] for kind, command in codec.commands.items()}
+            for socket, codec in self._codecs.items()
         }
 
     def _client_acts(self, negotiation: Negotiation, management: AdminCommands) -> Mapping[str, Act]:
@@ -118,24 +103,22 @@ class Scale0Handler:
             "PARTIAL": self._partial,
             "REPLY": self._reply,
             "ERROR": self._error,
-            "TASKSTATUS": self._task_status,
-            "TASKSDONE": self._tasks_done,
             "MANAGEMENTREQ": management.receive,
             "ENROL": no_token,
         }
 
     def _broker_acts(self, cluster: ClusterParts, management: AdminCommands) -> Mapping[str, Act]:
-        peers, spread, tables, forwarding, _, _ = cluster
+        peers, config_replication, catalog_replication, forwarding, _, _ = cluster
         return {
             "HELLO": self._within_reason(peers.hello),
             "HEARTBEAT": self._within_reason(peers.heartbeat),
             "FORCENEGOTIATE": self._within_reason(peers.force),
             "DISCONNECTERROR": peers.refused,
-            "CHECKCONFIG": self._within_reason(spread.check_config),
-            "CONFIG": self._within_reason(self._after_hello(spread.config)),
-            "CONFIGACK": spread.acknowledged,
-            "TABLE": self._after_hello(tables.table),
-            "TABLEREQ": self._within_reason(self._after_hello(tables.table_req)),
+            "CHECKCONFIG": self._within_reason(config_replication.check_config),
+            "CONFIG": self._within_reason(self._after_hello(config_replication.config)),
+            "CONFIGACK": config_replication.acknowledged,
+            "TABLE": self._after_hello(catalog_replication.table),
+            "TABLEREQ": self._within_reason(self._after_hello(catalog_replication.table_req)),
             "FORWARD": self._after_hello(forwarding.forward),
             "PARTIAL": self._partial,
             "REPLY": self._reply,
@@ -145,12 +128,12 @@ class Scale0Handler:
         }
 
     def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
-        state, states, acts = self._state, self._states[connection.door], self._acts[connection.door]
-        codec = self._codecs[connection.door]
+        state, states, acts = self._state, self._states[connection.socket], self._acts[connection.socket]
+        codec = self._codecs[connection.socket]
         if state.state == ACTIVE and not connection.stale:
             typed = codec.decode_hot(frames)
             if typed is not None:
-                self._receive_hot(connection, typed, self._hot[connection.door], now, effects)
+                self._receive_hot(connection, typed, self._hot[connection.socket], now, effects)
                 return
         account = connection.account
         for decoded in codec.decode(frames):
@@ -159,14 +142,14 @@ class Scale0Handler:
             if isinstance(decoded, Refusal):
                 self._refuse(connection, decoded, now, effects)
                 continue
-            command, said, bodies = decoded
+            command, message, bodies = decoded
             if state.state not in states[command]:
-                self._not_serving(connection, command, said, effects)
+                self._not_serving(connection, command, message, effects)
                 continue
             if connection.stale:
                 self._renegotiate(connection, command, effects)
             try:
-                acts[command](connection, said, bodies, now, effects)
+                acts[command](connection, message, bodies, now, effects)
             except Refusal as refusal:
                 self._refuse(connection, refusal, now, effects)
 
@@ -174,21 +157,23 @@ class Scale0Handler:
         """A token's key may send ENROL and nothing else (PROTOCOL 11)."""
         account = connection.account
         if frames[0] != wire.MAGIC:
-            self._rate_limits.blame(connection, codes.NOT_ALLOWED, "a token is for ENROL only", now, effects)
+            self._rate_limits.reject(
+                connection, codes.NOT_ALLOWED, "the key of a join token may only be used for ENROL", now, effects
+            )
             return
         connection.handler = self
-        for decoded in self._codecs[connection.door].decode(frames):
+        for decoded in self._codecs[connection.socket].decode(frames):
             if account.banned_until is not None:
                 return
             try:
                 if isinstance(decoded, Refusal):
                     raise decoded
-                command, said, _ = decoded
+                command, message, _ = decoded
                 if command != "ENROL":
-                    raise Refusal(codes.NOT_ALLOWED, "the key of a token may say ENROL, and nothing else")
+                    raise Refusal(codes.NOT_ALLOWED, "the key of a join token may only be used for ENROL")
                 if self._state.state == DISABLED:
                     return
-                self.enrolment.enrol(connection, said, effects)
+                self.enrolment.enrol(connection, message, effects)
             except Refusal as refusal:
                 self._refuse(connection, refusal, now, effects)
 
@@ -225,14 +210,14 @@ class Scale0Handler:
     def _after_hello(self, act: Act) -> Act:
         """Wrap a handler: it requires HELLO. A broker that we lost may not know so yet; that is not bad input."""
 
-        def known(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
+        def known(connection: Connection, message: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
             if connection.peer is not None:
-                act(connection, said, bodies, now, effects)
+                act(connection, message, bodies, now, effects)
                 return
-            if isinstance(said, options.Forward):
-                error = {"id": said.id, "code": codes.NOT_SERVING, "message": "say HELLO first", "unrun": True}
+            if isinstance(message, options.Forward):
+                error = {"id": message.id, "code": codes.NOT_SERVING, "message": "HELLO must come first", "unrun": True}
                 effects.send(connection, ("ERROR", error))
-            effects.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="say HELLO first")))
+            effects.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="HELLO must come first")))
 
         return known
 
@@ -240,19 +225,19 @@ class Scale0Handler:
         """Wrap a handler: it is subject to the rate limit."""
         allows = self._rate_limits.allows_control
 
-        def bounded(connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
+        def bounded(connection: Connection, message: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
             if allows(connection, now, effects):
-                act(connection, said, bodies, now, effects)
+                act(connection, message, bodies, now, effects)
 
         return bounded
 
     def refuse_big(self, connection: Connection, head: list[bytes], now: Now, effects: Effects) -> None:
         """Reply 413, with the id of the request if there is one."""
         message = f"a message is at most {self._state.limits.max_message_bytes} bytes"
-        for decoded in self._codecs[connection.door].decode(head):
+        for decoded in self._codecs[connection.socket].decode(head):
             if not isinstance(decoded, Refusal) and decoded[0] == "REQUEST" and self._state.state == ACTIVE:
-                said = decoded[1]
-                effects.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_BIG, "message": message}))
+                request = decoded[1]
+                effects.send(connection, ("ERROR", {"id": request.id, "code": codes.TOO_BIG, "message": message}))
             elif isinstance(decoded, tuple) and decoded[0] in ("PARTIAL", "REPLY") and self._state.state == ACTIVE:
                 self._requests.error(connection, decoded[1].id, codes.TOO_BIG, message, now, effects)
             else:
@@ -262,16 +247,16 @@ class Scale0Handler:
         """Bad input: send the error, count it and disconnect the sender."""
         if self._state.state == DISABLED:
             return
-        said = options.DisconnectError(code=refusal.code, message=refusal.message[:500])
-        effects.send(connection, ("DISCONNECTERROR", said))
+        message = options.DisconnectError(code=refusal.code, message=refusal.message[:500])
+        effects.send(connection, ("DISCONNECTERROR", message))
         self._negotiation.refused(connection, refusal, now, effects)
 
-    def _not_serving(self, connection: Connection, command: str, said: Any, effects: Effects) -> None:
+    def _not_serving(self, connection: Connection, command: str, request: Any, effects: Effects) -> None:
         if self._state.state == DISABLED:
             return
         message = f"this broker is {self._state.state}"
         if command in ("REQUEST", "FORWARD"):
-            error = {"id": said.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
+            error = {"id": request.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
             effects.send(connection, ("ERROR", error))
         else:
             effects.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
@@ -282,15 +267,15 @@ class Scale0Handler:
             effects.send(connection, ("FORCENEGOTIATE", options.ForceNegotiate(reason="this broker was disabled")))
 
     def _request(
-        self, connection: Connection, said: options.Request, bodies: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, request: options.Request, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        service, state = said.service, self._state
+        service, state = request.service, self._state
         if not self._rate_limits.allows_request(connection.account, now):
-            if said.id not in connection.outstanding:  # a repeated id: only the first request is run and answered
+            if request.id not in connection.outstanding:  # a repeated id: only the first request is run and answered
                 message = f"more than {state.limits.max_requests_per_second} requests in a second: try again later"
-                effects.send(connection, ("ERROR", {"id": said.id, "code": codes.TOO_MANY, "message": message}))
+                effects.send(connection, ("ERROR", {"id": request.id, "code": codes.TOO_MANY, "message": message}))
             return
-        timeout, retry = said.timeout, said.retry
+        timeout, retry = request.timeout, request.retry
         if state.policies and service in state.policies:
             policy = state.policies[service]
             timeout = policy.timeout if timeout is None else timeout
@@ -299,17 +284,17 @@ class Scale0Handler:
             timeout = state.limits.request_timeout
         known = self._requests.is_known(service)
         if not known and is_reserved(service):
-            self._discovery.answer(connection, said, bodies, now, effects)
+            self._discovery.answer(connection, request, bodies, now, effects)
             return
         refusal = None
         if not known or state.draining or not 0 < timeout <= state.limits.max_request_timeout:
             refusal = self._why_not(service, timeout)
         if refusal is None:
-            self._requests.submit(connection, said.id, service, bodies, timeout, retry, now, effects)
+            self._requests.submit(connection, request.id, service, bodies, timeout, retry, now, effects)
         else:
             if state.draining:
                 self._rebalancing.send_now(connection, effects)
-            error = {"id": said.id, "code": refusal.code, "message": refusal.message}
+            error = {"id": request.id, "code": refusal.code, "message": refusal.message}
             if refusal.code == codes.NOT_SERVING:
                 error["unrun"] = True
             effects.send(connection, ("ERROR", error))
@@ -321,30 +306,20 @@ class Scale0Handler:
         if self._state.draining:
             return Refusal(codes.NOT_SERVING, f"this broker is {self._state.shown}")
         if not is_service_name(service, limits.max_service_bytes):
-            return Refusal(codes.MALFORMED, "that is no service's name")
+            return Refusal(codes.MALFORMED, "this is not a valid service name")
         return None
 
     def _partial(
-        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: options.Answer, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        self._requests.partial(connection, said.id, bodies, now, effects)
+        self._requests.partial(connection, message.id, bodies, now, effects)
 
     def _reply(
-        self, connection: Connection, said: options.Answer, bodies: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: options.Answer, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        self._requests.reply(connection, said.id, bodies, now, effects)
-
-    def _task_status(
-        self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects
-    ) -> None:
-        self.tasks_status(connection, said, bodies, now, effects)
-
-    def _tasks_done(
-        self, connection: Connection, said: Any, bodies: Sequence[bytes], now: Now, effects: Effects
-    ) -> None:
-        self.tasks_done(connection, said, bodies, now, effects)
+        self._requests.reply(connection, message.id, bodies, now, effects)
 
     def _error(
-        self, connection: Connection, said: options.Error, _: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: options.Error, _: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
-        self._requests.error(connection, said.id, said.code, said.message[:2_000], now, effects, said.unrun)
+        self._requests.error(connection, message.id, message.code, message.message[:2_000], now, effects, message.unrun)

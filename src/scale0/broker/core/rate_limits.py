@@ -23,16 +23,14 @@ KEY_SHARE: Final = 2.0
 
 
 class RateLimits:
-    __slots__ = ("_connections", "_members", "_state")
-
     def __init__(self, state: BrokerState, connections: Connections, members: Members) -> None:
         self._state = state
         self._connections = connections
         self._members = members
 
-    def blame(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
+    def reject(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
         """Count one bad message; at the limit its sender is ignored for a while and removed from the members."""
-        if connection.account.banned_until is not None or not self._connections.blame(connection, now):
+        if connection.account.banned_until is not None or not self._connections.count_error(connection, now):
             return
         self._state.count("error_clients")
         effects.record(ClientRefused(identity=connection.name, code=code, data={"reason": message[:200]}))
@@ -47,7 +45,7 @@ class RateLimits:
         limits = self._state.limits
         if connection.control.add(1, WINDOW_SECONDS, now.mono) > limits.max_control_per_second:
             self._state.count("messages_flooded")
-            self.blame(connection, codes.TOO_MANY, "too many control messages in one second", now, effects)
+            self.reject(connection, codes.TOO_MANY, "too many control messages in one second", now, effects)
             return False
         if not connection.user_id:
             return True

@@ -102,8 +102,6 @@ class ClientShare:
 
 
 class RequestQueues:
-    __slots__ = ("_clock", "_shares", "queues")
-
     def __init__(self) -> None:
         self.queues: dict[str, ServiceQueue] = {}
         self._shares: dict[Owner, ClientShare] = {}

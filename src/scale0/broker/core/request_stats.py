@@ -70,8 +70,6 @@ class ServiceTotals:
 
 
 class RequestStats:
-    __slots__ = ("_failures", "_second", "_sums", "_totals", "total_answered", "total_failed")
-
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], BackendStats] = {}
         self._totals: dict[str, ServiceTotals] = {}

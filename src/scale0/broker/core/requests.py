@@ -26,20 +26,6 @@ ABANDONED_SLOT_SECONDS: Final = 600.0
 
 
 class Requests:
-    __slots__ = (
-        "_next",
-        "_prefix",
-        "_scheduler",
-        "_state",
-        "_timers",
-        "_waiting",
-        "elsewhere",
-        "not_there",
-        "stats",
-        "tasks",
-        "under_way",
-    )
-
     def __init__(self, state: BrokerState, scheduler: Scheduler, stats: RequestStats) -> None:
         self._state = state
         self._scheduler = scheduler
@@ -89,7 +75,9 @@ class Requests:
         elif len(outstanding) > self._state.limits.max_outstanding:
             self._fail(request, codes.TOO_MANY, "too many requests of this client are outstanding", now, effects)
         elif hops and not self._scheduler.offered(service):
-            self._fail(request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, effects, unrun=True)
+            self._fail(
+                request, codes.NO_SUCH_SERVICE, f"no worker at this broker offers {service}", now, effects, unrun=True
+            )
         else:
             self._wait(request, now, effects)
 
@@ -117,7 +105,12 @@ class Requests:
             if not self._scheduler.offered(service):
                 for request in [one for one in self._waiting.of(service) if one.hops]:
                     self._fail(
-                        request, codes.NO_SUCH_SERVICE, f"nobody here offers {service}", now, effects, unrun=True
+                        request,
+                        codes.NO_SUCH_SERVICE,
+                        f"no worker at this broker offers {service}",
+                        now,
+                        effects,
+                        unrun=True,
                     )
 
     def is_known(self, service: str) -> bool:
@@ -251,7 +244,7 @@ class Requests:
             old.parts = None
         if old.takes_pushes:
             for request in [request for request in new.outstanding.values() if request.spoke]:
-                message = "the connection broke in the middle of the answer"
+                message = "the connection to the worker was lost during its answer"
                 self._fail(request, codes.BACKEND_DIED, message, now, effects, request.backend)
                 self._timers.keep(request, now.mono + ABANDONED_SLOT_SECONDS)
 
@@ -269,7 +262,7 @@ class Requests:
             elif self._scheduler.offered_since(request.service, request.accepted):
                 self._fail(request, codes.NO_ANSWER, f"every backend of {request.service} was busy", now, effects)
             else:
-                self._fail(request, codes.NO_SUCH_SERVICE, f"nobody offers {request.service}", now, effects)
+                self._fail(request, codes.NO_SUCH_SERVICE, f"no worker offers {request.service}", now, effects)
 
     def deadline(self) -> float | None:
         return self._timers.deadline()

@@ -86,8 +86,6 @@ class Service:
 
 
 class Scheduler:
-    __slots__ = ("_clock", "_idle", "_serial", "backends", "services")
-
     def __init__(self) -> None:
         self.services: dict[str, Service] = {}
         self._idle: dict[str, None] = {}

@@ -16,29 +16,6 @@ if TYPE_CHECKING:
 
 
 class BrokerState:
-    __slots__ = (
-        "boot",
-        "config",
-        "counters",
-        "draining",
-        "endpoints",
-        "full",
-        "gives_way",
-        "identity",
-        "interval",
-        "keys",
-        "limits",
-        "liveness",
-        "owner",
-        "policies",
-        "rng",
-        "standby",
-        "started",
-        "state",
-        "timers",
-        "told_to_drain",
-    )
-
     def __init__(self, identity: str, config: BrokerConfig, boot: int, rng: random.Random, state: str) -> None:
         self.identity = identity
         self.config = config
@@ -48,11 +25,11 @@ class BrokerState:
         self.boot = boot
         self.rng = rng
         self.state = state
-        self.told_to_drain = False
+        self.drain_requested = False
         """An administrator requested it."""
         self.standby = bool(config.standby_for)
         """Another broker is the active one of the pair, and no client is served here."""
-        self.gives_way = False
+        self.hands_back = False
         """The active broker is back: the clients that are still served here are moving to it."""
         self.draining = self.standby
         """No new work is accepted: an administrator drains the broker, or it is a standby."""
@@ -79,26 +56,26 @@ class BrokerState:
         return self.state == ACTIVE
 
     @property
-    def passes_on(self) -> bool:
+    def redirects_to_active(self) -> bool:
         """True while clients belong to the active broker of the pair."""
-        return self.standby or self.gives_way
+        return self.standby or self.hands_back
 
     @property
     def duty(self) -> str:
         """The state without regard to draining."""
-        return STANDBY if self.state == ACTIVE and self.passes_on else self.state
+        return STANDBY if self.state == ACTIVE and self.redirects_to_active else self.state
 
     @property
     def shown(self) -> str:
-        return DRAINING if self.state == ACTIVE and self.told_to_drain else self.duty
+        return DRAINING if self.state == ACTIVE and self.drain_requested else self.duty
 
-    def drain(self, told: bool) -> None:
-        self.told_to_drain = told
-        self.draining = told or self.standby
+    def drain(self, requested: bool) -> None:
+        self.drain_requested = requested
+        self.draining = requested or self.standby
 
-    def stand(self, *, standby: bool, gives_way: bool = False) -> None:
-        self.standby, self.gives_way = standby, gives_way
-        self.draining = standby or self.told_to_drain
+    def stand(self, *, standby: bool, hands_back: bool = False) -> None:
+        self.standby, self.hands_back = standby, hands_back
+        self.draining = standby or self.drain_requested
 
     def count(self, what: str) -> None:
         """Count something that does not need an event."""

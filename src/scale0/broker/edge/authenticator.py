@@ -16,8 +16,6 @@ USER_ID: Final = "User-Id"
 
 
 class Authenticator:
-    __slots__ = ("_users", "refused", "user")
-
     def __init__(self) -> None:
         self._users: Mapping[str, str] = {}
         self.user = ""
@@ -25,7 +23,7 @@ class Authenticator:
         self.refused = 0
         """Messages of keys that are no longer stored."""
 
-    def know(self, users: Mapping[str, str]) -> None:
+    def set_users(self, users: Mapping[str, str]) -> None:
         """Set the admitted users, by public key."""
         self._users = users
 

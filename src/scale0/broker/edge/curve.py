@@ -17,12 +17,12 @@ from typing import Final, NamedTuple, Protocol
 import zmq
 
 from scale0.broker.cluster.key_replication import KeyReplication, Snapshot, places_of
-from scale0.broker.cluster.replicated_keys import AdmittedKey, clash, let_in
+from scale0.broker.cluster.replicated_keys import AdmittedKey, admitted_keys, clash
 from scale0.broker.core.enrolment import StoreKey
-from scale0.broker.core.keys import ROLES_OF, Keys, KeyTable, is_guest
+from scale0.broker.core.keys import ROLES_OF, Keys, KeyTable, is_enrolment_key
 from scale0.broker.edge.authenticator import Authenticator
 from scale0.broker.edge.key_folder import KeyFolder
-from scale0.broker.edge.replicated_key_folder import read_told, write_told
+from scale0.broker.edge.replicated_key_folder import read_replicated_keys, write_replicated_keys
 from scale0.broker.edge.zap import ZapAuthenticator
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
@@ -35,7 +35,7 @@ from scale0.transport.edge.curve_certificates import CurveCertificate, set_clien
 
 log = logging.getLogger("scale0.keys")
 
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 GATHER_SECONDS: Final = 0.05
 WRITE_SECONDS: Final = 1.0
 """The shortest time between two writes of replicated keys; their owners have them on disk as well."""
@@ -47,11 +47,11 @@ ServerKeys = Callable[[str], str]
 """By endpoint: the public key that a broker there announced; blank if none did."""
 
 
-NOTHING_TOLD: Final[tuple[Snapshot, frozenset[str]]] = ({}, frozenset())
+NO_REPLICATED_KEYS: Final[tuple[Snapshot, frozenset[str]]] = ({}, frozenset())
 
 
 class KeysRead(NamedTuple):
-    told: Snapshot
+    replicated: Snapshot
     own: KeyTable
     """The keys of our own files."""
     stored: list[AdmittedKey]
@@ -65,7 +65,7 @@ class KeysRead(NamedTuple):
 class Publishing(Protocol):
     """A PUB socket that can be bound again."""
 
-    def bind_anew(self) -> None: ...
+    def rebind(self) -> None: ...
 
 
 class Curve:
@@ -78,10 +78,10 @@ class Curve:
         self._known: KeysRead | None = None
         self._unwritten: set[str] = set()
         self._wrote = 0.0
-        self._news = asyncio.Event()
-        self._share: KeyReplication | None = None
+        self._changed_keys = asyncio.Event()
+        self._key_replication: KeyReplication | None = None
         self._identity = ""
-        self._gates = {door: Authenticator() for door in ROLES}
+        self._authenticators = {socket: Authenticator() for socket in ROLES}
         self.zap = ZapAuthenticator(context, self._allows)
         self.keys = Keys(self.user_of, self.table)
         self.server_keys: ServerKeys = lambda _: ""
@@ -92,8 +92,8 @@ class Curve:
         self._publishers: Sequence[Publishing] = ()
         self._take: Take = lambda _: None
         self._lose: Lose = lambda *_: None
-        self._looked: Callable[[], object] = lambda: None
-        self._tell_gates()
+        self._after_read: Callable[[], object] = lambda: None
+        self._update_authenticators()
 
     # Sockets.
 
@@ -110,15 +110,15 @@ class Curve:
         """Connect this socket only to a broker that has this key."""
         set_client(socket, self.own, server_key)
 
-    def gate(self, door: str) -> Authenticator:
-        return self._gates[door]
+    def authenticator(self, socket: str) -> Authenticator:
+        return self._authenticators[socket]
 
     def candidates(self, endpoint: str) -> list[str]:
         """Possible keys of the broker at an endpoint: the one that it announced, or else all stored keys of peers."""
         peers = sorted(key for key in self.table.keys if key.role == PEER and not key.expires)
-        stored, said = [key.public for key in peers], self.server_keys(endpoint)
-        if said in stored:
-            return [said]
+        stored, announced = [key.public for key in peers], self.server_keys(endpoint)
+        if announced in stored:
+            return [announced]
         return [key.public for key in peers if key.endpoint == endpoint] or stored
 
     def peer_of(self, public: str) -> str:
@@ -126,52 +126,57 @@ class Curve:
         key = self.table.find(PEER, public)
         return key.user if key is not None else ""
 
-    def user_of(self, door: str, routing_id: bytes) -> str:
+    def user_of(self, socket: str, routing_id: bytes) -> str:
         """The user of the message that is being handled."""
-        gate = self._gates.get(door)
-        if gate is not None:
-            return gate.user
-        return self.dialed_user(routing_id) if door == DIALED else ""
+        authenticator = self._authenticators.get(socket)
+        if authenticator is not None:
+            return authenticator.user
+        return self.dialed_user(routing_id) if socket == DIALED else ""
 
     # Changes.
 
-    def attach(self, publishers: Sequence[Publishing], take: Take, lose: Lose, looked: Callable[[], object]) -> None:
-        """Set the callbacks: `lose`, in a turn by `take`, gets users with a removed key; `looked` follows a check."""
-        self._publishers, self._take, self._lose, self._looked = publishers, take, lose, looked
+    def attach(
+        self, publishers: Sequence[Publishing], take: Take, lose: Lose, after_read: Callable[[], object]
+    ) -> None:
+        """Set the callbacks: `lose`, in a turn by `take`, gets users with a removed key; `after_read` is called
+        after each check."""
+        self._publishers, self._take, self._lose, self._after_read = publishers, take, lose, after_read
 
-    def share(self, share: KeyReplication | None, identity: str) -> None:
+    def start_replication(self, key_replication: KeyReplication | None, identity: str) -> None:
         """Replicate keys with other brokers; None: stop, and discard their keys."""
-        self._share, self._identity = share, identity
-        told = read_told(self.folder.path)
-        if share is None:
-            write_told(self.folder.path, {}, told)
+        self._key_replication, self._identity = key_replication, identity
+        replicated = read_replicated_keys(self.folder.path)
+        if key_replication is None:
+            write_replicated_keys(self.folder.path, {}, replicated)
             return
-        share.load(told)
-        share.on_told = self._news.set
+        key_replication.load(replicated)
+        key_replication.on_change = self._changed_keys.set
 
     async def watch(self) -> None:
         """Check the folder periodically, and after reports of other brokers; never returns."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(self._changed_keys.wait(), POLL_SECONDS)
                 await asyncio.sleep(GATHER_SECONDS)
             try:
-                await self.look()
+                await self.read_folder()
             except OSError as error:
-                log.warning("the folder of keys cannot be read: %s", error, extra=about())
+                log.warning("cannot read the key folder: %s", error, extra=about())
 
-    async def look(self) -> None:
+    async def read_folder(self) -> None:
         """Check the folder in a thread."""
-        self._news.clear()
-        told = self._share.snapshot() if self._share is not None else NOTHING_TOLD
+        self._changed_keys.clear()
+        replicated = self._key_replication.snapshot() if self._key_replication is not None else NO_REPLICATED_KEYS
         loop = asyncio.get_running_loop()
-        self.change(await loop.run_in_executor(self._thread, self._read, *told))
+        self.change(await loop.run_in_executor(self._thread, self._read, *replicated))
         # Removed keys take effect before the write to disk.
         await loop.run_in_executor(self._thread, self._write)
 
-    def look_now(self) -> None:
+    def read_now_blocking(self) -> None:
         """Check the folder synchronously, at the start."""
-        self.change(self._read(*(self._share.snapshot() if self._share is not None else NOTHING_TOLD)))
+        self.change(
+            self._read(*(self._key_replication.snapshot() if self._key_replication is not None else NO_REPLICATED_KEYS))
+        )
 
     async def enrol(self, ask: StoreKey) -> Refusal | None:
         """Consume a token and store a key; the key is admitted when this returns."""
@@ -182,34 +187,34 @@ class Curve:
             message = f"there is a key {elsewhere.key.name} in the files of {elsewhere.broker}: choose another name"
             return Refusal(codes.IN_USE, message)
         refusal = await loop.run_in_executor(self._thread, self.folder.enrol, ask, read_now().wall)
-        await self.look()
+        await self.read_folder()
         return refusal
 
     def change(self, read: KeysRead) -> None:
         """Apply the keys of our own files, and all admitted keys."""
         newer, known = read.table, self._known is read
         self._known = read
-        if self._share is not None and not known:
-            self._share.know(read.mine)
-            self._share.keep(newer.brokers.values())
+        if self._key_replication is not None and not known:
+            self._key_replication.set_own_keys(read.mine)
+            self._key_replication.keep(newer.brokers.values())
         if newer.keys != self.table.keys:
             lost = self.table.lost_users(newer)
             self.table = newer
             self.keys.know(newer)
-            self._tell_gates()
-            log.info("keys have changed: %d are let in, %d were taken away", len(newer.keys), len(lost), extra=about())
-            if not all(map(is_guest, lost)):
+            self._update_authenticators()
+            log.info("keys changed: %d admitted, %d revoked", len(newer.keys), len(lost), extra=about())
+            if not all(map(is_enrolment_key, lost)):
                 for publisher in self._publishers:
-                    publisher.bind_anew()
+                    publisher.rebind()
             if lost:
                 self._take(lambda now, effects: self._lose(lost, now, effects))
-        self._looked()
+        self._after_read()
 
     def close(self) -> None:
         self.zap.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _read(self, told: Snapshot, changed: frozenset[str]) -> KeysRead:
+    def _read(self, replicated: Snapshot, changed: frozenset[str]) -> KeysRead:
         """Runs in the thread only, once the broker serves."""
         self._unwritten |= changed
         known = set(self.folder.faults)
@@ -219,10 +224,10 @@ class Curve:
                 log.warning("%s", reason, extra=about(file=str(path)))
         self.folder.sweep()
         last = self._read_last
-        if told is not last.told or own.keys != last.own.keys:
-            stored = let_in(own.keys, told, self._identity, self.own.public)
+        if replicated is not last.replicated or own.keys != last.own.keys:
+            stored = admitted_keys(own.keys, replicated, self._identity, self.own.public)
             mine = places_of(own.keys, self.folder.programs)
-            self._read_last = KeysRead(told, own, stored, KeyTable(one.key for one in stored), mine)
+            self._read_last = KeysRead(replicated, own, stored, KeyTable(one.key for one in stored), mine)
         return self._read_last
 
     def _write(self) -> None:
@@ -231,15 +236,15 @@ class Curve:
         if self._unwritten and now - self._wrote >= WRITE_SECONDS:
             self._wrote = now
             try:
-                write_told(self.folder.path, self._read_last.told, self._unwritten)
+                write_replicated_keys(self.folder.path, self._read_last.replicated, self._unwritten)
                 self._unwritten = set()
             except OSError as error:
                 # A full disk must not keep a removed key admitted.
-                log.warning("what other brokers told of keys cannot be stored: %s", error, extra=about())
+                log.warning("cannot store the replicated keys of other brokers: %s", error, extra=about())
 
-    def _tell_gates(self) -> None:
-        for door, gate in self._gates.items():
-            gate.know(self.table.users(door))
+    def _update_authenticators(self) -> None:
+        for socket, authenticator in self._authenticators.items():
+            authenticator.set_users(self.table.users(socket))
 
     def _allows(self, domain: str, public: str) -> bool:
         key = self.table.find(domain, public)

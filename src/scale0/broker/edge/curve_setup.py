@@ -36,12 +36,12 @@ def open_curve(context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig) ->
         return None
     folder = KeyFolder(Path(config.data_dir))
     if folder.init():
-        log.info("made a key for this broker: %s", folder.server_file, extra=about(file=str(folder.server_file)))
+        log.info("created a key for this broker: %s", folder.server_file, extra=about(file=str(folder.server_file)))
     return Curve(context, folder)
 
 
 def start_curve(
-    curve: Curve | None, broker: Broker, doors: Iterable[Any], publishers: list[PublisherSocket], runner: Runner
+    curve: Curve | None, broker: Broker, sockets: Iterable[Any], publishers: list[PublisherSocket], runner: Runner
 ) -> None:
     """Called when the sockets are bound: create keys for local programs, and connect the callbacks."""
     if curve is None:
@@ -49,11 +49,11 @@ def start_curve(
     for role in (FRONTEND, BACKEND):
         places = local_places(broker.state.config, broker.state.endpoints[role])
         curve.folder.local(role, role, LOCAL_NAME, places, curve.own)
-    curve.folder.tell_places(broker.state.endpoints)
+    curve.folder.store_endpoints(broker.state.endpoints)
     curve.folder.local(MANAGEMENT, FRONTEND, MANAGEMENT, [], curve.own)
-    callers = [door for door in doors if isinstance(door, PeerSockets | SubscriberSocket)]
+    callers = [socket for socket in sockets if isinstance(socket, PeerSockets | SubscriberSocket)]
 
-    def looked() -> None:
+    def after_read() -> None:
         for caller in callers:
             if isinstance(caller, PeerSockets):
                 caller.review()
@@ -61,9 +61,9 @@ def start_curve(
                 caller.connect()
 
     curve.server_keys = broker.peers.server_key
-    curve.attach(publishers, runner.take, broker.lose_users, looked)
-    curve.share(broker.key_share, broker.state.identity)
-    curve.look_now()
+    curve.attach(publishers, runner.take, broker.lose_users, after_read)
+    curve.start_replication(broker.key_replication, broker.state.identity)
+    curve.read_now_blocking()
     curve.zap.start()
 
 

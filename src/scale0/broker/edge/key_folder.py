@@ -23,7 +23,7 @@ import msgspec
 
 from scale0.broker.core.enrolment import StoreKey
 from scale0.broker.core.keys import Key, KeyTable, is_name
-from scale0.broker.edge.replicated_key_folder import TOLD
+from scale0.broker.edge.replicated_key_folder import REPLICATED
 from scale0.kernel import codes
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError, Refusal
@@ -82,7 +82,7 @@ class KeyFolder:
 
     def init(self) -> bool:
         """Create all folders and the broker's own pair; True if the pair is new."""
-        for name in ("", SERVER, TOKENS, LOCAL, TOLD, *map(folder_of, ROLES)):
+        for name in ("", SERVER, TOKENS, LOCAL, REPLICATED, *map(folder_of, ROLES)):
             (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.server_file.exists():
             return False
@@ -99,7 +99,7 @@ class KeyFolder:
     def server(self) -> CurveCertificate:
         return read_pair(self.server_file)
 
-    def tell_places(self, endpoints: dict[str, str]) -> None:
+    def store_endpoints(self, endpoints: dict[str, str]) -> None:
         """Store the broker's endpoints, for commands that show them."""
         write_secret(self.path / SERVER / PLACES, msgspec.json.encode(endpoints).decode())
 
@@ -117,7 +117,7 @@ class KeyFolder:
             out += private_faults(self.path / name)
             for path in sorted((self.path / name).glob(f"*{SECRET_ENDING}")):
                 out += private_faults(path)
-        for name in (*map(folder_of, ROLES), TOLD):
+        for name in (*map(folder_of, ROLES), REPLICATED):
             folder = self.path / name
             out += private_faults(folder, OTHERS_WRITE)
             for path in sorted(folder.glob("*.*")):
@@ -206,21 +206,21 @@ class KeyFolder:
     def enrol(self, ask: StoreKey, wall: float) -> Refusal | None:
         """Consume a token and store a key for its role; return a refusal if that fails."""
         try:
-            said = read_certificate(self.path / TOKENS / f"{ask.token}{PUBLIC_ENDING}").metadata
-            if float(said.get("expires", "0")) <= wall:
+            metadata = read_certificate(self.path / TOKENS / f"{ask.token}{PUBLIC_ENDING}").metadata
+            if float(metadata.get("expires", "0")) <= wall:
                 raise ConfigError([])
         except (ConfigError, ValueError):
-            return Refusal(codes.NOT_ALLOWED, "this token was used, or its time is over")
-        if said.get("name") not in ("", None, ask.name):
-            return Refusal(codes.NOT_ALLOWED, f"this token is for {said['name']}")
+            return Refusal(codes.NOT_ALLOWED, "this token was used or has expired: make a new one")
+        if metadata.get("name") not in ("", None, ask.name):
+            return Refusal(codes.NOT_ALLOWED, f"this token is for {metadata['name']}")
         if not is_key(ask.public_key):
-            return Refusal(codes.MALFORMED, "public_key is a key of CURVE, in Z85")
+            return Refusal(codes.MALFORMED, "public_key must be a CURVE public key in Z85")
         if self.file_of(ask.role, ask.name).exists():
             return Refusal(codes.IN_USE, f"there is a key {ask.name} already: choose another name")
         if any(key.public == ask.public_key for key in self.table(wall).keys):
-            return Refusal(codes.IN_USE, "this key is stored already: make another")
+            return Refusal(codes.IN_USE, "this public key is stored already: make a new key pair")
         if self.use_token(ask.token) is None:
-            return Refusal(codes.NOT_ALLOWED, "this token was used, or its time is over")
+            return Refusal(codes.NOT_ALLOWED, "this token was used or has expired: make a new one")
         self.store(ask.role, ask.name, CurveCertificate(public=ask.public_key, metadata={"name": ask.name}))
         return None
 

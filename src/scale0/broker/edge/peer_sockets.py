@@ -45,8 +45,6 @@ class PeerKeys(NamedTuple):
 class PeerSockets:
     """For the runner, this is a ROUTER whose routing ids are endpoints."""
 
-    __slots__ = ("_context", "_curve", "_epoll", "_limits", "_sockets", "_suits", "_turn", "name")
-
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], name: str, limits: Limits, curve: Curve | None = None
     ) -> None:
@@ -68,13 +66,13 @@ class PeerSockets:
         return self._epoll.fileno()
 
     def dial(self, endpoint: str) -> None:
-        """Connect, and reconnect until `hang_up`."""
+        """Connect, and reconnect until `disconnect`."""
         place = endpoint.encode()
         if place in self._sockets:
             return
         if self._curve is not None and not self._choose(place):
             log.warning(
-                "the broker at %s cannot be dialed: no key of a peer is stored",
+                "cannot connect to the broker at %s: no peer key is stored; add one with scale0 keys",
                 endpoint,
                 extra=about(endpoint=endpoint),
             )
@@ -85,7 +83,7 @@ class PeerSockets:
         try:
             socket = self._context.socket(zmq.DEALER)
         except zmq.ZMQError as error:
-            log.warning("no socket is left for the broker at %s: %s", endpoint, error, extra=about(peer=endpoint))
+            log.warning("cannot open a socket for the broker at %s: %s", endpoint, error, extra=about(peer=endpoint))
             return
         try:
             set_options(socket, self._limits)
@@ -100,7 +98,7 @@ class PeerSockets:
             socket.connect(endpoint)
         except zmq.ZMQError as error:
             # Endpoints may come from other brokers: an invalid one must not fail the turn.
-            log.warning("the broker at %s cannot be dialed: %s", endpoint, error, extra=about(peer=endpoint))
+            log.warning("cannot connect to the broker at %s: %s", endpoint, error, extra=about(peer=endpoint))
             socket.close(linger=0)
             return
         self._sockets[place] = socket
@@ -142,7 +140,7 @@ class PeerSockets:
         suit = self._suits.get(place)
         return self._curve.peer_of(suit.key) if self._curve is not None and suit is not None else ""
 
-    def hang_up(self, endpoint: str) -> None:
+    def disconnect(self, endpoint: str) -> None:
         self._close(endpoint.encode(), LINGER_MS)
         self._suits.pop(endpoint.encode(), None)
 
@@ -183,5 +181,5 @@ class PeerSockets:
 
     def close(self) -> None:
         for place in list(self._sockets):
-            self.hang_up(place.decode())
+            self.disconnect(place.decode())
         self._epoll.close()

@@ -23,30 +23,32 @@ from scale0.kernel.names import is_identity
 
 log = logging.getLogger("scale0.keys")
 
-TOLD: Final = "told"
+REPLICATED: Final = "told"
 ENDING: Final = ".json"
 
 
-def read_told(keys: Path) -> dict[str, KeySource]:
+def read_replicated_keys(keys: Path) -> dict[str, KeySource]:
     out = {}
-    for path in sorted((keys / TOLD).glob(f"*{ENDING}")):
+    for path in sorted((keys / REPLICATED).glob(f"*{ENDING}")):
         name = path.name.removesuffix(ENDING)
         try:
-            teller = msgspec.json.decode(path.read_bytes(), type=KeySource)
+            source = msgspec.json.decode(path.read_bytes(), type=KeySource)
         except (OSError, msgspec.DecodeError, ValueError, RecursionError) as error:
-            log.warning("%s: nothing is believed of it: %s", path, error, extra=about(file=str(path)))
+            log.warning(
+                "%s: cannot read replicated keys, ignoring this file: %s", path, error, extra=about(file=str(path))
+            )
             continue
-        if is_identity(name) and all(row.is_sound for row in teller.rows.values()):
-            out[name] = teller
+        if is_identity(name) and all(row.is_valid for row in source.rows.values()):
+            out[name] = source
     return out
 
 
-def write_told(keys: Path, told: Snapshot, changed: Collection[str]) -> None:
+def write_replicated_keys(keys: Path, replicated: Snapshot, changed: Collection[str]) -> None:
     """Store the rows of these brokers; the file of a broker without rows is removed."""
     for name in changed:
-        path = keys / TOLD / f"{name}{ENDING}"
-        teller = told.get(name)
-        if teller is None:
+        path = keys / REPLICATED / f"{name}{ENDING}"
+        source = replicated.get(name)
+        if source is None:
             path.unlink(missing_ok=True)
         else:
-            write_secret(path, msgspec.json.encode(teller).decode())
+            write_secret(path, msgspec.json.encode(source).decode())

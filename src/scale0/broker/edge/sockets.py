@@ -35,8 +35,6 @@ BIND_RETRY_SECONDS: Final = 0.01
 
 
 class RouterSocket:
-    __slots__ = ("_gate", "_socket", "name")
-
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
@@ -46,7 +44,7 @@ class RouterSocket:
         curve: Curve | None = None,
     ) -> None:
         self.name = name
-        self._gate = curve.gate(name) if curve is not None else None
+        self._authenticator = curve.authenticator(name) if curve is not None else None
         self._socket = context.socket(zmq.ROUTER)
         set_options(self._socket, limits)
         if curve is not None:
@@ -66,8 +64,8 @@ class RouterSocket:
 
     def drain(self, most: int) -> Iterator[list[bytes]]:
         """Pending messages, routing id first; at most `most` messages."""
-        if self._gate is not None:
-            return drain_admitted(self._socket, most, self._gate.admits)
+        if self._authenticator is not None:
+            return drain_admitted(self._socket, most, self._authenticator.admits)
         return drain(self._socket, most)
 
     def pending(self) -> bool:
@@ -93,8 +91,6 @@ class RouterSocket:
 
 class SubscriberSocket:
     """A SUB socket for several publishers. For the runner, this is a ROUTER that cannot send."""
-
-    __slots__ = ("_connected", "_curve", "_monitor", "_socket", "_sources", "name")
 
     def __init__(
         self,
@@ -166,8 +162,6 @@ class SubscriberSocket:
 class PublisherSocket:
     """A PUB socket, or an XPUB socket that also reports subscriptions."""
 
-    __slots__ = ("_place", "_socket", "_tells", "name")
-
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
@@ -187,7 +181,7 @@ class PublisherSocket:
         bind(self._socket, endpoint)
         self._place = last_endpoint(self._socket)
 
-    def bind_anew(self) -> None:
+    def rebind(self) -> None:
         """End all connections, so that each must authenticate again: ZAP decides at the handshake only."""
         with contextlib.suppress(zmq.ZMQError):
             self._socket.unbind(self._place)  # not bound: an earlier change is still in progress

@@ -45,13 +45,13 @@ class ZapAuthenticator:
         self._socket.bind(PLACE)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.refused = 0
-        self._told = -LOG_SECONDS
-        self._untold = 0
+        self._last_logged = -LOG_SECONDS
+        self._not_logged = 0
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(int(self._socket.get(zmq.FD)), self._look)
-        self._look()
+        self._loop.add_reader(int(self._socket.get(zmq.FD)), self._read)
+        self._read()
 
     def close(self) -> None:
         if self._loop is not None:
@@ -59,7 +59,7 @@ class ZapAuthenticator:
         self._loop = None
         self._socket.close(linger=0)
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         """Read until nothing is left: sending may consume the signal of further requests."""
         if self._loop is None:
             return
@@ -68,7 +68,7 @@ class ZapAuthenticator:
                 self._answer(receive_frames(self._socket))
         except zmq.Again:
             return
-        self._loop.call_soon(self._look)
+        self._loop.call_soon(self._read)
 
     def _answer(self, frames: list[bytes]) -> None:
         request = frames[3] if len(frames) > 3 else b""
@@ -77,7 +77,7 @@ class ZapAuthenticator:
         try:
             send_frames(self._socket, [frames[0], b"", VERSION, request, status, text, key.encode(), b""])
         except zmq.ZMQError as error:
-            log.warning("a handshake could not be answered: %s", error, extra=about())
+            log.warning("cannot answer a ZAP request: %s", error, extra=about())
 
     def _key_of(self, frames: list[bytes]) -> str:
         """The public key if it is admitted, or else blank."""
@@ -87,18 +87,18 @@ class ZapAuthenticator:
         key = zmq.utils.z85.encode(frames[8]).decode()
         if self._allows(domain, key):
             return key
-        self._note(domain, address, key)
+        self._log_refused(domain, address, key)
         return ""
 
-    def _note(self, domain: str, address: str, key: str) -> None:
+    def _log_refused(self, domain: str, address: str, key: str) -> None:
         self.refused += 1
-        self._untold += 1
+        self._not_logged += 1
         now = time.monotonic()
-        if now - self._told >= LOG_SECONDS:
-            more = f" ({self._untold} since the last such line)" if self._untold > 1 else ""
+        if now - self._last_logged >= LOG_SECONDS:
+            more = f" ({self._not_logged} since the last such line)" if self._not_logged > 1 else ""
             log.warning(
                 "refused an unknown key at %s from %s: public key %s%s",
                 *(domain, address, key, more),
                 extra=about(socket=domain, address=address, public_key=key),
             )
-            self._told, self._untold = now, 0
+            self._last_logged, self._not_logged = now, 0

@@ -39,7 +39,7 @@ class AskAnswers:
             case ReadHistory():
                 return await self._commits.read(ask.ask)
             case StoreQuery():
-                return await loop.run_in_executor(self._reader, self._commits.look, ask.ask)
+                return await loop.run_in_executor(self._reader, self._commits.read_directly, ask.ask)
             case ReadOwnFile():
                 return await loop.run_in_executor(self._thread, self._own_file)
             case StoreKey() if self._curve is not None:

@@ -71,39 +71,65 @@ def compose_broker(
     members = Members(state, connections, scheduler, requests)
     documents = ConfigDocument(state, document)
     peers = Peers(state, connections, documents, members)
-    spread = ConfigReplication(state, documents, members, peers)
-    listing = Registration(state, documents, members)
-    skew = ClockSkew(state, members)
-    blame = RateLimits(state, connections, members)
+    config_replication = ConfigReplication(state, documents, members, peers)
+    registration = Registration(state, documents, members)
+    clock_skew = ClockSkew(state, members)
+    rate_limits = RateLimits(state, connections, members)
     failover = Failover(state, documents, members, peers)
     rebalancing = Rebalancing(state, members, peers, requests, failover)
-    negotiation = Negotiation(state, connections, members, documents, skew, blame, failover, rebalancing)
-    directory = Catalog(state, peers)
-    views = Views(state, connections, members, peers, scheduler, requests, documents, directory)
+    negotiation = Negotiation(state, connections, members, documents, clock_skew, rate_limits, failover, rebalancing)
+    catalog = Catalog(state, peers)
+    adapter = BrokerAdapter(state, connections, members, requests, rate_limits)
+    tasks = BrokerTasks(state, adapter, scheduler, opened.next_task_seq, opened.shared)
+    task_views = (tasks.counts, tasks.queue.method_queues.backlog)
+    views = Views(state, connections, members, peers, scheduler, requests, documents, catalog, *task_views)
     access = Access(state, opened.tokens, local_digest)
     management = AdminCommands(
-        state, connections, members, peers, requests, views, access, blame, rebalancing, __version__
+        state, connections, members, peers, requests, views, access, rate_limits, rebalancing, __version__
     )
     TokenCommands(management, access)
     ConfigCommands(management, state, documents, members)
     CheckCommands(management, state, requests)
+    TaskCommands(management, tasks)
     discovery = Discovery(views)
-    tables = CatalogReplication(state, documents, members, peers, directory)
-    forwarding = Forwarding(state, documents, peers, requests, directory)
-    pair = Standby(state, members, peers, requests, rebalancing)
-    cluster = ClusterParts(peers, spread, tables, forwarding, rebalancing, pair)
-    scale0 = Scale0Handler(state, requests, negotiation, discovery, management, blame, cluster)
-    peers.handler, documents.on_taken = scale0, peers.tell_version
-    tables.on_told = forwarding.look
-    peers.on_heard = (spread.heard, listing.heard, rebalancing.heard, pair.heard)
-    peers.on_lost = pair.lost
-    peers.on_gone, requests.elsewhere, requests.not_there = forwarding.gone, forwarding.elsewhere, forwarding.not_there
-    parts = (members, cluster, scheduler, requests, documents, management, scale0, blame, skew)
-    broker = Broker(state, connections, *parts, __version__)
-    broker.key_share = tables.keys = KeyReplication(state) if keys is not None and config.share_keys else None
-    join_tasks(broker, views, opened)
-    broker.handlers.update(Majordomo(MajordomoAdapter(broker, discovery), join_titanic(broker, broker.tasks)).handlers)
+    catalog_replication = CatalogReplication(state, documents, members, peers, catalog, tasks.queue.method_queues.work)
+    forwarding = Forwarding(state, documents, peers, requests, catalog)
+    standby = Standby(state, members, peers, requests, rebalancing)
+    cluster = ClusterParts(peers, config_replication, catalog_replication, forwarding, rebalancing, standby)
+    task_reports = {"TASKSTATUS": tasks.native.status, "TASKSDONE": tasks.native.done}
+    scale0 = Scale0Handler(state, requests, negotiation, discovery, management, rate_limits, cluster, task_reports)
+    connect_cluster(cluster, registration, documents, requests, scale0)
+    parts = (members, cluster, scheduler, requests, documents, management, scale0, rate_limits, clock_skew)
+    broker = Broker(state, connections, *parts, tasks.rpc, tasks.publisher.subscribe, __version__)
+    requests.tasks = broker.tasks = tasks
+    broker.key_replication = catalog_replication.keys = (
+        KeyReplication(state) if keys is not None and config.share_keys else None
+    )
+    broker.handlers.update(Majordomo(MajordomoAdapter(broker, discovery), join_titanic(broker, tasks)).handlers)
     return broker
+
+
+def connect_cluster(
+    cluster: ClusterParts,
+    registration: Registration,
+    documents: ConfigDocument,
+    requests: Requests,
+    handler: Scale0Handler,
+) -> None:
+    """Connect the callbacks of parts that refer to each other."""
+    peers, forwarding = cluster.peers, cluster.forwarding
+    peers.handler = handler
+    peers.on_report = (
+        cluster.config_replication.peer_reported,
+        registration.peer_reported,
+        cluster.rebalancing.peer_reported,
+        cluster.standby.peer_reported,
+    )
+    peers.on_lost = cluster.standby.lost
+    peers.on_gone = forwarding.gone
+    documents.on_taken = peers.announce_version
+    cluster.catalog_replication.on_table = forwarding.forward_waiting
+    requests.elsewhere, requests.not_there = forwarding.elsewhere, forwarding.not_there
 
 
 def document_of(config: BrokerConfig, endpoints: Endpoints, opened: OpenedStore) -> NetworkDocument:
@@ -121,18 +147,6 @@ def new_state(
         state.owner = config.group
     state.endpoints = {name: place for name, place in msgspec.structs.asdict(endpoints).items() if place}
     return state
-
-
-def join_tasks(broker: Broker, views: Views, opened: OpenedStore) -> None:
-    tasks = BrokerTasks(broker.state, BrokerAdapter(broker), broker.scheduler, opened.next_task_seq, opened.shared)
-    broker.requests.tasks = tasks
-    broker.rpc = tasks.rpc
-    broker.subscribe = tasks.publisher.subscribe
-    broker.scale0.tasks_status = tasks.native.status
-    broker.scale0.tasks_done = tasks.native.done
-    broker.tasks = tasks
-    views.tasks, views.tasks_waiting = tasks.counts, tasks.queue.method_queues.backlog
-    TaskCommands(broker.management, tasks)
 
 
 def start_broker(broker: Broker, opened: OpenedStore, now: Now, effects: Effects) -> None:

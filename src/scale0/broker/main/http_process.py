@@ -36,7 +36,7 @@ class HttpProcess:
         self._settings = settings
         """None: HTTP is disabled, and there is nothing to do."""
         self._served = served
-        self._child = ChildProcess(MANNER, self._greet, self._hear, self._note_trouble, environment)
+        self._child = ChildProcess(MANNER, self._greet, self._read_line, self._note_trouble, environment)
         self._task: asyncio.Task[None] | None = None
         self._trouble = ""
         self._any_port = settings is not None and settings.port == 0
@@ -58,7 +58,7 @@ class HttpProcess:
         """Stop it gracefully, and kill it after FINISH_SECONDS."""
         self._child.finishing = True
         if self._task is not None and self.pid is not None:
-            self._child.hang_up()
+            self._child.close_input()
             await asyncio.wait([self._task], timeout=FINISH_SECONDS)
         self.close()
 
@@ -74,17 +74,17 @@ class HttpProcess:
         self._is_ready = False
         return msgspec.json.encode(self._settings) + b"\n"
 
-    def _hear(self, said: bytes) -> None:
-        if not said.startswith(READY):
+    def _read_line(self, line: bytes) -> None:
+        if not line.startswith(READY):
             return
         try:
-            ready = msgspec.json.decode(said[len(READY) :], type=HttpReady)
+            ready = msgspec.json.decode(line[len(READY) :], type=HttpReady)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._note_trouble(f"the management server speaks nonsense: {error}")
             return
-        self._child.is_well()
+        self._child.works()
         self._trouble = ""
-        log.info("management is served at %s", ready.url, extra=about(url=ready.url))
+        log.info("HTTP management listens at %s", ready.url, extra=about(url=ready.url))
         if self._settings is not None and self._settings.wants_link:
             self._settings = msgspec.structs.replace(self._settings, wants_link=False)  # a one-time link is issued once
         self._is_ready = True

@@ -68,11 +68,11 @@ SWITCH_SECONDS: Final = 0.0005
 Ready = Callable[[Broker], None]
 
 
-def nobody(_: Serving) -> None:
+def ignore(_: Serving) -> None:
     """The default callback: ignores the address of the HTTP server."""
 
 
-def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, served: Served = nobody) -> int:
+def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, served: Served = ignore) -> int:
     """Run until SIGTERM or SIGINT; return the exit status. `served` is called each time the HTTP server starts."""
     check_runnable(config)
     check_broker_files(config, config_file)
@@ -116,20 +116,20 @@ def choose_store(config: BrokerConfig) -> Store:
 
 
 async def serve(
-    config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready, served: Served = nobody
+    config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready, served: Served = ignore
 ) -> int:
     """Open the store, then the sockets; serve; close them in reverse."""
     loop = asyncio.get_running_loop()
     stop, end = ending(loop)
     opened = store.open()
     commits = Commits(store, loop, lambda error: end(status_of(error)))
-    scribe = SegmentExporter(scribe_settings(config), commits)
+    exporter = SegmentExporter(settings_of_exporter(config), commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 1_024)
     curve = open_curve(context, config)
     answers = AskAnswers(commits, config_file, curve)
     try:
-        doors, publishers, endpoints = open_doors(context, config, curve)
+        sockets, publishers, endpoints = open_sockets(context, config, curve)
         now = read_now()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         token = f"s0_{secrets.token_hex(32)}"
@@ -139,27 +139,27 @@ async def serve(
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
         most, cut = config.limits().max_client_bytes, batch_splitter(config.limits(), broker.ignores)
-        runner = Runner(broker, doors, publishers, commits, journal.append, read_now, answers.find, most, cut)
+        runner = Runner(broker, sockets, publishers, commits, journal.append, read_now, answers.find, most, cut)
         effects = Effects()
         start_broker(broker, opened, now, effects)
         runner.start(effects, now)
-        start_curve(curve, broker, doors, publishers, runner)
+        start_curve(curve, broker, sockets, publishers, runner)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, 0)
-        scribe.start()
+        exporter.start()
         ready(broker)
         async with beside(broker, store, curve, served):
             status = await stop
         last_turn(broker, runner, status)
         await flush(commits, store)
-        for socket in (*doors, *publishers):
+        for socket in (*sockets, *publishers):
             socket.close()
         if status == FENCED:
             raise BeginAgain(endpoints)
-        await scribe.finish(status)
+        await exporter.finish(status)
         return status
     finally:
-        scribe.close()
+        exporter.close()
         answers.close()
         with contextlib.suppress(Exception):
             commits.close()
@@ -209,7 +209,7 @@ def managed(broker: Broker, served: Served) -> HttpProcess:
     config, place = broker.state.config, broker.state.endpoints["frontend"]
     started = Path(config.data_dir) / STARTED_FILE
 
-    def told(now: Serving) -> None:
+    def announce(now: Serving) -> None:
         with contextlib.suppress(OSError):
             write_secret(started, now.url)
         served(now)
@@ -219,12 +219,12 @@ def managed(broker: Broker, served: Served) -> HttpProcess:
     environment = {KEY: str(management_key(config))} if config.curve else {}
     if is_postgres(config) and (password := password_of(config.store)):
         environment["PGPASSWORD"] = password  # it reads the journal there
-    child = HttpProcess(settings, told, environment)
+    child = HttpProcess(settings, announce, environment)
     child.start()
     return child
 
 
-def scribe_settings(config: BrokerConfig) -> ExporterSettings | None:
+def settings_of_exporter(config: BrokerConfig) -> ExporterSettings | None:
     """How the journal is exported; None: it is not kept."""
     if config.store == "memory":
         return None
@@ -234,9 +234,9 @@ def scribe_settings(config: BrokerConfig) -> ExporterSettings | None:
 def status_of(error: BaseException) -> int:
     """The exit status for a store's failure; also logs it."""
     if isinstance(error, StoreFenced):
-        log.critical("%s: it begins anew", error, extra=about())
+        log.critical("%s: restarting", error, extra=about())
         return FENCED
-    log.critical("the store failed, nothing more is promised: %s", error, extra=about())
+    log.critical("the store failed; no further message is acknowledged: %s", error, extra=about())
     return 1
 
 
@@ -246,12 +246,12 @@ async def flush(commits: Commits, store: Store) -> None:
         await asyncio.wait_for(commits.flush(), FLUSH_SECONDS)
     except TimeoutError:
         log.critical(
-            "the last writes could not be stored in %g s: they were not acknowledged", FLUSH_SECONDS, extra=about()
+            "the last writes were not stored within %g s; they were not acknowledged", FLUSH_SECONDS, extra=about()
         )
         store.close()
 
 
-def open_doors(
+def open_sockets(
     context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig, curve: Curve | None = None
 ) -> tuple[list[RouterSocket | PeerSockets | SubscriberSocket], list[PublisherSocket], Endpoints]:
     """Bind every socket, and return their addresses; also create the sockets for outgoing connections."""
@@ -260,7 +260,7 @@ def open_doors(
     shown = config.advertise or config.bind
     if shown in ("0.0.0.0", "::"):
         shown = os.uname().nodename
-    doors = [
+    sockets = [
         RouterSocket(context, name, f"tcp://{host}:{port or '*'}", limits, curve)
         for name, port in ((FRONTEND, config.frontend_port), (BACKEND, config.backend_port), (PEER, config.peer_port))
     ]
@@ -269,7 +269,7 @@ def open_doors(
         for name, port in ((CONFIG_PUB, config.config_pub_port), (TASK_PUB, config.task_pub_port))
     ]
     bracketed = f"[{shown}]" if ":" in shown else shown
-    bound = [(door.name, door.endpoint) for door in doors] + [(one.name, one.endpoint) for one in publishers]
+    bound = [(socket.name, socket.endpoint) for socket in sockets] + [(one.name, one.endpoint) for one in publishers]
     places = {name: f"tcp://{bracketed}:{place.rpartition(':')[2]}" for name, place in bound}
     if curve is not None:
         places["server_key"] = curve.own.public
@@ -277,7 +277,7 @@ def open_doors(
         PeerSockets(context, DIALED, limits, curve),
         SubscriberSocket(context, CONFIG_SUB, config.config_sub_ports, limits, curve),
     )
-    return [*doors, *callers], publishers, msgspec.convert(places, Endpoints)
+    return [*sockets, *callers], publishers, msgspec.convert(places, Endpoints)
 
 
 async def watch_disk(broker: Broker, store: Store) -> None:
@@ -292,7 +292,7 @@ async def watch_disk(broker: Broker, store: Store) -> None:
         if why and why != was:
             log.warning("writes are refused: %s", why, extra=about(broker=broker.state.identity))
         elif was and not why:
-            log.warning("writes are taken again", extra=about(broker=broker.state.identity))
+            log.warning("writes are accepted again", extra=about(broker=broker.state.identity))
         broker.state.full, was = full, why
         await asyncio.sleep(DISK_LOOK_SECONDS)
 

@@ -19,9 +19,13 @@ import click
 
 from scale0 import __version__
 from scale0.cli.common import errors, output
+from scale0.cli.common.child_process import ChildFailed
+from scale0.cli.common.connection import PATIENCE_SECONDS, connect, own_identity
 from scale0.cli.common.endpoints import KEY, SERVER_KEY, host_of, join_option
 from scale0.cli.common.options import json_option
 from scale0.cli.common.signals import remove, stop_on_signal
+from scale0.cli.demo.local_network import LocalNetwork
+from scale0.cli.tasks.connection import own_id
 
 if TYPE_CHECKING:
     from scale0.cli.bench.measurements import Bounds, Figure
@@ -104,7 +108,6 @@ def bench(join: str, own: bool, seconds: float, data: Path | None, wants_json: b
 
 def broker_at(join: str) -> str | None:
     """The address if a broker answers there; None: none answers at the default address."""
-    from scale0.cli.common.connection import connect
     from scale0.errors import Unreachable
 
     context = click.get_current_context()
@@ -121,8 +124,6 @@ def broker_at(join: str) -> str | None:
 
 def run_bench(join: str | None, seconds: float, data: Path | None) -> Bench:
     """Measure until the end or a signal; work in flight then gets a moment to end."""
-    from scale0.cli.common.child_process import ChildFailed
-
     if join is None:  # the keys belong to another broker than the one that is started now
         for name in (KEY, SERVER_KEY):
             os.environ.pop(name, None)
@@ -161,8 +162,6 @@ class BenchNetwork:
     """A broker and a worker of our own, or a worker of our own at another broker."""
 
     def __init__(self, folder: Path, join: str | None) -> None:
-        from scale0.cli.demo.local_network import LocalNetwork
-
         self.run = secrets.token_hex(4)
         self.own = join is None
         self.name = BROKER
@@ -189,8 +188,6 @@ class BenchNetwork:
 
     def client(self) -> Client:
         """For requests and tasks. At another broker the tasks are the user's, as a broker never deletes a client."""
-        from scale0.cli.common.connection import PATIENCE_SECONDS, own_identity
-        from scale0.cli.tasks.connection import own_id
         from scale0.client.client import Client
 
         identity = own_identity(self.frontend, f"bench-{self.run}")
@@ -201,7 +198,6 @@ class BenchNetwork:
 
     def async_client(self) -> AsyncClient:
         """It may be connected at the same time as `client`."""
-        from scale0.cli.common.connection import PATIENCE_SECONDS, own_identity
         from scale0.client.async_client import AsyncClient
 
         identity = own_identity(self.frontend, f"bench-{self.run}-async")
@@ -296,8 +292,6 @@ def machine_here(folder: Path, core_steps: float) -> MachineFacts:
 
 def filesystem_of(folder: Path) -> str:
     """The type of the file system, by the nearest mount above the folder."""
-    import psutil
+    from scale0.cli.network.host_readings import file_system_of, mounts
 
-    mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
-    resolved = folder.resolve()
-    return next((mounts[one] for one in (resolved, *resolved.parents) if one in mounts), "unknown")
+    return file_system_of(folder.resolve(), mounts()) or "unknown"

@@ -69,7 +69,6 @@ class Bounds:
         return True
 
     def each(self, item: Any) -> Iterator[Any]:
-        """The same item until the limit."""
         while self.more():
             yield item
 

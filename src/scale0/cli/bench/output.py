@@ -29,8 +29,6 @@ IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 class MachineFacts(NamedTuple):
-    """The machine that was measured on."""
-
     scale0: str
     python: str
     libzmq: str
@@ -52,8 +50,6 @@ class Effort(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """All results."""
-
     broker: str
     join: str
     own: bool
@@ -65,7 +61,6 @@ class Bench(NamedTuple):
 
 
 def as_value(found: Bench) -> dict[str, Any]:
-    """For --json."""
     figures = {
         name: {key: value for key, value in figure._asdict().items() if value is not None}
         for name, figure in found.figures.items()
@@ -94,7 +89,6 @@ def show(found: Bench) -> None:
 
 
 def duration(microseconds: float | None) -> str:
-    """A short time for people."""
     if microseconds is None:
         return "-"
     if microseconds < 10_000:
@@ -103,7 +97,6 @@ def duration(microseconds: float | None) -> str:
 
 
 def limits(found: Bench) -> Iterator[str]:
-    """What limits these figures, as far as they show it."""
     machine = found.machine
     if machine.load > BUSY_SHARE * machine.cores:
         yield (

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from scale0.cli.common.joining import token_option
+from scale0.cli.common.endpoints import PEER_PORT, default_identity, endpoint_of
+from scale0.cli.common.joining import join_error, read_token, token_option
 from scale0.cli.common.options import log_format_option
+from scale0.kernel.edge.systemd import notify_ready
+from scale0.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from scale0.broker.core.broker import Broker
@@ -108,7 +111,6 @@ def join_network(config: BrokerConfig, token_text: str) -> None:
     """Become a peer of the first broker in `peers`, with a token."""
     from scale0.broker.edge.join_tokens import join_peer
     from scale0.broker.edge.key_folder import KeyFolder
-    from scale0.cli.common.joining import join_error, read_token
     from scale0.transport.edge.joining import JoinError
 
     if not config.peers:
@@ -120,9 +122,6 @@ def join_network(config: BrokerConfig, token_text: str) -> None:
 
 
 def peer_of(word: str) -> str:
-    """The address of another broker as an endpoint."""
-    from scale0.cli.common.endpoints import PEER_PORT, endpoint_of
-
     try:
         return endpoint_of(word, PEER_PORT)
     except ValueError as error:
@@ -136,7 +135,6 @@ def changed(config: BrokerConfig, changes: dict[str, Any]) -> BrokerConfig:
     import msgspec
 
     from scale0.config import BrokerConfig, parse
-    from scale0.kernel.errors import ConfigError
 
     try:
         parsed = parse(json.dumps(changes).encode(), "json", BrokerConfig)
@@ -144,14 +142,6 @@ def changed(config: BrokerConfig, changes: dict[str, Any]) -> BrokerConfig:
         reasons = [reason.removeprefix("line 1: ") for reason in error.reasons]
         raise ConfigError(reasons) from error
     return msgspec.structs.replace(config, **{name: getattr(parsed, name) for name in changes})
-
-
-def default_identity() -> str:
-    """The host name, with characters that an identity may not have replaced."""
-    import os
-
-    name = os.uname().nodename
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._:-") else "-" for c in name)[:128] or "broker"
 
 
 def say_console(now: HttpReady) -> None:
@@ -168,9 +158,7 @@ def say_console(now: HttpReady) -> None:
 
 def say_ready(running: Broker) -> None:
     """Print the line that scripts wait for, and notify systemd."""
-    from scale0.kernel.edge.systemd import tell_ready
-
     endpoints = " ".join(f"{name}={value}" for name, value in running.state.endpoints.items() if "://" in value)
     click.echo(f"ready {running.state.identity} {endpoints}")
     sys.stdout.flush()
-    tell_ready()
+    notify_ready()

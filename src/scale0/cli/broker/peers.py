@@ -144,7 +144,6 @@ def show_topology(client: Client, wants_json: bool) -> None:
 
 
 def drawing(client: Client) -> Iterator[str]:
-    """A tree of groups, brokers and services."""
     offered = offered_at(client.services())
     rows = brokers_of(client)
     for name, members in grouped(rows).items():

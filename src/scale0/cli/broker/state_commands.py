@@ -6,10 +6,12 @@ from typing import Any, Final
 
 import click
 
-from scale0.cli.common import authentication, completion_values, errors, output
-from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import join_option
+from scale0.cli.common import completion_values, errors, output
+from scale0.cli.common.authentication import AdminAccess, admin_options
+from scale0.cli.common.connection import admin_client
 from scale0.cli.common.options import json_option
+
+STATE_SECONDS: Final = 30.0
 
 broker_argument = click.argument("broker", required=False, shell_complete=completion_values.brokers)
 
@@ -19,11 +21,10 @@ def state_command(name: str, then: str, help_text: str) -> click.Command:
 
     @click.command(name)
     @broker_argument
-    @join_option
     @json_option
-    @authentication.credential_options
-    def command(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-        done = commanded(name, broker, join, authority)
+    @admin_options
+    def command(broker: str | None, wants_json: bool, access: AdminAccess) -> None:
+        done = commanded(name, broker, access)
         if wants_json:
             output.say(output.as_json(done))
         else:
@@ -48,10 +49,9 @@ drain = state_command("drain", ENABLE_AGAIN, "Let BROKER finish its work, and ac
 
 @click.command()
 @broker_argument
-@join_option
 @json_option
-@authentication.credential_options
-def reload(broker: str | None, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def reload(broker: str | None, wants_json: bool, access: AdminAccess) -> None:
     """Let BROKER read its configuration file again.
 
     \b
@@ -64,7 +64,7 @@ def reload(broker: str | None, join: str, wants_json: bool, authority: authentic
     from scale0.errors import BadArguments
 
     try:
-        done = commanded("reload_config", broker, join, authority)
+        done = commanded("reload_config", broker, access)
     except BadArguments as error:
         step = "the broker continues with its old settings; check the file with `scale0 config check FILE`"
         raise errors.CommandError(f"nothing was reloaded: {error.message}", step) from error
@@ -76,12 +76,12 @@ def reload(broker: str | None, join: str, wants_json: bool, authority: authentic
         output.say(f"{done['broker']} has reloaded its file; nothing changed")
 
 
-def commanded(command: str, broker: str | None, join: str, given: authentication.GivenCredentials) -> dict[str, Any]:
+def commanded(command: str, broker: str | None, access: AdminAccess) -> dict[str, Any]:
     """Run the command at the named broker and at no other."""
-    credentials = authentication.need(given, join)
-    with connect(join) as client:
-        token = authentication.log_in(client, credentials)
+    with admin_client(access, STATE_SECONDS) as (client, token):
         found: str = client.manage("status", **token)["broker"]
         if broker is not None and broker != found:
-            raise errors.CommandError(f"{join} is {found}, not {broker}", f"give the address of {broker} with --join")
+            raise errors.CommandError(
+                f"{access.join} is {found}, not {broker}", f"give the address of {broker} with --join"
+            )
         return {"broker": found, **client.manage(command, **token)}

@@ -104,7 +104,6 @@ class CommandProcess:
                 return self.process.returncode, output or "", trouble or ""
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.process.kill()
         self.process.wait()
 

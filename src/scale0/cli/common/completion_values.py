@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli.common import authentication
+from scale0.cli.common.authentication import AdminAccess
 from scale0.cli.common.connection import connect
 from scale0.cli.common.endpoints import DEFAULT_HOST, FRONTEND_PORT, endpoint_of
+from scale0.kernel.errors import Scale0Error
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -38,8 +39,7 @@ class CompletionQuery:
 
     def manage(self, client: Client, command: str, **arguments: Any) -> Any:
         """A management command with an available token; empty without one."""
-        given = authentication.GivenCredentials(self.params.get("token"), None, self.params.get("data_dir"))
-        credentials = authentication.find(given, self._join)
+        credentials = AdminAccess(self._join, self.params.get("token"), None, self.params.get("data_dir")).find()
         return client.manage(command, **arguments, **credentials) if credentials else {"items": [], "config": {}}
 
 
@@ -48,8 +48,6 @@ def completing(find: Find) -> Completer:
 
     def complete(context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
-
-        from scale0.kernel.errors import Scale0Error
 
         try:
             join = context.params.get("join") or endpoint_of(DEFAULT_HOST, FRONTEND_PORT)

@@ -6,13 +6,17 @@ identity, because the second one would take over the session of the first.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scale0.cli.common import authentication
+from scale0.cli.common.authentication import AdminAccess, Credentials, log_in
+from scale0.client.admin.helens import PagedRows
+from scale0.client.admin.rows import Row
 from scale0.kernel.names import is_identity
 
 if TYPE_CHECKING:
@@ -22,14 +26,10 @@ PATIENCE_SECONDS: Final = 3.0
 """How long a command tries to reach its broker before it exits with 3."""
 DISCOVERY_SECONDS: Final = 5.0
 """How long a broker may take to answer about itself."""
-PAGE_ROWS: Final = 1_000
-"""As many as a broker returns at once."""
 STATE_FILE: Final = "clients.json"
 MAX_NETWORKS: Final = 1_000
 """In the state file; the oldest is removed first."""
 MAX_STATE_BYTES: Final = 1024 * 1024
-
-Row = dict[str, Any]
 
 
 def connect(
@@ -52,27 +52,25 @@ def own_identity(join: str, identity: str) -> str | None:
     return f"{keys.own.name}.{identity}" if keys.own.name else None
 
 
-def manage(join: str, given: authentication.GivenCredentials, command: str, **arguments: Any) -> Any:
-    """Run one management command; arguments that are None are left out."""
-    credentials = authentication.need(given, join)
-    present = {name: value for name, value in arguments.items() if value is not None}
-    with connect(join, DISCOVERY_SECONDS) as client:
-        return client.manage(command, **present, **authentication.log_in(client, credentials))
+@contextlib.contextmanager
+def admin_client(access: AdminAccess, timeout: float = DISCOVERY_SECONDS) -> Iterator[tuple[Client, Credentials]]:
+    credentials = access.need()
+    with connect(access.join, timeout) as client:
+        yield client, log_in(client, credentials)
 
 
-def list_all(join: str, given: authentication.GivenCredentials, command: str) -> list[Row]:
-    """All pages of a management command that lists rows."""
-    credentials = authentication.need(given, join)
-    rows: list[Row] = []
-    with connect(join, DISCOVERY_SECONDS) as client:
-        token = authentication.log_in(client, credentials)
-        after: dict[str, Any] = {}
-        while True:
-            page = client.manage(command, limit=PAGE_ROWS, **after, **token)
-            rows.extend(page["items"])
-            if page["next"] is None:
-                return rows
-            after = {"after": page["next"]}
+def manage(access: AdminAccess, command: str, **arguments: Any) -> Any:
+    with admin_client(access) as (client, token):
+        return client.manage(command, **arguments, **token)
+
+
+def list_all(access: AdminAccess, command: str, query: Row | None = None, limit: int | None = None) -> list[Row]:
+    """The rows of a management command, page by page; at most `limit` of them."""
+    pages = PagedRows(query or {}, limit)
+    with admin_client(access) as (client, token):
+        while (request := pages.request()) is not None:
+            pages.add(client.manage(command, **request, **token))
+    return pages.rows
 
 
 def state_folder(environment: dict[str, str]) -> Path:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
+
+from scale0.cli.common.options import with_options
 
 FRONTEND_PORT: Final = 5700
 BACKEND_PORT: Final = 5701
 PEER_PORT: Final = 5702
+CONSOLE_PORT: Final = 5780
+HELEN_PORT: Final = 4166
 DEFAULT_HOST: Final = "127.0.0.1"
 JOIN: Final = "SCALE0_JOIN"
 """The address for client commands without --join."""
@@ -24,8 +29,6 @@ SERVER_KEY: Final = "SCALE0_SERVER_KEY"
 MAX_PORT: Final = 65_535
 
 _NAMED: Final = re.compile(r"(?:tcp://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?", re.ASCII)
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def endpoint_of(text: str, port: int) -> str:
@@ -61,36 +64,54 @@ def _frontend(_context: click.Context, _option: click.Parameter, value: str) -> 
         raise click.BadParameter(f"{error}; for example 127.0.0.1, or broker.example.com:5700") from error
 
 
-def join_option(command: Command) -> Command:
-    """Give a command `--join`; it gets the frontend endpoint as `join`."""
-    option = click.option(
+def _set_variable(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    def set_variable(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+        if value:
+            os.environ[name] = value
+
+    return set_variable
+
+
+key_options = with_options(
+    *(
+        click.option(flag, callback=_set_variable(name), expose_value=False, metavar="FILE", help=f"{text} ({name}).")
+        for flag, name, text in (
+            ("--key-file", KEY, "Our own certificate, if the broker requires keys"),
+            ("--server-key", SERVER_KEY, "The broker's public key, or a file with it"),
+        )
+    )
+)
+"""`--key-file` and `--server-key`, which are set in the environment."""
+
+join_option = with_options(
+    click.option(
         "--join",
         default=DEFAULT_HOST,
         envvar=JOIN,
         metavar="HOST[:PORT]",
         callback=_frontend,
         help=f"The broker's frontend address (127.0.0.1:{FRONTEND_PORT}, or {JOIN}).",
-    )
-    return option(key_options(command))
+    ),
+    key_options,
+)
+"""`--join`, as the frontend endpoint `join`, and the options for keys."""
 
 
-def key_options(command: Command) -> Command:
-    """Give a command `--key-file` and `--server-key`, which it sets in the environment."""
+def is_free(port: int, host: str = DEFAULT_HOST) -> bool:
+    """True if no process listens on this port."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+        except OSError:
+            return False
+    return True
 
-    def setter(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-        def set_variable(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
-            if value:
-                os.environ[name] = value
 
-        return set_variable
-
-    for flag, name, text in (
-        ("--server-key", SERVER_KEY, "The broker's public key, or a file with it"),
-        ("--key-file", KEY, "Our own certificate, if the broker requires keys"),
-    ):
-        option = click.option(flag, callback=setter(name), expose_value=False, metavar="FILE", help=f"{text} ({name}).")
-        command = option(command)
-    return command
+def default_identity() -> str:
+    """The host name, with characters that an identity may not have replaced."""
+    name = os.uname().nodename
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._:-") else "-" for c in name)[:128] or "broker"
 
 
 def backend_endpoints(joins: Sequence[str], environment: Mapping[str, str]) -> list[str]:

@@ -47,7 +47,6 @@ class CommandError(click.ClickException):
 
 
 def command_error(error: Exception) -> CommandError:
-    """A foreseeable exception as a CommandError."""
     code = getattr(error, "code", None)
     match error:
         case ConfigError():

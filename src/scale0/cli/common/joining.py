@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from scale0.cli.common import errors, output
+from scale0.cli.common.endpoints import default_identity
+from scale0.kernel import codes
 
 if TYPE_CHECKING:
     from scale0.transport.edge.joining import JoinToken
@@ -61,7 +63,6 @@ def join(endpoint: str, role: str, text: str, name: str) -> Path:
 
 
 def join_error(error: Exception, endpoint: str) -> errors.CommandError:
-    from scale0.kernel import codes
 
     code, message = getattr(error, "code", 0), getattr(error, "message", str(error))
     match code:
@@ -77,8 +78,6 @@ def join_error(error: Exception, endpoint: str) -> errors.CommandError:
 
 def default_name() -> str:
     """The host name, as far as it is a valid name of a key."""
-    from scale0.cli.broker.command import default_identity
-
     return default_identity().lstrip(".")[:64] or "client"
 
 

@@ -24,6 +24,18 @@ LOG_FORMAT: Final = "SCALE0_LOG_FORMAT"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """One decorator for several options, which the help lists in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 watch_option = click.option("--watch", is_flag=True, help="Repeat every second, until Ctrl-C.")
 json_option = click.option("--json", "wants_json", is_flag=True, help="Print one JSON value to stdout.")
 
@@ -67,18 +79,16 @@ def with_watch(command: Command) -> Command:
     return wrapped  # type: ignore[no-any-return]
 
 
-def log_format_option(command: Command) -> Command:
-    """Give a command `--log-format`; the environment passes it on to the processes that the command starts."""
+def _set_log_format(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        os.environ[LOG_FORMAT] = value  # the environment passes it on to the processes that the command starts
 
-    def set_variable(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            os.environ[LOG_FORMAT] = value
 
-    return click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        envvar=LOG_FORMAT,
-        help="The format of log lines (text).",
-        callback=set_variable,
-        expose_value=False,
-    )(command)
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar=LOG_FORMAT,
+    help="The format of log lines (text).",
+    callback=_set_log_format,
+    expose_value=False,
+)

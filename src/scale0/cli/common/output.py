@@ -43,13 +43,11 @@ def clean(text: str) -> str:
 
 
 def say(text: str = "") -> None:
-    """Text to stdout, flushed."""
     click.echo(text)
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """Text to stderr."""
     click.echo(text, err=True)
 
 
@@ -146,7 +144,6 @@ def span(seconds: float | None) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A wall time in the local time zone."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

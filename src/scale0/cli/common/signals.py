@@ -117,7 +117,6 @@ def _exit(status: int) -> NoReturn:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with all of its files."""
     for _ in range(REMOVALS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

@@ -23,8 +23,6 @@ MAX_EXAMPLES: Final = 5
 
 
 class TaskEnd(NamedTuple):
-    """How a task ended, as one source reports it."""
-
     status: str
     value: Any
     code: int | None = None
@@ -86,7 +84,6 @@ class LoadRecord:
         self.wrong_answers += answer["number"] != number
 
     def counts(self) -> str:
-        """The counters on one line."""
         return (
             f"calls {len(self.answered_at):,} answered, {self.failures.total()} failed;"
             f" tasks {self.accepted:,} accepted, {self.finished:,} finished"
@@ -117,8 +114,6 @@ def longest_gap(times: Sequence[float], since: float, until: float) -> float:
 
 
 class RepeatedTasks(NamedTuple):
-    """Tasks that ran more than once."""
-
     by_kill: int
     """Because the process that ran them was killed."""
     unexplained: tuple[int, ...]
@@ -165,8 +160,6 @@ class RecordedRuns:
 
 
 class JournalFacts:
-    """What the journal of the broker contains."""
-
     def __init__(self, events: Iterable[dict[str, Any]]) -> None:
         self.completed: Counter[str] = Counter()
         self.times: list[float] = []
@@ -191,8 +184,6 @@ class Killed(NamedTuple):
 
 
 class DurationStats(NamedTuple):
-    """Seconds."""
-
     kills: int
     p50: float | None
     p99: float | None
@@ -221,7 +212,6 @@ class ChaosReport(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """True if every promise was kept."""
         return not (self.lost or self.duplicated or self.failed or self.out_of_order or self.crashed)
 
 
@@ -312,7 +302,6 @@ def duration_stats(times: Sequence[float]) -> DurationStats:
 
 
 def line_of(task: SubmittedTask, journal: JournalFacts, runs: RecordedRuns) -> str:
-    """All that is known about a task, on one line."""
     return (
         f"{task.kind} {task.number} {task.id}: received {task.result}, stored {task.stored}, "
         f"recorded {journal.completed[task.id or '']}, run {runs.begun[task.number]}"

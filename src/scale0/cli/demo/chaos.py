@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from scale0.cli.common import errors, output
+from scale0.cli.common.child_process import ChildFailed
+from scale0.cli.common.signals import remove, stop_on_signal
+from scale0.cli.demo.audit import ChaosReport, DurationStats, JournalFacts, Killed, RecordedRuns, SubmittedTask, judge
+from scale0.cli.demo.local_network import LocalNetwork
+from scale0.cli.network.listing import counted
 
 if TYPE_CHECKING:
-    from scale0.cli.demo.audit import ChaosReport, DurationStats, JournalFacts, Killed, SubmittedTask
     from scale0.cli.demo.load import Load, Start
-    from scale0.cli.demo.local_network import LocalNetwork
     from scale0.client.async_client import AsyncClient
 
 HEAL_SECONDS: Final = 90.0
@@ -168,8 +171,6 @@ def kinds(seed: int) -> Iterator[str]:
 
 
 class ChaosPlan(NamedTuple):
-    """All that one run does."""
-
     kills: list[Kill]
     kinds: Iterator[str]
     seconds: float
@@ -180,10 +181,6 @@ class ChaosPlan(NamedTuple):
 def run_chaos(keep: Path | None, plan: ChaosPlan) -> tuple[ChaosReport, Path]:
     """The report and the folder, which stays if it was asked for or if something went wrong."""
     import tempfile
-
-    from scale0.cli.common.child_process import ChildFailed
-    from scale0.cli.common.signals import remove, stop_on_signal
-    from scale0.cli.demo.local_network import LocalNetwork
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise click.UsageError(f"--keep: {keep} is not empty")
@@ -213,7 +210,6 @@ def scenario(network: LocalNetwork, plan: ChaosPlan, show: output.Show) -> Chaos
     """Start, kill under load, let the network recover, ask for every result again, stop, and judge."""
     import asyncio
 
-    from scale0.cli.demo.audit import RecordedRuns, judge
     from scale0.cli.demo.load import Load, ask_again, at_rate
 
     show("starting", 0.0)
@@ -261,14 +257,11 @@ class Victims:
         return self._network.start_worker(name, "chaos", [endpoint], f"{name}.{self._starts}")
 
     def kill(self, name: str) -> Killed | None:
-        from scale0.cli.demo.audit import Killed
-
         child = self._network.kill(name)
         return None if child is None else Killed(BROKER if name == BROKER else "worker", child.name, time.time())
 
 
 def disturb(network: LocalNetwork, victims: Victims, load: Load, plan: ChaosPlan, show: output.Show) -> list[Killed]:
-    """Kill and restart as planned; at the end all processes run."""
     killed: list[Killed] = []
     down: dict[str, float] = {}
     rest = list(plan.kills)
@@ -335,7 +328,6 @@ def start_of(name: str) -> Start:
 
 def read_journal(data_dir: Path) -> JournalFacts:
     """What a stopped broker recorded about tasks: in segments, and in the rest of its journal."""
-    from scale0.cli.demo.audit import JournalFacts
     from scale0.history.segments.reader import EventFilter, read_all_events
 
     unread: list[str] = []
@@ -346,9 +338,6 @@ def read_journal(data_dir: Path) -> JournalFacts:
 
 
 def summary(report: ChaosReport, seed: int, workers: int, seconds: float, folder: Path | None) -> None:
-    """What was killed, the counts, and whether every promise was kept."""
-    from scale0.cli.network.listing import counted
-
     killed = ", ".join(f"{name} {count} x" for name, count in sorted(report.kills.items())) or "nothing"
     output.say(f"Seed {seed}: {counted(workers, 'worker')} and a broker, {seconds:.0f} s in all; killed: {killed}\n")
     output.facts(

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from scale0.cli.common import errors
+from scale0.cli.common.child_process import ChildFailed
 from scale0.cli.common.signals import StopRequested, remove, stop_on_signal
+from scale0.cli.demo.local_network import LocalNetwork
+from scale0.cli.demo.output import Screen, last_screen, show_last
 
 if TYPE_CHECKING:
-    from scale0.cli.demo.local_network import LocalNetwork
-    from scale0.cli.demo.output import Screen
     from scale0.cli.demo.promises import Promise
 
 SPARK_LINE_SECONDS: Final = 15.0
@@ -25,8 +26,6 @@ SPARK_LINE_SECONDS: Final = 15.0
 
 
 class DemoOutcome(NamedTuple):
-    """What the last screen shows."""
-
     promises: list[Promise]
     notes: list[str]
     network_seconds: float
@@ -35,7 +34,6 @@ class DemoOutcome(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """True if every promise was kept."""
         return bool(self.promises) and all(promise.kept for promise in self.promises)
 
 
@@ -60,9 +58,6 @@ def demo(keep: bool, page: Path | None) -> None:
       scale0 demo
       scale0 demo --page report.html
     """
-    from scale0.cli.common.child_process import ChildFailed
-    from scale0.cli.demo.local_network import LocalNetwork
-    from scale0.cli.demo.output import Screen, last_screen, show_last
     from scale0.cli.demo.scenario import BROKERS
     from scale0.errors import CallError
 
@@ -94,7 +89,7 @@ def run_demo(network: LocalNetwork, screen: Screen, page: Path | None) -> DemoOu
 
     seen = scenario.play(network, screen)
     checked, notes = list(promises.network_promises(seen)), list(promises.network_notes(seen))
-    screen.chapter("The report, computed by Spark")
+    screen.section("The report, computed by Spark")
     network.stop()
     screen.event("all processes have stopped, and their history is exported")
     network_seconds = screen.seconds

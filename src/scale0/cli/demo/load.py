@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from scale0.cli.demo.audit import FAILED, FINISHED, LoadRecord, SubmittedTask, TaskEnd
 from scale0.client.async_client import AsyncClient
-from scale0.client.async_task import AsyncTask
+from scale0.client.task import AsyncTask
 from scale0.errors import CallError, TaskCancelled, TaskFailed
 from scale0.kernel import codes
 
@@ -62,7 +62,6 @@ class Load:
             raise self._error
 
     def abandon(self) -> None:
-        """End at once."""
         self._stop.set()
         self._abandon.set()
         if self._thread.is_alive():
@@ -117,7 +116,6 @@ class Load:
         return handle
 
     async def follow(self, task: SubmittedTask, handle: AsyncTask | None) -> None:
-        """Wait for the result, and record it."""
         if handle is not None:
             task.result = await end_of(handle)
             task.ended_at = time.monotonic()
@@ -126,8 +124,6 @@ class Load:
 
 
 def calls(service: str, seconds: float, pause_seconds: float) -> Source:
-    """One call after the other."""
-
     async def call(load: Load, client: AsyncClient) -> None:
         record = load.record
         while not load.stopping:

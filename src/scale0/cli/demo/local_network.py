@@ -14,8 +14,8 @@ from typing import Final
 
 from scale0.cli.broker.command import PORTS
 from scale0.cli.common.child_process import ChildFailed, CommandProcess
-from scale0.cli.common.endpoints import DEFAULT_HOST
-from scale0.cli.demo.up_monitoring import UpMonitoring, is_free
+from scale0.cli.common.endpoints import DEFAULT_HOST, is_free
+from scale0.cli.demo.up_monitoring import UpMonitoring
 from scale0.kernel.edge.secret_files import TOKEN_FILE, read_secret
 
 FIRST_PORT: Final = 20_000

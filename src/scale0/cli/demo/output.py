@@ -27,8 +27,6 @@ CLEAR: Final = "\r\x1b[2K"
 
 
 class Screen:
-    """The output while the demo runs."""
-
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._counted = 0.0
@@ -43,7 +41,7 @@ class Screen:
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def chapter(self, text: str) -> None:
+    def section(self, text: str) -> None:
         self._clear()
         output.say()
         output.say(output.painted(f"== {text}", "cyan"))
@@ -59,7 +57,6 @@ class Screen:
         output.say(output.clean(text.rstrip()))
 
     def refresh(self) -> None:
-        """Show the counters if it is time."""
         now = time.monotonic()
         if self.count is None or (not output.on_terminal() and now - self._counted < self.line_seconds):
             return

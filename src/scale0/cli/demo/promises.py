@@ -27,8 +27,6 @@ GAP_SECONDS: Final = 8.0
 
 
 class Promise(NamedTuple):
-    """A promise with its numbers, and whether it was kept."""
-
     text: str
     kept: bool
 
@@ -55,8 +53,6 @@ class DemoTimes(NamedTuple):
 
 
 class DemoObservations(NamedTuple):
-    """All that is known when the load has ended."""
-
     record: LoadRecord
     times: DemoTimes
     repeated: RepeatedTasks
@@ -65,7 +61,6 @@ class DemoObservations(NamedTuple):
 
 
 def network_promises(seen: DemoObservations) -> Iterator[Promise]:
-    """In the order of the scenario."""
     yield _calls(seen)
     yield _worker(seen)
     yield from _broker(seen)
@@ -141,7 +136,6 @@ def _incident(seen: DemoObservations) -> Promise:
 
 
 def network_notes(seen: DemoObservations) -> Iterator[str]:
-    """What explains the numbers."""
     held = seen.record.accepted_between(seen.times.broker_killed, seen.times.broker_back)
     yield (
         f"With SQLite each broker stores its own tasks: those of {ONE} waited for its return, and {held} new ones"
@@ -150,7 +144,6 @@ def network_notes(seen: DemoObservations) -> Iterator[str]:
 
 
 def spark_promises(computed: Computed, seen: DemoObservations) -> Iterator[Promise]:
-    """Whether the tables agree with what was observed."""
     finished = seen.record.accepted - len(seen.record.lost())
     yield Promise(
         f"Spark, over both brokers and Helen: {computed.finished:,} tasks finished,"

@@ -36,8 +36,6 @@ DIED: Final = ("lost", "replaced")
 
 
 class Computed(NamedTuple):
-    """What the tables contain about the demo."""
-
     finished: int
     """Tasks."""
     retried: int
@@ -69,7 +67,6 @@ def compute(network: LocalNetwork, progress: Callable[[], None]) -> str:
 
 
 def write_page(network: LocalNetwork, page: Path | None) -> Path:
-    """Write all reports as one HTML page, and return its path."""
     written = network.data_dir / "report.html"
     _run(network, ("report", "all", *_warehouse(network), *PERIOD, "--format", "html", "--out", str(written)))
     if page is None:
@@ -81,7 +78,6 @@ def write_page(network: LocalNetwork, page: Path | None) -> Path:
 
 
 def computed(network: LocalNetwork) -> Computed:
-    """Read the reports and the sessions as JSON."""
     lines = _run(network, ("report", "all", *_warehouse(network), *PERIOD, "--format", "json")).splitlines()
     reports = {report["report"]: report["tables"][0]["rows"] for report in map(json.loads, lines)}
     sessions = _run(network, ("pipeline", "show", "sessions", *_warehouse(network), "--all", "--format", "json"))
@@ -89,7 +85,6 @@ def computed(network: LocalNetwork) -> Computed:
 
 
 def count(reports: dict[str, Sequence[dict[str, Any]]], sessions: Sequence[dict[str, Any]]) -> Computed:
-    """The numbers that the demo can compare with its own."""
     tasks, requests, subjects = reports["tasks"], reports["requests"], reports["availability"]
     # A worker is also down for a moment when its broker returns: only its sessions show that it died itself.
     workers = {row["identity"] for row in sessions if row["role"] == "backend" and row["reason"] in DIED}

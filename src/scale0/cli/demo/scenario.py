@@ -99,7 +99,7 @@ def disturb(
     network: LocalNetwork, screen: Screen, client: Client, load: Load
 ) -> tuple[DemoTimes, ObservedIncident | None, int]:
     """All that happens under load: the times, the incident, and the process id of the killed worker."""
-    screen.chapter(f"Load: {len(CALLERS)} clients call, {len(SUBMITTERS)} submit durable tasks")
+    screen.section(f"Load: {len(CALLERS)} clients call, {len(SUBMITTERS)} submit durable tasks")
     load.start()
     show_monitoring(network, screen, client)
     screen.wait(BEFORE_SECONDS)
@@ -129,7 +129,7 @@ def start_worker(network: LocalNetwork, name: str) -> CommandProcess:
 
 
 def start_network(network: LocalNetwork, screen: Screen) -> None:
-    screen.chapter("Two brokers of one group and three workers, each a process of its own")
+    screen.section("Two brokers of one group and three workers, each a process of its own")
     one, two = start_broker(network, ONE), start_broker(network, TWO)
     one.ready()
     workers = [start_worker(network, name) for name in HOMES]
@@ -158,7 +158,7 @@ def first_calls(client: Client, screen: Screen) -> bool:
     """A call, a call with a named argument, a stream and an error; True if all are right."""
     from scale0.errors import BadArguments
 
-    screen.chapter("Calls")
+    screen.section("Calls")
     first = client.call("demo.greet", "Ada")
     screen.plain(f'net.call("demo.greet", "Ada")                   -> {first!r}')
     second = client.call("demo.greet", "Grace", politely=True)
@@ -196,7 +196,7 @@ def rows_of(client: Client, view: str, query: dict[str, Any]) -> list[dict[str, 
 
 def kill_worker(network: LocalNetwork, screen: Screen) -> tuple[float, int, float]:
     """When it was killed, its process id, and until when that may have had an effect."""
-    screen.chapter(f"kill -9 of {VICTIM}")
+    screen.section(f"kill -9 of {VICTIM}")
     killed = time.monotonic()
     pid = network.pids()[VICTIM]
     network.kill(VICTIM)
@@ -212,7 +212,7 @@ def kill_broker(network: LocalNetwork, screen: Screen, client: Client) -> tuple[
     """Kill the broker that most clients prefer, and start it again once Helen has opened an incident."""
     from scale0.client.client import Client
 
-    screen.chapter(f"kill -9 of the broker {ONE}, which all clients, two workers and Helen prefer")
+    screen.section(f"kill -9 of the broker {ONE}, which all clients, two workers and Helen prefer")
     killed, killed_wall = time.monotonic(), time.time()
     pid = network.pids()[ONE]
     network.kill(ONE)
@@ -246,7 +246,6 @@ def kill_broker(network: LocalNetwork, screen: Screen, client: Client) -> tuple[
 
 
 def show_incidents(network: LocalNetwork, screen: Screen) -> None:
-    """The output of `scale0 incidents --all`."""
     join = network.endpoint(ONE, "frontend").removeprefix("tcp://")
     words = ("incidents", "--all", "--check", BROKER_CHECK, "--join", join)
     environment = {"XDG_STATE_HOME": str(network.folder / "state")}  # the user's own state file stays as it is
@@ -255,7 +254,6 @@ def show_incidents(network: LocalNetwork, screen: Screen) -> None:
 
 
 def incident_since(client: Client, since: float) -> ObservedIncident | None:
-    """The first incident of the broker's check since it was killed."""
     rows = rows_of(client, "incidents", {"open": False, "check": BROKER_CHECK})
     opened = [row for row in rows if row["opened"] >= since]
     if not opened:
@@ -276,6 +274,5 @@ def all_are_home(there: Client) -> bool:
 
 
 def segment_folders(network: LocalNetwork) -> list[Path]:
-    """The history of both brokers and of Helen."""
     homes = [*(network.data_dir / name for name in BROKERS), network.data_dir / "monitoring" / "helen"]
     return [home / "segments" for home in homes]

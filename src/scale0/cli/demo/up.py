@@ -13,18 +13,27 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from scale0.cli.broker.command import PORTS, default_identity
+from scale0.cli.broker.command import PORTS, changed
 from scale0.cli.common import errors, output
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
-from scale0.cli.common.endpoints import BACKEND_PORT, DEFAULT_HOST, FRONTEND_PORT, JOIN, JOIN_BACKEND
+from scale0.cli.common.endpoints import (
+    BACKEND_PORT,
+    CONSOLE_PORT,
+    DEFAULT_HOST,
+    FRONTEND_PORT,
+    JOIN,
+    JOIN_BACKEND,
+    default_identity,
+    is_free,
+)
 from scale0.cli.common.options import log_format_option
-from scale0.cli.demo.up_monitoring import BLOCK, TRIES, UpMonitoring, is_free
+from scale0.cli.demo.up_monitoring import BLOCK, TRIES, UpMonitoring
+from scale0.kernel.edge.secret_files import TOKEN_FILE
+from scale0.kernel.errors import StoreError
 
 if TYPE_CHECKING:
     from scale0.broker.core.broker import Broker
     from scale0.broker.main.http_settings import HttpReady
-
-CONSOLE_PORT: Final = 5780
 
 NEXT: Final = (
     ("scale0 call", "list the services, and how to offer one"),
@@ -65,10 +74,8 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
       scale0 up --bare --port 6700
     """
     from scale0.broker.main.process import run_broker
-    from scale0.cli.broker.command import changed
     from scale0.config import BrokerConfig
     from scale0.kernel.edge.log_setup import LEVEL_VARIABLE, log_to_stderr
-    from scale0.kernel.errors import StoreError
 
     os.environ[LEVEL_VARIABLE] = "INFO" if verbose else "WARNING"  # also for the console's process
     log_to_stderr(identity or default_identity())
@@ -116,8 +123,6 @@ def next_after(what: str, data_dir: str) -> str:
 
 def start_monitoring(broker: Broker, data_dir: Path) -> UpMonitoring:
     """Start a Helen and an agent, and print when they are ready or what went wrong."""
-    from scale0.kernel.edge.secret_files import TOKEN_FILE
-
     folder = (data_dir / "monitoring").absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = broker.state
@@ -165,7 +170,6 @@ def make_private(folder: Path) -> None:
 
 
 def welcome(broker: Broker, data_dir: str, with_helen: bool) -> None:
-    """The endpoints, and commands to try."""
     endpoints = broker.state.endpoints
     output.say(f"ready: broker {broker.state.identity}, its data in {os.path.abspath(data_dir)}\n")
     output.facts([("  clients (frontends)", endpoints["frontend"]), ("  workers (backends)", endpoints["backend"])])

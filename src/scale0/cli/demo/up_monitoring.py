@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.cli.common.child_process import ChildFailed, CommandProcess
-from scale0.cli.common.endpoints import DEFAULT_HOST, MAX_PORT
+from scale0.cli.common.endpoints import DEFAULT_HOST, HELEN_PORT, MAX_PORT, is_free
 from scale0.kernel.backoff import Backoff
+from scale0.kernel.edge.secret_files import read_secret
+from scale0.kernel.errors import ConfigError, Scale0Error
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
 
-HELEN_PORT: Final = 4166
 BLOCK: Final = 10
 """From one try for free ports to the next."""
 TRIES: Final = 100
@@ -84,8 +84,6 @@ class UpMonitoring:
 
     def _begin(self, ready: Notify, failed: Notify) -> bool:
         """Try to start both until it works; False: `stop` was called before."""
-        from scale0.kernel.errors import Scale0Error
-
         reported, backoff = "", Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         while not self._ended.is_set():
             try:
@@ -146,7 +144,6 @@ class UpMonitoring:
 
     def _has_certificate(self) -> bool:
         """True if the agent's certificate is valid; its name is used. Otherwise the agent must enrol again."""
-        from scale0.kernel.errors import ConfigError
         from scale0.monitoring.agent.edge.certificate import read_certificate
 
         try:
@@ -176,7 +173,6 @@ class UpMonitoring:
         self._write("agent", ours)
 
     def _kept(self, name: str) -> dict[str, Any]:
-        """The content of a configuration file; empty if it cannot be read."""
         try:
             found = json.loads((self._folder / f"{name}.json").read_bytes())
         except (OSError, ValueError):
@@ -203,7 +199,6 @@ class UpMonitoring:
     def _run_first_checks(self) -> None:
         """Define the first checks in a new network, and run each of them at once."""
         from scale0.client.client import Client
-        from scale0.kernel.edge.secret_files import read_secret
 
         token = read_secret(self._token_file)
         if token is None:
@@ -279,14 +274,3 @@ def free_port(wanted: object = None) -> int:
         if is_free(port):
             return port
     raise OSError(f"no free port was found for Helen from {HELEN_PORT} on")
-
-
-def is_free(port: int) -> bool:
-    """True if no process listens on this port."""
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((DEFAULT_HOST, port))
-        except OSError:
-            return False
-    return True

@@ -40,7 +40,6 @@ class RecordedRun:
         self._write(BEGUN)
 
     def end(self) -> dict[str, Any]:
-        """The result of the task."""
         self._write(ENDED)
         return {"number": self.number, "run": self.id}
 

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import click
 
-from scale0.cli.common import authentication, completion_values, errors, output
+from scale0.cli.common import completion_values, errors, output
+from scale0.cli.common.authentication import LOCAL_FOLDER, AdminAccess, admin_options
 from scale0.cli.common.connection import list_all, manage
-from scale0.cli.common.endpoints import host_of, join_option
+from scale0.cli.common.endpoints import CONSOLE_PORT, host_of
 from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.monitoring.silences import DurationType
 
 ROLES: Final = ("viewer", "operator", "admin")
-CONSOLE_PORT: Final = 5780
 CONSOLE: Final = "SCALE0_CONSOLE"
 """The console's address, without --url."""
 LINK_SECONDS: Final = 600.0
@@ -44,7 +44,6 @@ def access() -> None:
 
 
 def url_of(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """The address of a server, without a path."""
     if value is None:
         return None
     if _URL.fullmatch(value) is None:
@@ -53,12 +52,11 @@ def url_of(_context: click.Context, _option: click.Parameter, value: str | None)
 
 
 @access.command()
-@join_option
 @json_option
 @click.option("--url", envvar=CONSOLE, callback=url_of, metavar="URL", help=f"The console's address ({CONSOLE}).")
 @click.option("--role", type=click.Choice(ROLES), default="admin", show_default=True, help="The role of the link.")
-@authentication.credential_options
-def link(join: str, wants_json: bool, url: str | None, role: str, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def link(wants_json: bool, url: str | None, role: str, access: AdminAccess) -> None:
     """Print a link that opens the console without a password, once, within ten minutes.
 
     The link is as good as a password: keep it out of logs.
@@ -72,8 +70,8 @@ def link(join: str, wants_json: bool, url: str | None, role: str, authority: aut
       scale0 access link --role viewer --url https://broker.example.com:5780
     """
     name = f"once-{secrets.token_hex(4)}"
-    made = manage(join, authority, "issue_token", name=name, role=role, ttl=LINK_SECONDS)
-    address = url or console_of(authority, join)
+    made = manage(access, "issue_token", name=name, role=role, ttl=LINK_SECONDS)
+    address = url or console_of(access)
     text = f"{address}/#/login?once={made['token']}"
     if wants_json:
         output.say(output.as_json({"link": text, "name": name, "role": role, "expires": made["expires"]}))
@@ -82,24 +80,23 @@ def link(join: str, wants_json: bool, url: str | None, role: str, authority: aut
     output.note(f"works once, until {output.moment(made['expires'])}; `scale0 access revoke {name}` revokes it")
 
 
-def console_of(given: authentication.GivenCredentials, join: str) -> str:
+def console_of(access: AdminAccess) -> str:
     """The console's address from the broker's folder, or the default port of its host."""
     from scale0.broker.main.http_settings import STARTED_FILE
 
-    folder = Path(given.data_dir or authentication.LOCAL_FOLDER)
+    folder = Path(access.data_dir or LOCAL_FOLDER)
     try:
         text = (folder / STARTED_FILE).read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         text = ""
     if _URL.fullmatch(text):
         return text.rstrip("/")
-    host = host_of(join)
+    host = host_of(access.join)
     return f"http://{f'[{host}]' if ':' in host else host}:{CONSOLE_PORT}"
 
 
 @access.command()
 @click.argument("name")
-@join_option
 @json_option
 @click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="Its role.")
 @click.option(
@@ -109,10 +106,8 @@ def console_of(given: authentication.GivenCredentials, join: str) -> str:
     metavar="TIME",
     help="How long it is valid: 90 (seconds), 30m, 2h, 365d (1h).",
 )
-@authentication.credential_options
-def issue(
-    name: str, join: str, wants_json: bool, role: str, ttl: float, authority: authentication.GivenCredentials
-) -> None:
+@admin_options
+def issue(name: str, wants_json: bool, role: str, ttl: float, access: AdminAccess) -> None:
     """Make a token with this NAME for a program, and print it once.
 
     \b
@@ -123,7 +118,7 @@ def issue(
       scale0 access issue grafana --ttl 365d
       export SCALE0_TOKEN=$(scale0 access issue deploy --role operator --ttl 10m)
     """
-    made = manage(join, authority, "issue_token", name=name, role=role, ttl=ttl)
+    made = manage(access, "issue_token", name=name, role=role, ttl=ttl)
     if wants_json:
         output.say(output.as_json(made))
         return
@@ -132,11 +127,10 @@ def issue(
 
 
 @access.command("list")
-@join_option
 @json_option
-@authentication.credential_options
+@admin_options
 @with_watch
-def listing(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+def listing(wants_json: bool, access: AdminAccess) -> None:
     """List the valid tokens, including those of logins. The tokens themselves are not stored.
 
     \b
@@ -147,7 +141,7 @@ def listing(join: str, wants_json: bool, authority: authentication.GivenCredenti
       scale0 access list
       scale0 access list --json | jq -r '.[] | select(.role == "admin") | .name'
     """
-    rows = list_all(join, authority, "list_tokens")
+    rows = list_all(access, "list_tokens")
     if wants_json:
         output.say(output.as_json(rows))
     elif not rows:
@@ -163,10 +157,9 @@ def listing(join: str, wants_json: bool, authority: authentication.GivenCredenti
 
 @access.command()
 @click.argument("which", metavar="NAME|ID", shell_complete=completion_values.tokens)
-@join_option
 @json_option
-@authentication.credential_options
-def revoke(which: str, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def revoke(which: str, wants_json: bool, access: AdminAccess) -> None:
     """Revoke all tokens with this NAME, or the one with this ID (`scale0 access list`).
 
     \b
@@ -182,7 +175,7 @@ def revoke(which: str, join: str, wants_json: bool, authority: authentication.Gi
     done: dict[str, Any] = {}
     for query in ({"token_id": which}, {"name": which}) if TOKEN_ID.fullmatch(which) else ({"name": which},):
         try:
-            done = manage(join, authority, "revoke_token", **query)
+            done = manage(access, "revoke_token", **query)
             break
         except NoSuchService:
             continue

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from scale0.broker.core.keys import is_name
 from scale0.cli.common import errors, joining, output
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.common.endpoints import BACKEND_PORT, FRONTEND_PORT, PEER_PORT, endpoint_of
@@ -265,7 +266,6 @@ def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path,
       scale0 token peer --json
     With --json, an object: token, role, name, expires, command
     """
-    from scale0.broker.core.keys import is_name
     from scale0.broker.edge.join_tokens import new_join_token
 
     if name and not is_name(name):
@@ -296,7 +296,6 @@ def command_of(role: str, name: str, where: str, token: str) -> str:
 
 
 def is_local(where: str) -> bool:
-    """True for an address that other machines cannot reach."""
     from scale0.config import is_loopback
 
     return bool(where) and is_loopback(where.rpartition(":")[0].strip("[]") or where)
@@ -304,10 +303,10 @@ def is_local(where: str) -> bool:
 
 def stored_in(folder: KeyFolder) -> list[AdmittedKey]:
     """The keys that this folder accepts, and which broker stores each: this one, or those that replicated it."""
-    from scale0.broker.cluster.replicated_keys import let_in
-    from scale0.broker.edge.replicated_key_folder import read_told
+    from scale0.broker.cluster.replicated_keys import admitted_keys
+    from scale0.broker.edge.replicated_key_folder import read_replicated_keys
 
-    return let_in(folder.table(time.time()).keys, read_told(folder.path), "", folder.server().public)
+    return admitted_keys(folder.table(time.time()).keys, read_replicated_keys(folder.path), "", folder.server().public)
 
 
 def existing(data_dir: Path) -> KeyFolder:

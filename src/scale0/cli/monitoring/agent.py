@@ -16,12 +16,14 @@ import click
 
 from scale0.cli.common import completion_values, errors, output
 from scale0.cli.common.connection import DISCOVERY_SECONDS, connect
-from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.endpoints import default_identity, join_option
 from scale0.cli.common.joining import scrub_argv
 from scale0.cli.common.options import json_option, log_format_option
 from scale0.cli.monitoring import helens
 from scale0.cli.monitoring.helen import data_dir_option
 from scale0.client.admin.rows import HELEN_PREFIX
+from scale0.kernel import codes
+from scale0.kernel.edge.secret_files import TOKEN_FILE, read_secret
 
 if TYPE_CHECKING:
     from scale0.monitoring.pki.enrolment import EnrolError, EnrolmentEndpoint
@@ -94,7 +96,6 @@ def enrol(host: str | None, text: str | None, name: str | None, folder: Path, fo
       scale0 agent enrol --token - --name web-1 --dir /var/lib/scale0/agent < token
     With --json, an object: name, config, certificate, expires
     """
-    from scale0.cli.broker.command import default_identity
     from scale0.monitoring.pki import enrolment
 
     token = read_token(text)
@@ -200,8 +201,6 @@ def forget(name: str, join: str, data_dir: Path) -> None:
       scale0 agent forget web-1 --data-dir /var/lib/scale0/helen
     """
     from scale0.errors import CallError
-    from scale0.kernel import codes
-    from scale0.kernel.edge.secret_files import TOKEN_FILE, read_secret
 
     token = read_secret(data_dir / TOKEN_FILE)
     if token is None:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli.common import authentication, completion_values, errors, output
+from scale0.cli.common import completion_values, errors, output
+from scale0.cli.common.authentication import AdminAccess, admin_options
 from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import join_option
-from scale0.cli.common.options import json_option, with_watch
+from scale0.cli.common.options import json_option, with_options, with_watch
 from scale0.cli.monitoring import helens
 from scale0.cli.monitoring.check_test import show_result, test
 from scale0.cli.network import document_entries, snapshot
+from scale0.kernel import codes
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -28,8 +29,6 @@ GRACE_SECONDS: Final = 10.0
 KEY: Final = "checks"
 LIST_AGENTS: Final = "`scale0 agents` lists the agents"
 HINT: Final = "see `scale0 check list` and `scale0 handler list`; docs/configuration.md describes every key"
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -52,7 +51,6 @@ arg_option = click.option("--arg", "args", multiple=True, metavar="KEY=VALUE", h
 @check.command()
 @click.argument("agent", shell_complete=completion_values.agents)
 @click.argument("name", required=False, shell_complete=completion_values.checks)
-@join_option
 @arg_option
 @click.option(
     "--timeout",
@@ -62,15 +60,14 @@ arg_option = click.option("--arg", "args", multiple=True, metavar="KEY=VALUE", h
     help="How long to wait (30).",
 )
 @json_option
-@authentication.credential_options
+@admin_options
 def run(
     agent: str,
     name: str | None,
-    join: str,
     args: tuple[str, ...],
     timeout: float,
     wants_json: bool,
-    authority: authentication.GivenCredentials,
+    access: AdminAccess,
 ) -> None:
     """Run the check NAME on AGENT now; without NAME, list its checks. Exits with 0 if it is ok, with 1 if not.
 
@@ -91,13 +88,13 @@ def run(
       scale0 check run web-1 tcp --arg host=127.0.0.1 --arg port=80
     """
     given = document_entries.pairs(args, "--arg")
-    with connect(join, timeout + GRACE_SECONDS) as client:
+    with connect(access.join, timeout + GRACE_SECONDS) as client:
         if name is None:
             show_names(client, agent, wants_json)
             return
         helens.need_helens(client)
         body = {"agent": agent, "check": name, "timeout": timeout, **({"args": given} if given else {})}
-        found = result_of(client, snapshot.AdminRights(authority, join), body)
+        found = result_of(client, snapshot.AdminRights(access), body)
     if wants_json:
         output.say(output.as_json(found))
     else:
@@ -108,7 +105,6 @@ def run(
 def result_of(client: Client, rights: snapshot.AdminRights, body: dict[str, Any]) -> dict[str, Any]:
     """By the management command, which is recorded; by a request if that is not possible."""
     from scale0.errors import CallError
-    from scale0.kernel import codes
 
     try:
         found: dict[str, Any] | None = rights.manage(client, "run_check", body=body)
@@ -135,7 +131,6 @@ def show_names(client: Client, agent: str, wants_json: bool) -> None:
 def run_defined(client: Client, body: dict[str, Any]) -> dict[str, Any] | None:
     """The result of the check that is defined with this name; None: none is defined for this agent."""
     from scale0.errors import CallError
-    from scale0.kernel import codes
 
     try:
         return request_check(client, {**body, "recheck": True})
@@ -153,37 +148,30 @@ def request_check(client: Client, body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def definition_options(command: Command) -> Command:
-    """Give a command the options that define a check; those that are not given are None or empty."""
-    seconds = click.FloatRange(0, min_open=True)
-    wrapped: Any = command
-    for option in reversed(
-        (
-            click.option("--check", "what", metavar="CHECK", help="A built-in check, a plugin or a Lua file (NAME)."),
-            arg_option,
-            click.option("--interval", type=seconds, metavar="SECONDS", help="How often it runs (60)."),
-            click.option("--timeout", type=seconds, metavar="SECONDS", help="How long one run may take (10)."),
-            click.option("--agent", "agents", multiple=True, metavar="GLOB", help="Only these agents (all)."),
-            click.option("--label", "labels", multiple=True, metavar="NAME=GLOB", help="Only agents with this label."),
-            click.option(
-                "--warn",
-                multiple=True,
-                metavar="METRIC=RANGE",
-                help="The warning range of a metric, such as 80 or 10:.",
-            ),
-            click.option("--crit", multiple=True, metavar="METRIC=RANGE", help="The critical range of a metric."),
-            click.option(
-                "--max-attempts", type=click.IntRange(1), help="Failures in a row until the state is hard (3)."
-            ),
-            click.option(
-                "--depends-on", multiple=True, metavar="[AGENT/]CHECK", help="No notification while that check is down."
-            ),
-            click.option("--handler", "handlers", multiple=True, metavar="NAME", help="A handler for notifications."),
-            click.option("--enabled/--disabled", default=None, help="Whether it runs (enabled)."),
-        )
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+SECONDS_ABOVE_0: Final = click.FloatRange(0, min_open=True)
+
+definition_options = with_options(
+    click.option("--check", "what", metavar="CHECK", help="A built-in check, a plugin or a Lua file (NAME)."),
+    arg_option,
+    click.option("--interval", type=SECONDS_ABOVE_0, metavar="SECONDS", help="How often it runs (60)."),
+    click.option("--timeout", type=SECONDS_ABOVE_0, metavar="SECONDS", help="How long one run may take (10)."),
+    click.option("--agent", "agents", multiple=True, metavar="GLOB", help="Only these agents (all)."),
+    click.option("--label", "labels", multiple=True, metavar="NAME=GLOB", help="Only agents with this label."),
+    click.option(
+        "--warn",
+        multiple=True,
+        metavar="METRIC=RANGE",
+        help="The warning range of a metric, such as 80 or 10:.",
+    ),
+    click.option("--crit", multiple=True, metavar="METRIC=RANGE", help="The critical range of a metric."),
+    click.option("--max-attempts", type=click.IntRange(1), help="Failures in a row until the state is hard (3)."),
+    click.option(
+        "--depends-on", multiple=True, metavar="[AGENT/]CHECK", help="No notification while that check is down."
+    ),
+    click.option("--handler", "handlers", multiple=True, metavar="NAME", help="A handler for notifications."),
+    click.option("--enabled/--disabled", default=None, help="Whether it runs (enabled)."),
+)
+"""The options that define a check; those that are not given are None or empty."""
 
 
 def definition(
@@ -205,21 +193,18 @@ def definition(
 
 
 def plain(value: Any) -> Any:
-    """The value of an option as in the document."""
     return [word for word in value if word] if isinstance(value, tuple) else value
 
 
 def is_given(value: Any) -> bool:
-    """False for an option that was not given."""
     return value is not None and value not in ((), {})
 
 
 @check.command()
 @click.argument("name")
-@join_option
 @definition_options
-@authentication.credential_options
-def add(name: str, join: str, authority: authentication.GivenCredentials, **options: Any) -> None:
+@admin_options
+def add(name: str, access: AdminAccess, **options: Any) -> None:
     """Define a check that agents run regularly; an existing one with this NAME is replaced.
 
     \b
@@ -230,16 +215,15 @@ def add(name: str, join: str, authority: authentication.GivenCredentials, **opti
       scale0 check add root --check my-plugin --crit /=90
     """
     found = definition(**options)
-    version = document_entries.put(join, authority, {document_entries.path(KEY, name): {"name": name, **found}}, HINT)
+    version = document_entries.put(access, {document_entries.path(KEY, name): {"name": name, **found}}, HINT)
     show_change(name, version, found)
 
 
 @check.command()
 @click.argument("name", shell_complete=completion_values.definitions)
-@join_option
 @definition_options
-@authentication.credential_options
-def change(name: str, join: str, authority: authentication.GivenCredentials, **options: Any) -> None:
+@admin_options
+def change(name: str, access: AdminAccess, **options: Any) -> None:
     """Change some keys of the check NAME; '' empties a list.
 
     \b
@@ -251,11 +235,11 @@ def change(name: str, join: str, authority: authentication.GivenCredentials, **o
     found = definition(**options)
     if not found:
         raise click.UsageError("give at least one option to change: see --help")
-    [known] = document_entries.entries(join, authority, KEY)
+    [known] = document_entries.entries(access, KEY)
     if name not in {entry["name"] for entry in known}:
         raise errors.CommandError(f"there is no check {name}", "`scale0 check list` lists the checks")
     version = document_entries.put(
-        join, authority, {document_entries.path(KEY, name, key): value for key, value in found.items()}, HINT
+        access, {document_entries.path(KEY, name, key): value for key, value in found.items()}, HINT
     )
     show_change(name, version, found)
 
@@ -269,27 +253,23 @@ def show_change(name: str, version: int, found: dict[str, Any]) -> None:
 
 @check.command()
 @click.argument("name", shell_complete=completion_values.definitions)
-@join_option
-@authentication.credential_options
-def remove(name: str, join: str, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def remove(name: str, access: AdminAccess) -> None:
     """Remove the definition of the check NAME.
 
     \b
     Example:
       scale0 check remove disks
     """
-    version = document_entries.remove(
-        join, authority, "check", [name], "no other check may depend on it: `scale0 check list`"
-    )
+    version = document_entries.remove(access, "check", [name], "no other check may depend on it: `scale0 check list`")
     output.say(f"{name} is removed from the configuration, version {version}")
 
 
 @check.command("list")
-@join_option
 @json_option
-@authentication.credential_options
+@admin_options
 @with_watch
-def listing(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+def listing(wants_json: bool, access: AdminAccess) -> None:
     """List the definitions of checks; `scale0 checks` shows their results.
 
     \b
@@ -299,7 +279,7 @@ def listing(join: str, wants_json: bool, authority: authentication.GivenCredenti
     Example:
       scale0 check list
     """
-    [found] = document_entries.entries(join, authority, KEY)
+    [found] = document_entries.entries(access, KEY)
     if wants_json:
         output.say(output.as_json(found))
     elif not found:
@@ -311,7 +291,6 @@ def listing(join: str, wants_json: bool, authority: authentication.GivenCredenti
 
 
 def row(entry: dict[str, Any]) -> tuple[str, ...]:
-    """A definition as a row."""
     return (
         entry["name"],
         entry.get("check") or entry["name"],
@@ -323,7 +302,6 @@ def row(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def selected(entry: dict[str, Any]) -> str:
-    """The agents that an entry selects."""
     labels = [f"{key}={value}" for key, value in entry["labels"].items()]
     return " ".join([*entry["agents"], *labels]) or "all"
 

@@ -14,7 +14,7 @@ import click
 
 from scale0.cli.common import errors, output
 from scale0.cli.common.options import json_option
-from scale0.cli.network.call import SECONDS
+from scale0.cli.network.call import SECONDS, parsed
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -33,8 +33,6 @@ BETWEEN_SECONDS: Final = 1.0
 
 
 class AvailableCheck(NamedTuple):
-    """A check that can run here."""
-
     kind: str
     about: str
 
@@ -109,8 +107,8 @@ def known_checks(config: AgentConfig | None) -> dict[str, AvailableCheck]:
 
     known = {one.name: AvailableCheck(BUILT_IN, one.about) for one in registry.BUILT_IN.values()}
     if config is not None:
-        from scale0.monitoring.agent.edge.check_registry import CheckRegistry
         from scale0.monitoring.agent.edge.process import check_processes
+        from scale0.monitoring.agent.edge.running_checks import CheckRegistry
 
         plugins, lua = check_processes(config)
         try:
@@ -186,7 +184,6 @@ def args_of_words(name: str, words: Sequence[str]) -> bytes:
 
 
 def by_key(words: Sequence[str]) -> dict[str, list[str]]:
-    """The values of each key."""
     given: dict[str, list[str]] = {}
     for word in words:
         key, sign, value = word.partition("=")
@@ -200,14 +197,11 @@ def free_args(words: Sequence[str]) -> bytes:
     """Arguments of a check without types: JSON or else text; a repeated key is a list."""
     import msgspec
 
-    from scale0.cli.network.call import parsed
-
     values = {key: [parsed(value) for value in values] for key, values in by_key(words).items()}
     return msgspec.json.encode({key: found[0] if len(found) == 1 else found for key, found in values.items()})
 
 
 def is_list(type_: Any) -> bool:
-    """True for an argument that must be a list."""
     import typing
 
     import msgspec

@@ -11,14 +11,15 @@ from typing import Any, Final
 
 import click
 
-from scale0.cli.common import authentication, completion_values, errors, output
-from scale0.cli.common.endpoints import join_option
+from scale0.cli.common import completion_values, errors, output
+from scale0.cli.common.authentication import AdminAccess, admin_options
 from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.monitoring import helens
 from scale0.cli.monitoring.check import is_given, plain
 from scale0.cli.monitoring.listing import STATES
 from scale0.cli.network import document_entries
 from scale0.cli.network.call import SECONDS
+from scale0.cli.tasks.connection import task_client
 
 KEY: Final = "handlers"
 NOTIFY: Final = "helen.notify"
@@ -42,7 +43,6 @@ def handler() -> None:
 
 @handler.command("add")
 @click.argument("name")
-@join_option
 @click.option("--webhook", "url", metavar="URL", help="Post the notification as JSON to this URL.")
 @click.option("--command", metavar="NAME", help="Run this command of `commands` in Helen's file; JSON on stdin.")
 @click.option(
@@ -72,8 +72,8 @@ def handler() -> None:
 @click.option("--period", type=SECONDS, metavar="SECONDS", help="The length of a period (3600).")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="How long one attempt may take (30).")
 @click.option("--max-attempts", type=click.IntRange(1), metavar="COUNT", help="The number of attempts (5).")
-@authentication.credential_options
-def add(name: str, join: str, authority: authentication.GivenCredentials, **options: Any) -> None:
+@admin_options
+def add(name: str, access: AdminAccess, **options: Any) -> None:
     """Add the handler NAME, or replace it. Checks refer to it with --handler.
 
     \b
@@ -92,7 +92,7 @@ def add(name: str, join: str, authority: authentication.GivenCredentials, **opti
     }
     given = {key: plain(value) for key, value in options.items() if is_given(value)}
     entry = {"name": name, "type": chosen[0], **given}
-    version = document_entries.put(join, authority, {document_entries.path(KEY, name): entry})
+    version = document_entries.put(access, {document_entries.path(KEY, name): entry})
     output.say(f"{name} is in the configuration, version {version}")
     if chosen[0] == "task":
         output.note(f"  next: scale0 check change CHECK --handler {name}")
@@ -101,11 +101,10 @@ def add(name: str, join: str, authority: authentication.GivenCredentials, **opti
 
 
 @handler.command("list")
-@join_option
 @json_option
-@authentication.credential_options
+@admin_options
 @with_watch
-def listing(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+def listing(wants_json: bool, access: AdminAccess) -> None:
     """List the handlers, and the checks that use them.
 
     \b
@@ -115,7 +114,7 @@ def listing(join: str, wants_json: bool, authority: authentication.GivenCredenti
     Example:
       scale0 handler list
     """
-    found, checks = document_entries.entries(join, authority, KEY, "checks")
+    found, checks = document_entries.entries(access, KEY, "checks")
     if wants_json:
         output.say(output.as_json(found))
     elif not found:
@@ -142,20 +141,18 @@ def listing(join: str, wants_json: bool, authority: authentication.GivenCredenti
 
 @handler.command("test")
 @click.argument("name", shell_complete=completion_values.handlers)
-@join_option
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", default=30.0, help="How long to wait for it (30).")
-@authentication.credential_options
-def trial(name: str, join: str, timeout: float, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def trial(name: str, timeout: float, access: AdminAccess) -> None:
     """Send a test notification to the handler NAME. Exits with 1 if that fails.
 
     \b
     Example:
       scale0 handler test pager
     """
-    from scale0.cli.tasks.connection import task_client
     from scale0.errors import NoAnswer, TaskFailed
 
-    [known] = document_entries.entries(join, authority, KEY)
+    [known] = document_entries.entries(access, KEY)
     kinds = {entry["name"]: entry for entry in known}
     if name not in kinds:
         raise errors.CommandError(f"there is no handler {name}", "`scale0 handler list` lists the handlers")
@@ -164,7 +161,7 @@ def trial(name: str, join: str, timeout: float, authority: authentication.GivenC
             f"{name} is a task, which may change something",
             f"test it yourself: scale0 task submit {kinds[name]['method']} …",
         )
-    with task_client(join) as client:
+    with task_client(access.join) as client:
         helens.need_helens(client)
         task = client.task(max_attempts=1, timeout=timeout).submit(NOTIFY, handler=name, notice=sample(name))
         try:
@@ -201,9 +198,8 @@ def sample(name: str) -> dict[str, Any]:
 
 @handler.command("remove")
 @click.argument("name", shell_complete=completion_values.handlers)
-@join_option
-@authentication.credential_options
-def remove(name: str, join: str, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def remove(name: str, access: AdminAccess) -> None:
     """Remove the handler NAME.
 
     \b
@@ -211,5 +207,5 @@ def remove(name: str, join: str, authority: authentication.GivenCredentials) -> 
       scale0 handler remove pager
     """
     hint = "change the checks that use it first: `scale0 handler list` shows them"
-    version = document_entries.remove(join, authority, "handler", [name], hint)
+    version = document_entries.remove(access, "handler", [name], hint)
     output.say(f"{name} is removed from the configuration, version {version}")

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from scale0.cli.common import errors, output
-from scale0.cli.common.endpoints import key_options
+from scale0.cli.common.endpoints import default_identity, key_options
 from scale0.cli.common.joining import join, token_option
 from scale0.cli.common.options import json_option, log_format_option
+from scale0.kernel.edge.secret_files import write_secret
+from scale0.kernel.edge.systemd import notify_ready
+from scale0.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,12 +82,9 @@ def helen(context: click.Context, config_file: Path | None, token_text: str | No
 
 def say_ready(running: Helen, port: int) -> None:
     """Print the line that scripts wait for, and notify systemd."""
-    from scale0.kernel.edge.systemd import tell_ready
-
     settings = running.state.settings
-    click.echo(f"ready {settings.identity} agents={settings.advertise} port={port}")
-    sys.stdout.flush()
-    tell_ready()
+    output.say(f"ready {settings.identity} agents={settings.advertise} port={port}")
+    notify_ready()
 
 
 @helen.command()
@@ -108,9 +108,7 @@ def init(folder: Path, names: tuple[str, ...], identity: str | None, broker: str
       scale0 helen init
       scale0 helen init /var/lib/scale0/helen --name helen.example.com
     """
-    from scale0.cli.broker.command import default_identity
     from scale0.config import HelenConfig, parse
-    from scale0.kernel.edge.secret_files import write_secret
     from scale0.monitoring.pki.authority import AuthorityError, create_authority
     from scale0.monitoring.pki.certificates import subject_alternative_names
 
@@ -142,7 +140,6 @@ def own_names(names: Sequence[str]) -> list[str]:
 
 
 def config_text(folder: Path, identity: str, broker: str, names: Sequence[str], port: int) -> str:
-    """The content of a helen.zpl that is ready to run."""
     lines = [
         "# Helen: run her with `scale0 helen --config`. docs/configuration.md describes every key.",
         f"identity = {identity}",
@@ -159,7 +156,6 @@ def config_text(folder: Path, identity: str, broker: str, names: Sequence[str], 
 
 
 def quoted(path: Path) -> str:
-    """A path as a ZPL value."""
     quote = '"' if "'" in str(path) else "'"
     return f"{quote}{path}{quote}"
 
@@ -207,7 +203,6 @@ def token(name: str, minutes: int, address: str | None, data_dir: Path, wants_js
 
 
 def checked_address(text: str) -> str:
-    """An address in the format of a token."""
     from scale0.config.value_types import DEFAULT_HELEN_PORT, split_address
 
     parts = split_address(text, DEFAULT_HELEN_PORT)
@@ -220,7 +215,6 @@ def address_of(config: Path) -> str:
     """Helen's address for agents from her file; blank: not known."""
     from scale0.config import HelenConfig
     from scale0.config.edge.files import read_config
-    from scale0.kernel.errors import ConfigError
 
     try:
         found = read_config(config, HelenConfig)

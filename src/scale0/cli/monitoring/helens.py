@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from scale0.cli.common import errors
 from scale0.client.admin.helens import HelenRows, PagedRows, joined, view_service
 from scale0.client.admin.rows import Row, helens_of
 
-
-class HelenClients(Protocol):
-    """The part of a client that is needed here."""
-
-    def services(self) -> list[Row]:
-        """Every service, with the number of its backends."""
-        ...
-
-    def call(self, service: str, **asked: Any) -> Any:
-        """One request."""
-        ...
+if TYPE_CHECKING:
+    from scale0.client.client import Client
 
 
-def helens(client: HelenClients) -> list[str]:
-    """The identities of the Helens that are connected."""
-    return helens_of(client.services())
-
-
-def need_helens(client: HelenClients) -> list[str]:
-    """The same; without any, an error that says how to start one."""
-    found = helens(client)
+def need_helens(client: Client) -> list[str]:
+    """The identities of the Helens that are connected; without any, an error that says how to start one."""
+    found = helens_of(client.services())
     if not found:
         raise errors.CommandError(
             "no Helen is connected", "`scale0 up` starts one here; else: scale0 helen --config FILE"
@@ -37,9 +23,7 @@ def need_helens(client: HelenClients) -> list[str]:
     return found
 
 
-def ask(
-    client: HelenClients, view: str, arguments: Row, limit: int | None = None, known: Sequence[str] = ()
-) -> HelenRows:
+def ask(client: Client, view: str, arguments: Row, limit: int | None = None, known: Sequence[str] = ()) -> HelenRows:
     """Every row of a view, at most `limit` of each Helen (`known`, or all that are connected). A Helen that does not
     answer is listed in `silent`; if none answers, that is an error."""
     from scale0.errors import CallError

@@ -37,7 +37,6 @@ check_option = click.option(
 
 
 def short(text: str) -> str:
-    """The first line of a message."""
     line = text.strip().splitlines()[0] if text.strip() else "-"
     return line if len(line) <= MAX_TEXT_CHARS else f"{line[: MAX_TEXT_CHARS - 1]}…"
 
@@ -47,7 +46,6 @@ def ago(moment: float | None, now: float) -> str:
 
 
 def filters_of(only: dict[str, str | None]) -> dict[str, str]:
-    """The options that were given."""
     return {name: value for name, value in only.items() if value is not None}
 
 
@@ -205,7 +203,6 @@ def show_checks(found: Sequence[Row], filtered: bool, problems: bool, wants_json
 
 
 def row_head(row: Row) -> tuple[str, str, str]:
-    """Agent, check, and its state with remarks."""
     marks = []
     if row["state"] != "ok" and not row["hard"]:
         marks.append(f"try {row['attempt']} of {row['max_attempts']}")

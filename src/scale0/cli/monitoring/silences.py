@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
-from scale0.cli.common import authentication, completion_values, output
-from scale0.cli.common.endpoints import join_option
-from scale0.cli.common.options import json_option, with_watch
+from scale0.cli.common import completion_values, output
+from scale0.cli.common.authentication import AdminAccess, admin_options
+from scale0.cli.common.options import json_option, with_options, with_watch
 from scale0.cli.network import document_entries
 from scale0.client.admin.rows import is_over
 from scale0.kernel.time_text import duration_seconds, iso_seconds
@@ -25,8 +24,6 @@ MAX_SECONDS: Final = 366 * 86_400.0
 SOON_SECONDS: Final = 2 * 86_400.0
 """Times that are further away are shown as a date."""
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 
 class DurationType(click.ParamType[float]):
     """A duration: `90`, `30m`, `2h`, `1d`."""
@@ -34,7 +31,6 @@ class DurationType(click.ParamType[float]):
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """In seconds."""
         if isinstance(value, int | float):
             return float(value)
         text = str(value)
@@ -50,38 +46,33 @@ class TimeType(click.ParamType[float]):
     name = "WHEN"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """In seconds since the epoch."""
         seconds = iso_seconds(str(value), zone=None)
         if seconds is None:
             self.fail(f"{value!r} is not a time such as 2026-05-01T22:00", param, ctx)
         return seconds
 
 
-def selector_options(command: Command) -> Command:
-    """Give a command the options that select checks."""
-    wrapped: Any = command
-    for option in (
-        click.option("--reason", default="", metavar="TEXT", help="The reason."),
-        click.option("--label", "labels", multiple=True, metavar="NAME=GLOB", help="Only agents with this label."),
-        click.option(
-            "--check",
-            "checks",
-            multiple=True,
-            metavar="GLOB",
-            help="Only these checks (all).",
-            shell_complete=completion_values.checks,
-        ),
-        click.option(
-            "--agent",
-            "agents",
-            multiple=True,
-            metavar="GLOB",
-            help="Only these agents (all).",
-            shell_complete=completion_values.agents,
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+selector_options = with_options(
+    click.option(
+        "--agent",
+        "agents",
+        multiple=True,
+        metavar="GLOB",
+        help="Only these agents (all).",
+        shell_complete=completion_values.agents,
+    ),
+    click.option(
+        "--check",
+        "checks",
+        multiple=True,
+        metavar="GLOB",
+        help="Only these checks (all).",
+        shell_complete=completion_values.checks,
+    ),
+    click.option("--label", "labels", multiple=True, metavar="NAME=GLOB", help="Only agents with this label."),
+    click.option("--reason", default="", metavar="TEXT", help="The reason."),
+)
+"""The options that select checks."""
 
 
 def selection(agents: tuple[str, ...], checks: tuple[str, ...], labels: tuple[str, ...], reason: str) -> dict[str, Any]:
@@ -107,7 +98,6 @@ def author() -> str:
 
 
 def name_or_new(name: str | None, kind: str) -> str:
-    """The given name, or a new one."""
     return name or f"{kind}-{secrets.token_hex(4)}"
 
 
@@ -126,7 +116,6 @@ def silence() -> None:
 
 
 @silence.command("add")
-@join_option
 @selector_options
 @click.option(
     "--for",
@@ -136,10 +125,8 @@ def silence() -> None:
     help="How long: 90 (seconds), 30m, 2h, 1d (default: until `end`).",
 )
 @click.option("--name", help="Its name (default: a new one).")
-@authentication.credential_options
-def add_silence(
-    join: str, authority: authentication.GivenCredentials, seconds: float | None, name: str | None, **which: Any
-) -> None:
+@admin_options
+def add_silence(access: AdminAccess, seconds: float | None, name: str | None, **which: Any) -> None:
     """Suppress the notifications of some checks from now on.
 
     \b
@@ -149,7 +136,7 @@ def add_silence(
     named = name_or_new(name, "silence")
     ends = time.time() + seconds if seconds else 0
     entry = {"name": named, **selection(**which), "ends": ends}
-    document_entries.put(join, authority, {document_entries.path("silences", named): entry})
+    document_entries.put(access, {document_entries.path("silences", named): entry})
     output.say(f"{named}: silent {f'until {output.moment(ends)}' if seconds else 'until it is ended'}")
     output.note(f"  next: `scale0 silence end {named}` ends it")
 
@@ -170,7 +157,6 @@ def downtime() -> None:
 
 
 @downtime.command("add")
-@join_option
 @selector_options
 @click.option(
     "--from", "starts", type=TimeType(), metavar="WHEN", help="When it begins, such as 2026-05-01T22:00 (now)."
@@ -179,10 +165,9 @@ def downtime() -> None:
     "--for", "seconds", type=DurationType(), required=True, metavar="TIME", help="How long: 90 (seconds), 30m, 2h, 1d."
 )
 @click.option("--name", help="Its name (default: a new one).")
-@authentication.credential_options
+@admin_options
 def add_downtime(
-    join: str,
-    authority: authentication.GivenCredentials,
+    access: AdminAccess,
     starts: float | None,
     seconds: float,
     name: str | None,
@@ -200,7 +185,7 @@ def add_downtime(
     if begins + seconds <= time.time():
         raise click.UsageError("it would already be over: give a later time with --from, or leave it out")
     entry = {"name": named, **selection(**which), "starts": begins, "ends": begins + seconds}
-    document_entries.put(join, authority, {document_entries.path("downtimes", named): entry})
+    document_entries.put(access, {document_entries.path("downtimes", named): entry})
     output.say(f"{named}: {output.moment(begins)} to {output.moment(begins + seconds)}")
     output.note(f"  next: `scale0 downtime end {named}` cancels it")
 
@@ -217,7 +202,6 @@ def state_of(row: dict[str, Any], now: float) -> str:
 
 
 def example(noun: str, words: str) -> str:
-    """The end of a help text."""
     return f"\n\n\b\nExample:\n  scale0 {noun} {words}"
 
 
@@ -225,12 +209,11 @@ def listing(noun: str, advice: str) -> click.Command:
     """The `list` command of one of both groups."""
 
     @click.command("list")
-    @join_option
     @json_option
-    @authentication.credential_options
+    @admin_options
     @with_watch
-    def shown(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
-        [rows] = document_entries.entries(join, authority, f"{noun}s")
+    def shown(wants_json: bool, access: AdminAccess) -> None:
+        [rows] = document_entries.entries(access, f"{noun}s")
         now = time.time()
         if wants_json:
             output.say(output.as_json(rows))
@@ -264,19 +247,18 @@ def ending(noun: str) -> click.Command:
     @click.command("end")
     @click.argument("name", required=False, shell_complete=getattr(completion_values, f"{noun}s"))
     @click.option("--over", is_flag=True, help="Remove all that are over.")
-    @join_option
-    @authentication.credential_options
-    def end(name: str | None, over: bool, join: str, authority: authentication.GivenCredentials) -> None:
+    @admin_options
+    def end(name: str | None, over: bool, access: AdminAccess) -> None:
         if (name is not None) == over:
             raise click.UsageError(f"give the name of the {noun} to end (`scale0 {noun} list`), or --over")
         if name is not None:
-            document_entries.remove(join, authority, noun, [name])
+            document_entries.remove(access, noun, [name])
             output.say(f"{name} is over")
             return
-        [rows] = document_entries.entries(join, authority, f"{noun}s")
+        [rows] = document_entries.entries(access, f"{noun}s")
         names = [row["name"] for row in rows if is_over(row, time.time())]
         if names:
-            document_entries.remove(join, authority, noun, names)
+            document_entries.remove(access, noun, names)
         output.say(f"{len(names)} removed")
 
     end.help = f"End the {noun} NAME now.{example(noun, 'end move')}"

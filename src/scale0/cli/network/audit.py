@@ -89,7 +89,6 @@ def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...],
 
 
 def row_of(event: Event) -> dict[str, Any]:
-    """An event as a change."""
     try:
         data = json.loads(event["data"]) if event["data"] else {}
     except ValueError:
@@ -109,7 +108,6 @@ def row_of(event: Event) -> dict[str, Any]:
 
 
 def words_of(row: dict[str, Any], event: Event, data: dict[str, Any]) -> str:
-    """A change as text."""
     match event["kind"]:
         case "management.commanded":
             change = "" if row["before"] is None and row["after"] is None else f": {arrow(row['before'], row['after'])}"

@@ -14,6 +14,7 @@ from scale0.cli.common import completion_values, joining, output
 from scale0.cli.common.connection import connect
 from scale0.cli.common.endpoints import join_option
 from scale0.cli.network import listing
+from scale0.kernel.errors import Scale0Error
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -132,8 +133,6 @@ def call_raw(client: Client, service: str, words: Sequence[str], retry: bool) ->
 
 def hint_if_not_offered(client: Client, service: str, timeout: float) -> None:
     """Print why it takes so long, if no worker offers the service."""
-    from scale0.kernel.errors import Scale0Error
-
     try:
         offered = any(row["service"] == service and row["backends"] for row in client.services())
     except (Scale0Error, RuntimeError):

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scale0.cli.common import authentication, completion_values, errors, output
-from scale0.cli.common.connection import connect
-from scale0.cli.common.endpoints import join_option
+from scale0.cli.common import completion_values, errors, output
+from scale0.cli.common.authentication import AdminAccess, admin_options
 from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.network import document_entries
+from scale0.cli.network.document_entries import config_command
 from scale0.cli.network.listing import counted
+from scale0.kernel.errors import ConfigError, Refusal
 
 if TYPE_CHECKING:
     from scale0.config import NetworkDocument
@@ -59,7 +60,6 @@ def check(file: Path, kind: str, wants_json: bool) -> None:
       scale0 config check network.json --as network --watch
     """
     from scale0.config import MAX_DOCUMENT_BYTES, format_of_file, parse
-    from scale0.kernel.errors import ConfigError, Refusal
 
     try:
         form = format_of_file(file.name)
@@ -113,12 +113,11 @@ def semantic_errors(document: Any) -> list[str]:
 
 
 @config.command()
-@join_option
 @click.option(
     "--form", type=click.Choice(["json", "xml", "zpl"]), default="json", show_default=True, help="The format."
 )
 @json_option
-@authentication.credential_options
+@admin_options
 @click.option(
     "--version",
     type=click.IntRange(1),
@@ -126,9 +125,7 @@ def semantic_errors(document: Any) -> list[str]:
     shell_complete=completion_values.versions,
 )
 @with_watch
-def show(
-    join: str, form: str, wants_json: bool, authority: authentication.GivenCredentials, version: int | None
-) -> None:
+def show(form: str, wants_json: bool, access: AdminAccess, version: int | None) -> None:
     """Show the network document.
 
     \b
@@ -141,7 +138,7 @@ def show(
     """
     from scale0.config import render
 
-    found = changed_config(join, authority, "get_config", version=version)
+    found = config_command(access, "get_config", version=version)
     if wants_json:
         output.say(output.as_json(found))
         return
@@ -159,13 +156,10 @@ def document_of(found: dict[str, Any]) -> NetworkDocument:
 @config.command()
 @click.argument("older", type=click.IntRange(1), shell_complete=completion_values.versions)
 @click.argument("newer", type=click.IntRange(1), required=False, shell_complete=completion_values.versions)
-@join_option
 @json_option
-@authentication.credential_options
+@admin_options
 @with_watch
-def diff(
-    older: int, newer: int | None, join: str, wants_json: bool, authority: authentication.GivenCredentials
-) -> None:
+def diff(older: int, newer: int | None, wants_json: bool, access: AdminAccess) -> None:
     """Show what changed from version OLDER to NEWER (default: the current one), by key.
 
     Exits with 0 if nothing changed, otherwise with 1, as diff does.
@@ -180,9 +174,7 @@ def diff(
     """
     from scale0.config import changed_paths
 
-    one, other = (
-        document_of(changed_config(join, authority, "get_config", version=number)) for number in (older, newer)
-    )
+    one, other = (document_of(config_command(access, "get_config", version=number)) for number in (older, newer))
     rows = [
         {"path": path, "before": before, "after": after}
         for path, before, after in changed_paths(one, other)
@@ -207,17 +199,15 @@ expect_option = click.option(
 @click.option("--remove", "removed", multiple=True, metavar="KEY", help="Remove this key; may be repeated.")
 @click.option("--file", type=click.Path(path_type=Path), help="A file with the whole new document.")
 @expect_option
-@join_option
 @json_option
-@authentication.credential_options
+@admin_options
 def set_(
     changes: tuple[str, ...],
     removed: tuple[str, ...],
     file: Path | None,
     expect: int | None,
-    join: str,
     wants_json: bool,
-    authority: authentication.GivenCredentials,
+    access: AdminAccess,
 ) -> None:
     """Change the network document, which creates a new version.
 
@@ -244,12 +234,12 @@ def set_(
             raise click.UsageError("--file is the whole document: give no other changes with it")
         import msgspec
 
-        base = expect or changed_config(join, authority, "get_config")["version"]
+        base = expect or config_command(access, "get_config")["version"]
         document = msgspec.to_builtins(read_config(file, NetworkDocument))
-        done = changed_config(join, authority, "set_config", config=document, base=base)
+        done = config_command(access, "set_config", config=document, base=base)
     elif changes or removed:
-        patch = {"set": document_entries.pairs(changes, "set"), "remove": list(removed), "base": expect}
-        done = changed_config(join, authority, "patch_config", **patch)
+        patch: dict[str, Any] = {"set": document_entries.pairs(changes, "set"), "remove": list(removed), "base": expect}
+        done = config_command(access, "patch_config", **patch)
     else:
         raise click.UsageError("give a change: KEY=VALUE, --remove KEY, or --file FILE")
     show_version(done, wants_json)
@@ -258,12 +248,9 @@ def set_(
 @config.command()
 @click.argument("version", type=click.IntRange(1), shell_complete=completion_values.versions)
 @expect_option
-@join_option
 @json_option
-@authentication.credential_options
-def rollback(
-    version: int, expect: int | None, join: str, wants_json: bool, authority: authentication.GivenCredentials
-) -> None:
+@admin_options
+def rollback(version: int, expect: int | None, wants_json: bool, access: AdminAccess) -> None:
     """Make a copy of VERSION the current version; the history stays.
 
     \b
@@ -273,7 +260,7 @@ def rollback(
     Example:
       scale0 config rollback 7 --expect 9
     """
-    show_version(changed_config(join, authority, "rollback_config", version=version, base=expect), wants_json)
+    show_version(config_command(access, "rollback_config", version=version, base=expect), wants_json)
 
 
 def show_version(done: dict[str, Any], wants_json: bool) -> None:
@@ -281,11 +268,10 @@ def show_version(done: dict[str, Any], wants_json: bool) -> None:
 
 
 @config.command()
-@join_option
 @json_option
-@authentication.credential_options
+@admin_options
 @with_watch
-def history(join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+def history(wants_json: bool, access: AdminAccess) -> None:
     """List the versions of the network document, the newest first.
 
     Of two that were made at the same time, on two sides of a network partition, one lost and is marked.
@@ -297,7 +283,7 @@ def history(join: str, wants_json: bool, authority: authentication.GivenCredenti
     Example:
       scale0 config history
     """
-    rows = changed_config(join, authority, "config_history")["items"]
+    rows = config_command(access, "config_history")["items"]
     if wants_json:
         output.say(output.as_json(rows))
         return
@@ -330,22 +316,3 @@ def lost_versions(rows: list[dict[str, Any]]) -> set[str]:
     return (
         by_hash.keys() - {row["hash"] for row in ancestors} - {row["hash"] for row in rows if row["version"] < oldest}
     )
-
-
-def changed_config(join: str, given: authentication.GivenCredentials, command: str, **arguments: Any) -> Any:
-    """One management command of the configuration; arguments that are None are left out."""
-    from scale0.errors import CallError
-    from scale0.kernel import codes
-
-    credentials = authentication.need(given, join)
-    present = {name: value for name, value in arguments.items() if value is not None}
-    with connect(join) as client:
-        try:
-            return client.manage(command, **present, **credentials)
-        except CallError as error:
-            if error.code == codes.MALFORMED:
-                raise errors.CommandError(f"nothing was changed: {error.message}", document_entries.MORE) from error
-            if error.code == codes.IN_USE:
-                step = "see `scale0 config diff VERSION`, and give the current version with --expect"
-                raise errors.CommandError(f"nothing was changed: {error.message}", step) from error
-            raise

@@ -19,11 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 from click.core import ParameterSource
 
+from scale0.cli.broker.command import PORTS
 from scale0.cli.common import errors, output
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
-from scale0.cli.common.endpoints import join_option
+from scale0.cli.common.connection import connect
+from scale0.cli.common.endpoints import CONSOLE_PORT, HELEN_PORT, join_option
 from scale0.cli.common.options import json_option
 from scale0.cli.network.listing import counted
+from scale0.kernel.edge.secret_files import TOKEN_FILE, read_secret
+from scale0.kernel.errors import ConfigError, Scale0Error
 
 if TYPE_CHECKING:
     from scale0.cli.network.host_readings import ClockReading, DiskReading, JavaReading, PortReading, ZmqReading
@@ -35,8 +39,6 @@ EXTRAS: Final = {
     "otlp": ("opentelemetry.sdk",),
 }
 """The modules of each extra of the package."""
-HELEN_PORT: Final = 4166
-CONSOLE_PORT: Final = 5780
 ANSWER_SECONDS: Final = 2.0
 """How long a broker may take to answer."""
 COLOURS: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -48,7 +50,7 @@ WARN: Final = "warn"
 FAIL: Final = "fail"
 
 OUR_PROGRAM: Final = re.compile(r"(?:^|[ /])scale0(?:\.[a-z_.]+)?(?: |$)")
-"""In a command line: `…/bin/scale0 up`, `python -m scale0 broker`, `python -m scale0.http.child`."""
+"""In a command line: `…/bin/scale0 up`, `python -m scale0 broker`, `python -P -m scale0.http`."""
 OTHER_PORTS: Final = {
     "management": "choose another port as `management.port` in the broker's file",
     "helen": "choose another port as `helen_port` in Helen's file",
@@ -61,8 +63,6 @@ GET_PIPELINE: Final = "pip install 'scale0[pipeline]'"
 DAY_SECONDS: Final = 86_400.0
 SOON_DAYS: Final = 14
 """A certificate that expires sooner should have been renewed."""
-SKEW_SECONDS: Final = 30.0
-"""`max_clock_skew`: a client whose clock differs more is disconnected (425)."""
 SMALL_SKEW_SECONDS: Final = 1.0
 JUMP_SECONDS: Final = 0.5
 """The maximum difference between both clocks during the check."""
@@ -81,8 +81,6 @@ TOO_LITTLE_BYTES: Final = 64 * MIB
 
 
 class DoctorFinding(NamedTuple):
-    """One finding of one probe."""
-
     probe: str
     state: str
     words: str
@@ -173,23 +171,19 @@ def examined(config: BrokerConfig, configured: bool, folder: Path, join: str, na
     yield files_finding(host_readings.max_files(), config.max_clients)
     yield memory_finding(*host_readings.memory(), pipeline)
     yield console_finding((FOLDER / "index.html").is_file())
-    yield from clock_findings(before, host_readings.read_clock(), host_readings.is_synchronised(), reached.offset)
+    yield from clock_findings(
+        before, host_readings.read_clock(), host_readings.is_synchronised(), reached.offset, config.max_clock_skew
+    )
     versions = None if reached.version is None else (reached.version, __version__)
     yield broker_finding(join.removeprefix("tcp://"), reached.identity, named, versions, reached.trouble)
 
 
 def ports_of(config: BrokerConfig) -> dict[str, int]:
-    """The ports of a broker and a Helen on this machine."""
-    from scale0.cli.broker.command import PORTS
-
     own = {name: getattr(config, f"{name}_port") for name in PORTS}
     return {**own, "management": config.management.port or CONSOLE_PORT, "helen": HELEN_PORT}
 
 
 def required_ports(config: BrokerConfig, configured: bool) -> frozenset[str]:
-    """The ports that the configured broker needs."""
-    from scale0.cli.broker.command import PORTS
-
     served = ("management",) if config.management.enabled else ()
     return frozenset({*PORTS, *served} if configured else ())
 
@@ -197,8 +191,6 @@ def required_ports(config: BrokerConfig, configured: bool) -> frozenset[str]:
 def secret_findings(folder: Path, curve: bool, wall: float) -> Iterator[DoctorFinding]:
     """Keys, tokens and certificates of the broker, of Helen and of the agent of a folder, and of this user."""
     from scale0.broker.edge.key_folder import KeyFolder
-    from scale0.kernel.edge.secret_files import TOKEN_FILE
-    from scale0.kernel.errors import ConfigError
     from scale0.monitoring.agent.edge.certificate import read_certificate
     from scale0.transport.edge.client_keys import config_folder
     from scale0.transport.edge.curve_certificates import private_faults
@@ -216,10 +208,7 @@ def secret_findings(folder: Path, curve: bool, wall: float) -> Iterator[DoctorFi
 
 def reach(join: str, folder: Path) -> ReachedBroker:
     """Ask the broker for its identity and time, and with its token for its status."""
-    from scale0.cli.common.connection import connect
     from scale0.cli.network.host_readings import read_clock
-    from scale0.kernel.edge.secret_files import TOKEN_FILE, read_secret
-    from scale0.kernel.errors import Scale0Error
 
     try:
         with connect(join, ANSWER_SECONDS, ANSWER_SECONDS) as client:
@@ -361,18 +350,19 @@ def certificate_finding(whose: str, not_after: float, wall: float) -> DoctorFind
 
 
 def clock_findings(
-    before: ClockReading, after: ClockReading, synchronised: bool | None, offset: float | None
+    before: ClockReading, after: ClockReading, synchronised: bool | None, offset: float | None, max_skew: float = 30.0
 ) -> Iterator[DoctorFinding]:
-    """Whether it is even, synchronised, and equal to the broker's. `offset`: ours minus theirs, in seconds."""
+    """Whether it is even, synchronised, and equal to the broker's. `offset`: ours minus theirs, in seconds;
+    the broker refuses clients beyond `max_skew`."""
     jump = (after.wall - before.wall) - (after.mono - before.mono)
     repair = "timedatectl set-ntp true"
     if abs(jump) > JUMP_SECONDS:
         yield DoctorFinding(
             "clock", WARN, f"the wall clock jumped by {jump:+.1f} s during the check", f"{repair}, and check again"
         )
-    if offset is not None and abs(offset) > SKEW_SECONDS:
+    if offset is not None and abs(offset) > max_skew:
         yield DoctorFinding(
-            "clock", FAIL, f"{offset:+.1f} s from the broker's: it refuses clients beyond 30 s (425)", repair
+            "clock", FAIL, f"{offset:+.1f} s from the broker's: it refuses clients beyond {max_skew:g} s (425)", repair
         )
     elif offset is not None and abs(offset) > SMALL_SKEW_SECONDS:
         yield DoctorFinding("clock", WARN, f"{offset:+.1f} s from the broker's", repair)

@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import click
 
-from scale0.cli.common import authentication, errors
+from scale0.cli.common import errors
+from scale0.cli.common.authentication import AdminAccess
 from scale0.cli.common.connection import connect
 from scale0.cli.network.call import parsed
 from scale0.client.admin.rows import entry_path
+from scale0.kernel import codes
 
 NOTHING_TO_REMOVE: Final = "there is nothing to remove"
 """The broker's message about a path that does not exist."""
@@ -37,43 +39,43 @@ def texts(words: Sequence[str], option: str) -> dict[str, str]:
     return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
-def entries(join: str, given: authentication.GivenCredentials, *keys: str) -> list[list[dict[str, Any]]]:
-    credentials = authentication.need(given, join)
-    with connect(join) as client:
-        config = client.manage("get_config", **credentials)["config"]
+def entries(access: AdminAccess, *keys: str) -> list[list[dict[str, Any]]]:
+    config = config_command(access, "get_config")["config"]
     return [config[key] for key in keys]
 
 
-def put(join: str, given: authentication.GivenCredentials, changes: dict[str, Any], hint: str = MORE) -> int:
+def put(access: AdminAccess, changes: dict[str, Any], hint: str = MORE) -> int:
     """Set paths to values; returns the new version of the document."""
-    return _patch(join, given, changes, [], hint)
+    version: int = config_command(access, "patch_config", hint, set=changes)["version"]
+    return version
 
 
-def remove(join: str, given: authentication.GivenCredentials, noun: str, names: Sequence[str], hint: str = MORE) -> int:
+def remove(access: AdminAccess, noun: str, names: Sequence[str], hint: str = MORE) -> int:
     """Remove entries; returns the new version of the document."""
-    key = f"{noun}s"
+    paths = [path(f"{noun}s", name) for name in names]
     try:
-        return _patch(join, given, {}, [path(key, name) for name in names], hint)
+        version: int = config_command(access, "patch_config", hint, remove=paths)["version"]
     except errors.CommandError as error:
         if NOTHING_TO_REMOVE in error.message:
             step = f"list them with `scale0 {noun} list`"
             raise errors.CommandError(f"there is no {noun} {' '.join(names)}", step) from error
         raise
+    return version
 
 
-def _patch(
-    join: str, given: authentication.GivenCredentials, put: dict[str, Any], removed: list[str], hint: str
-) -> int:
+def config_command(access: AdminAccess, command: str, hint: str = MORE, **arguments: Any) -> Any:
+    """One management command of the configuration; arguments that are None are left out."""
     from scale0.errors import CallError
-    from scale0.kernel import codes
 
-    credentials = authentication.need(given, join)
-    with connect(join) as client:
+    credentials = access.need()
+    present = {name: value for name, value in arguments.items() if value is not None}
+    with connect(access.join) as client:
         try:
-            done = client.manage("patch_config", set=put, remove=removed, **credentials)
+            return client.manage(command, **present, **credentials)
         except CallError as error:
             if error.code == codes.MALFORMED:
                 raise errors.CommandError(f"nothing was changed: {error.message}", hint) from error
+            if error.code == codes.IN_USE:
+                step = "see `scale0 config diff VERSION`, and give the current version with --expect"
+                raise errors.CommandError(f"nothing was changed: {error.message}", step) from error
             raise
-    version: int = done["version"]
-    return version

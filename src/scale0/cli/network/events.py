@@ -12,15 +12,16 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from scale0.cli.common import errors, output
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
+from scale0.cli.common.options import with_options
 from scale0.cli.monitoring.silences import DurationType, TimeType
 
 if TYPE_CHECKING:
@@ -52,34 +53,24 @@ COLOURS: Final = {
 NESTED: Final = ("histogram", "metrics")
 _MICRO: Final = 1_000_000
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
-
-def filter_options(command: Command) -> Command:
-    """Give a command the options that select events and their location."""
-    wrapped: Any = command
-    for option in (
-        click.option(
-            "--segments",
-            metavar="URL",
-            help="The location of the segments, if it is not in the folder: a folder or a URL.",
-        ),
-        click.option(
-            "--data-dir",
-            "data_dirs",
-            multiple=True,
-            help=f"The folder of a broker or Helen; may be repeated ({DATA_DIR}, or {LOCAL_FOLDER} with its Helen's).",
-        ),
-        click.option("--source", default="", metavar="GLOB", help="Only events that this broker or Helen recorded."),
-        click.option("--ref", default="", metavar="ID", help="Only about this request, task, downtime or incident."),
-        click.option("--service", default="", metavar="GLOB", help="Only about this service, method or check."),
-        click.option("--identity", default="", metavar="GLOB", help="Only about this client, node, agent or broker."),
-        click.option(
-            "--kind", default="", metavar="GLOB", help="Only of this kind, such as task.completed or 'client.*'."
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+filter_options = with_options(
+    click.option("--kind", default="", metavar="GLOB", help="Only of this kind, such as task.completed or 'client.*'."),
+    click.option("--identity", default="", metavar="GLOB", help="Only about this client, node, agent or broker."),
+    click.option("--service", default="", metavar="GLOB", help="Only about this service, method or check."),
+    click.option("--ref", default="", metavar="ID", help="Only about this request, task, downtime or incident."),
+    click.option("--source", default="", metavar="GLOB", help="Only events that this broker or Helen recorded."),
+    click.option(
+        "--data-dir",
+        "data_dirs",
+        multiple=True,
+        help=f"The folder of a broker or Helen; may be repeated ({DATA_DIR}, or {LOCAL_FOLDER} with its Helen's).",
+    ),
+    click.option(
+        "--segments", metavar="URL", help="The location of the segments, if it is not in the folder: a folder or a URL."
+    ),
+)
+"""The options that select events and their location."""
 
 
 @click.group()
@@ -250,7 +241,6 @@ def streams(history: HistoryReader, event_filter: EventFilter) -> list[Iterator[
 
 
 def last_of(histories: list[HistoryReader], event_filter: EventFilter, count: int) -> Iterator[Event]:
-    """The last selected events of all histories."""
     from scale0.history.segments.reader import key_of
 
     return iter(sorted((event for one in histories for event in one.last(count, event_filter)), key=key_of)[-count:])
@@ -285,14 +275,12 @@ def all_tables(histories: list[HistoryReader], event_filter: EventFilter) -> Ite
 
 
 def exit_if_unread(unread: list[str]) -> None:
-    """Exit with 1 if something could not be read."""
     if unread:
         output.note(f"  next: {len(unread)} could not be read; their events are missing above")
         sys.exit(errors.NO)
 
 
 def show(events: Iterator[Event], wants_json: bool, follow: bool) -> int:
-    """Print events; returns how many."""
     if wants_json:
         from scale0.history.events.journal import event_as_json
 
@@ -335,7 +323,6 @@ def _cells(event: Event, date: bool) -> list[str]:
 
 
 def write_file(target: Path, tables: Iterator[Any]) -> int:
-    """Write all events; returns how many."""
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     write = {".parquet": _write_parquet, ".jsonl": _write_lines, ".csv": _write_csv}[target.suffix]
     try:
@@ -363,13 +350,8 @@ def _write_lines(path: Path, tables: Iterator[Any]) -> int:
     from scale0.history.events.journal import event_as_json
     from scale0.history.segments.reader import events_of
 
-    count = 0
     with path.open("xb") as file:
-        for table in tables:
-            for event in events_of(table):
-                file.write(event_as_json(event) + b"\n")
-                count += 1
-    return count
+        return sum(bool(file.write(event_as_json(event) + b"\n")) for table in tables for event in events_of(table))
 
 
 def _write_csv(path: Path, tables: Iterator[Any]) -> int:

@@ -78,7 +78,6 @@ def explain(what: str, warehouse: str | None, data_dir: str, last: int, wants_js
 
 
 def explained(what: str, tables: Path, folders: list[Path], last: int, is_given: bool) -> tuple[Explanation, list[str]]:
-    """The explanation, and what could not be read."""
     import msgspec
 
     from scale0.pipeline.explain import explanation_of
@@ -159,7 +158,6 @@ def chosen(table: Any, what: str) -> Any:
 
 
 def show(explanation: Explanation) -> None:
-    """Print an explanation, the newest entry last."""
     from scale0.pipeline.reports.formatting import moment
 
     output.say(f"{explanation.sort} {output.clean(explanation.what)}: {output.clean(explanation.summary)}")
@@ -178,7 +176,6 @@ def show(explanation: Explanation) -> None:
 
 
 def line_of(entry: ExplainEntry, gap: float) -> str:
-    """A time, the time since the entry before, and what happened."""
     from scale0.pipeline.reports.formatting import duration
     from scale0.pipeline.time_ranges import to_time
 

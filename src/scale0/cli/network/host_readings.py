@@ -11,7 +11,6 @@ import importlib.util
 import os
 import resource
 import shutil
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -22,6 +21,8 @@ from typing import Final, NamedTuple
 
 import psutil
 import zmq
+
+from scale0.cli.common.endpoints import is_free
 
 SYNCS: Final = 5
 """How often a file is written and synced; the median counts."""
@@ -55,7 +56,6 @@ class DiskReading(NamedTuple):
 
     folder: str
     free_bytes: int
-    total_bytes: int
     file_system: str
     trouble: str
     """Why it cannot be written; blank: it can."""
@@ -72,8 +72,6 @@ class JavaReading(NamedTuple):
 
 
 class ClockReading(NamedTuple):
-    """Both clocks at one time."""
-
     wall: float
     mono: float
 
@@ -84,7 +82,6 @@ def read_zmq() -> ZmqReading:
 
 
 def installed(modules: Sequence[str]) -> bool:
-    """True if all of these modules can be imported."""
     return all(importlib.util.find_spec(name) is not None for name in modules)
 
 
@@ -94,21 +91,10 @@ def read_ports(wanted: Mapping[str, int], host: str) -> list[PortReading]:
     found = []
     for name, number in wanted.items():
         if number:
-            free = _is_free(host, number)
+            free = is_free(number, host)
             pid = None if free else owners.get(number)
             found.append(PortReading(name, number, free, "" if pid is None else _program(pid), pid))
     return found
-
-
-def _is_free(host: str, number: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((host, number))
-        except OSError:
-            return False
-    return True
 
 
 def _listeners() -> dict[int, int]:
@@ -122,7 +108,6 @@ def _listeners() -> dict[int, int]:
 
 
 def _program(pid: int) -> str:
-    """The command line of a process."""
     try:
         return " ".join(psutil.Process(pid).cmdline()) or psutil.Process(pid).name()
     except psutil.Error:
@@ -174,13 +159,13 @@ def read_disk(folder: Path) -> DiskReading:
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
-    usage = shutil.disk_usage(existing)
+    free = shutil.disk_usage(existing).free
     trouble, seconds = "", None
     try:
         seconds = _sync_seconds(existing)
     except OSError as error:
         trouble = error.strerror or str(error)
-    return DiskReading(str(folder), usage.free, usage.total, file_system_of(existing, _mounts()), trouble, seconds)
+    return DiskReading(str(folder), free, file_system_of(existing, mounts()), trouble, seconds)
 
 
 def _sync_seconds(folder: Path) -> float:
@@ -195,7 +180,7 @@ def _sync_seconds(folder: Path) -> float:
     return statistics.median(taken)
 
 
-def _mounts() -> str:
+def mounts() -> str:
     try:
         return Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -221,6 +206,5 @@ def max_files() -> int | None:
 
 
 def memory() -> tuple[int, int]:
-    """Available and total bytes."""
     found = psutil.virtual_memory()
     return found.available, found.total

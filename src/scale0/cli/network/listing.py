@@ -103,7 +103,6 @@ def show_clients(client: Client, role: str | None, wants_json: bool) -> None:
 
 
 def listed(row: dict[str, Any]) -> str:
-    """The first few services of a client."""
     names = row["services"]
     return " ".join(names[:3]) + (f" +{len(names) - 3}" if len(names) > 3 else "") if names else "-"
 
@@ -115,7 +114,7 @@ def counted(count: int, noun: str) -> str:
 
 def state_of(row: dict[str, Any]) -> str:
     """The state of a broker, with the broker that it is the standby of."""
-    whom = row.get("standby_for")
-    if not whom or row["state"] not in ("active", "standby"):
+    primary = row.get("standby_for")
+    if not primary or row["state"] not in ("active", "standby"):
         return str(row["state"])
-    return f"standby for {whom}" if row["state"] == "standby" else f"active in place of {whom}"
+    return f"standby for {primary}" if row["state"] == "standby" else f"active in place of {primary}"

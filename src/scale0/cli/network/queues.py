@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import click
 
-from scale0.cli.common import authentication, completion_values, errors, output
+from scale0.cli.common import completion_values, errors, output
+from scale0.cli.common.authentication import AdminAccess, admin_options
 from scale0.cli.common.connection import list_all, manage
-from scale0.cli.common.endpoints import join_option
 from scale0.cli.common.options import json_option, with_watch
 
 MAX_BACKENDS: Final = 3
@@ -17,17 +17,14 @@ MAX_BACKENDS: Final = 3
 
 
 @click.command()
-@join_option
 @json_option
 @click.option(
     "--match", metavar="GLOB", help="Only queues of these services.", shell_complete=completion_values.services
 )
 @click.option("--busy", is_flag=True, help="Only queues that are not empty.")
-@authentication.credential_options
+@admin_options
 @with_watch
-def queues(
-    join: str, wants_json: bool, match: str | None, busy: bool, authority: authentication.GivenCredentials
-) -> None:
+def queues(wants_json: bool, match: str | None, busy: bool, access: AdminAccess) -> None:
     """List the queue of every service.
 
     \b
@@ -44,9 +41,7 @@ def queues(
       scale0 queues --busy --watch
       scale0 queues --match 'thumbs.*' --json | jq '.[].lru[0].identity'
     """
-    rows = [
-        row for row in list_all(join, authority, "list_queues") if match is None or fnmatchcase(row["service"], match)
-    ]
+    rows = [row for row in list_all(access, "list_queues") if match is None or fnmatchcase(row["service"], match)]
     if busy:
         rows = [row for row in rows if row["waiting"] or row["tasks_queued"]]
     if wants_json:
@@ -77,20 +72,16 @@ def tasks_of(row: dict[str, Any]) -> str:
 
 
 def next_backends(backends: list[dict[str, Any]]) -> str:
-    """The first few backends, with how busy they are."""
     names = [f"{one['identity']} {one['busy']}/{one['slots']}" for one in backends[:MAX_BACKENDS]]
     return ", ".join(names) + (f" +{len(backends) - MAX_BACKENDS}" if len(backends) > MAX_BACKENDS else "") or "-"
 
 
 @click.group("error-clients", invoke_without_command=True)
-@join_option
 @json_option
-@authentication.credential_options
+@admin_options
 @with_watch
 @click.pass_context
-def error_clients(
-    context: click.Context, join: str, wants_json: bool, authority: authentication.GivenCredentials
-) -> None:
+def error_clients(context: click.Context, wants_json: bool, access: AdminAccess) -> None:
     """List clients that are ignored after invalid messages.
 
     They are ignored for a while; `forgive` accepts one again.
@@ -110,7 +101,7 @@ def error_clients(
     """
     if context.invoked_subcommand is not None:
         return
-    rows = list_all(join, authority, "list_error_clients")
+    rows = list_all(access, "list_error_clients")
     if wants_json:
         output.say(output.as_json(rows))
     elif not rows:
@@ -123,10 +114,9 @@ def error_clients(
 
 @error_clients.command()
 @click.argument("names", metavar="CLIENT...", nargs=-1, required=True, shell_complete=completion_values.error_clients)
-@join_option
 @json_option
-@authentication.credential_options
-def forgive(names: tuple[str, ...], join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def forgive(names: tuple[str, ...], wants_json: bool, access: AdminAccess) -> None:
     """Accept CLIENT again at once.
 
     \b
@@ -141,7 +131,7 @@ def forgive(names: tuple[str, ...], join: str, wants_json: bool, authority: auth
     done = []
     for name in names:
         try:
-            done.append({"client": name, **manage(join, authority, "forgive", client=name)})
+            done.append({"client": name, **manage(access, "forgive", client=name)})
         except NoSuchService as error:
             what = f"{name} is not ignored"
             raise errors.CommandError(what, "`scale0 error-clients` lists the ignored clients") from error

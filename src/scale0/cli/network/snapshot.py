@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scale0.cli.common import authentication, errors
+from scale0.cli.common import errors
+from scale0.cli.common.authentication import AdminAccess, Credentials, log_in
 from scale0.cli.monitoring import helens
-from scale0.client.admin.rows import helens_of, known_agents, known_checks, known_incidents
+from scale0.client.admin.helens import PagedRows
+from scale0.client.admin.rows import Row, helens_of, known_agents, known_checks, known_incidents
+from scale0.kernel import codes
 
 if TYPE_CHECKING:
     from scale0.client.admin.health import NetworkSnapshot
     from scale0.client.client import Client
 
-Row = dict[str, Any]
-
-PAGE_ROWS: Final = 1_000
-"""Of one page; as many as a broker returns at once."""
 MAX_ROWS: Final = 20_000
 """Of one list, so that a snapshot ends; a screen shows fewer."""
 MAX_INCIDENTS: Final = 1_000
@@ -35,8 +34,6 @@ UNKNOWN: Final = dict.fromkeys(
 
 
 class Snapshot(NamedTuple):
-    """The state of a network at one time."""
-
     seen: NetworkSnapshot
     brokers: list[Row]
     """This one first."""
@@ -51,12 +48,11 @@ class Snapshot(NamedTuple):
 class AdminRights:
     """Credentials for management, which are read again when the broker has restarted."""
 
-    def __init__(self, given: authentication.GivenCredentials, join: str) -> None:
-        self._given = given
-        self._join = join
-        self._explicit = bool(given.token or given.auth_id or given.data_dir)
-        self._credentials = authentication.find(given, join)
-        self._token: authentication.Credentials | None = None
+    def __init__(self, access: AdminAccess) -> None:
+        self._access = access
+        self._explicit = bool(access.token or access.auth_id or access.data_dir)
+        self._credentials = access.find()
+        self._token: Credentials | None = None
         self._refused: Exception | None = None
         """A wrong password is sent once: each attempt costs the broker a hash, and us a longer wait."""
         self._unknown: set[str] = set()
@@ -67,7 +63,6 @@ class AdminRights:
         Wrong credentials are an error only if they were given explicitly.
         """
         from scale0.errors import CallError, WrongCredentials
-        from scale0.kernel import codes
 
         if command in self._unknown or self._credentials is None:
             return None
@@ -85,14 +80,13 @@ class AdminRights:
 
     def pages(self, client: Client, command: str) -> list[Row] | None:
         """All rows of a list, up to a limit."""
-        page = self.manage(client, command, limit=PAGE_ROWS)
-        if page is None:
-            return None
-        rows: list[Row] = page["items"]
-        while page is not None and page["next"] is not None and len(rows) < MAX_ROWS:
-            page = self.manage(client, command, limit=PAGE_ROWS, after=page["next"])
-            rows.extend(() if page is None else page["items"])
-        return rows
+        pages = PagedRows({}, MAX_ROWS)
+        while (request := pages.request()) is not None:
+            page = self.manage(client, command, **request)
+            if page is None:
+                return None
+            pages.add(page)
+        return pages.rows
 
     def _send(self, client: Client, command: str, arguments: dict[str, Any]) -> Any:
         from scale0.errors import WrongCredentials
@@ -100,21 +94,21 @@ class AdminRights:
         try:
             return client.manage(command, **arguments, **self._login(client))
         except WrongCredentials as error:
-            if self._token is None and self._given.auth_id:
+            if self._token is None and self._access.auth_id:
                 self._refused = error
                 raise
             # The token file changes when its broker restarts, and the token of `login` is valid for an hour.
             self._token = None
-            if not self._given.auth_id:
-                self._credentials = authentication.find(self._given, self._join) or self._credentials
+            if not self._access.auth_id:
+                self._credentials = self._access.find() or self._credentials
             return client.manage(command, **arguments, **self._login(client))
 
-    def _login(self, client: Client) -> authentication.Credentials:
+    def _login(self, client: Client) -> Credentials:
         if self._refused is not None:
             raise self._refused
         if self._token is None:
             assert self._credentials is not None
-            self._token = authentication.log_in(client, self._credentials)
+            self._token = log_in(client, self._credentials)
         return self._token
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli.common import authentication, output
+from scale0.cli.common import output
+from scale0.cli.common.authentication import AdminAccess, admin_options
 from scale0.cli.common.connection import DISCOVERY_SECONDS, connect
-from scale0.cli.common.endpoints import join_option
 from scale0.cli.common.options import json_option, repeat, watch_option
 from scale0.cli.network import snapshot
 from scale0.cli.network.listing import counted, state_of
@@ -29,11 +29,10 @@ MORE: Final = "For the full status, give the broker's folder with --data-dir, or
 
 
 @click.command()
-@join_option
 @json_option
 @watch_option
-@authentication.credential_options
-def status(join: str, wants_json: bool, watch: bool, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def status(wants_json: bool, watch: bool, access: AdminAccess) -> None:
     """Show the state of the network and its problems.
 
     Each problem has a next step. The command exits with 0 if there is no problem, with 1 if there is one, with 3 if the
@@ -57,9 +56,9 @@ def status(join: str, wants_json: bool, watch: bool, authority: authentication.G
     """
     from scale0.client.admin.health import found_in, worst
 
-    rights = snapshot.AdminRights(authority, join)
+    rights = snapshot.AdminRights(access)
     well = True
-    with connect(join, DISCOVERY_SECONDS) as client:
+    with connect(access.join, DISCOVERY_SECONDS) as client:
 
         def show() -> None:
             nonlocal well
@@ -89,7 +88,6 @@ def show_status(found: snapshot.Snapshot, findings: Sequence[HealthFinding], wan
 
 
 def lines_of(status: dict[str, Any], seen: NetworkSnapshot) -> Iterator[tuple[str, object]]:
-    """Names and values, one pair on each line."""
     group = f" (group {status['group']})" if status["group"] else ""
     yield "broker", f"{status['broker']}{group}"
     yield "state", "draining" if status["draining"] else state_of(status)
@@ -117,7 +115,6 @@ def lines_of(status: dict[str, Any], seen: NetworkSnapshot) -> Iterator[tuple[st
 
 
 def monitoring_line(seen: NetworkSnapshot) -> str:
-    """Counts of agents, checks and incidents."""
     if not seen.watched:
         return "none: no Helen is connected"
     parts = []
@@ -133,7 +130,6 @@ def monitoring_line(seen: NetworkSnapshot) -> str:
 
 
 def state_of_check(row: Mapping[str, Any]) -> str:
-    """Its state, or that it is stale or soft."""
     if row.get("stale"):
         return "stale"
     return str(row["state"]) if row["hard"] or row["state"] == "ok" else SOFT

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 import click
 
 from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.common.errors import CommandError
+from scale0.cli.common.options import with_options
 from scale0.kernel.time_text import MICROSECONDS, time_us
 
 SEGMENTS: Final = "segments"
@@ -17,27 +18,17 @@ WAREHOUSE: Final = "warehouse"
 HELEN: Final = Path("monitoring") / "helen"
 """The folder of Helen in that of `scale0 up`."""
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
-
-def with_data_dir(command: Command) -> Command:
-    """Give a command `--data-dir`."""
-    option = click.option(
+with_warehouse = with_options(
+    click.option("--warehouse", metavar="DIR", help="The folder of the tables (default: warehouse/ in --data-dir)."),
+    click.option(
         "--data-dir",
         default=LOCAL_FOLDER,
         show_default=True,
         envvar=DATA_DIR,
         help="The data folder of the network, for the defaults of --segments and --warehouse.",
-    )
-    return option(command)
-
-
-def with_warehouse(command: Command) -> Command:
-    """Give a command `--warehouse` and `--data-dir`."""
-    option = click.option(
-        "--warehouse", metavar="DIR", help="The folder of the tables (default: warehouse/ in --data-dir)."
-    )
-    return option(with_data_dir(command))
+    ),
+)
 
 
 def warehouse_of(warehouse: str | None, data_dir: str) -> Path:
@@ -73,14 +64,12 @@ def local_segments(data_dir: str) -> tuple[str, ...]:
         if own.is_dir():
             found[str(own)] = None
         note = read_export_state(folder)
-        if note is not None and (is_url(note.destination) or _is_another_folder(Path(note.destination), own)):
+        if note is None:
+            continue
+        place = Path(note.destination)
+        if is_url(note.destination) or (place.is_dir() and place.resolve() != own.resolve()):
             found[note.destination] = None
     return tuple(found)
-
-
-def _is_another_folder(place: Path, own: Path) -> bool:
-    """A folder that is listed under two names counts once."""
-    return place.is_dir() and place.resolve() != own.resolve()
 
 
 def no_java(error: Exception) -> NoReturn:

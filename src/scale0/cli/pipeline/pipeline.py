@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from scale0.cli.common import output
+from scale0.cli.common.options import with_options
 from scale0.cli.pipeline.locations import TimeOption, no_java, segments_of, warehouse_of, with_warehouse
 from scale0.cli.pipeline.show import show, status
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 MASTER: Final = "local[*]"
 MEMORY: Final = "3g"
 EVERY_SECONDS: Final = 60.0
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -48,32 +47,29 @@ def pipeline() -> None:
     """
 
 
-def with_spark(command: Command) -> Command:
-    """Give a command the options of Spark, segments and warehouse."""
-    options = (
-        click.option(
-            "--segments",
-            multiple=True,
-            metavar="URL",
-            help="A location of segments: a folder, s3://...; may be repeated.",
-        ),
-        click.option(
-            "--master", default=MASTER, show_default=True, help="The Spark master: local[2], spark://HOST:7077, yarn."
-        ),
-        click.option("--memory", default=MEMORY, show_default=True, help="Memory of the driver."),
-        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated."),
-        click.option(
-            "--flapping",
-            type=click.Choice(["icinga", "nagios", "sensu"]),
-            help="The formula for flapping (default: icinga).",
-        ),
-        click.option("--flapping-start", type=click.FloatRange(0, 100), help="Percent at which flapping starts."),
-        click.option("--flapping-end", type=click.FloatRange(0, 100), help="Percent at which flapping ends."),
-        click.option("--keep-days", type=click.IntRange(1), help="Delete tables of older days; at least 62."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return with_warehouse(command)
+with_spark = with_options(
+    with_warehouse,
+    click.option(
+        "--segments",
+        multiple=True,
+        metavar="URL",
+        help="A location of segments: a folder, s3://...; may be repeated.",
+    ),
+    click.option(
+        "--master", default=MASTER, show_default=True, help="The Spark master: local[2], spark://HOST:7077, yarn."
+    ),
+    click.option("--memory", default=MEMORY, show_default=True, help="Memory of the driver."),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated."),
+    click.option(
+        "--flapping",
+        type=click.Choice(["icinga", "nagios", "sensu"]),
+        help="The formula for flapping (default: icinga).",
+    ),
+    click.option("--flapping-start", type=click.FloatRange(0, 100), help="Percent at which flapping starts."),
+    click.option("--flapping-end", type=click.FloatRange(0, 100), help="Percent at which flapping ends."),
+    click.option("--keep-days", type=click.IntRange(1), help="Delete tables of older days; at least 62."),
+)
+"""The options of Spark, segments and warehouse."""
 
 
 @pipeline.command()
@@ -228,7 +224,6 @@ def say_first(line: str, progress: Progress) -> Progress:
 
 
 def finish(outcome: RunOutcome, wants_json: bool) -> None:
-    """Print the outcome; exits with 1 if there were problems."""
     import msgspec
 
     if wants_json:
@@ -239,7 +234,6 @@ def finish(outcome: RunOutcome, wants_json: bool) -> None:
 
 
 def show_outcome(outcome: RunOutcome) -> None:
-    """One line about the run, and one for each problem."""
     from scale0.pipeline.time_ranges import to_time
 
     until = "" if outcome.horizon_us is None else f", tables up to {to_time(outcome.horizon_us):%Y-%m-%d %H:%M:%S} UTC"

@@ -16,13 +16,13 @@ from scale0.cli.common.errors import CommandError
 from scale0.cli.common.options import repeat
 from scale0.cli.pipeline.locations import TimeOption, warehouse_of, with_warehouse
 from scale0.cli.pipeline.report_output import DEFAULT_ROWS, FORMATS, show
+from scale0.kernel.time_text import MICROSECONDS, duration_seconds
+from scale0.pipeline.reports import REPORTS
 
 if TYPE_CHECKING:
     from scale0.pipeline.reports.model import ReportDocument
 
-_SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([hdw])", re.ASCII)
-_HOURS: Final = {"h": 1, "d": 24, "w": 168}
-_HOUR_US: Final = 3_600_000_000
+_SPAN: Final = re.compile(r"[1-9][0-9]{0,4}[hdw]", re.ASCII)
 MAX_NAMED: Final = 5
 """Suggestions for an unknown name."""
 
@@ -34,21 +34,6 @@ FILTERS: Final = {
     "check": "Only this check, of all agents or as AGENT/CHECK.",
 }
 
-REPORTS: Final = {
-    "availability": (
-        ("subject", "service", "agent", "check"),
-        "How long each subject was up, down or not observed; the worst first.",
-    ),
-    "tasks": (("method",), "Tasks by method: counts, waiting and running times, failures."),
-    "requests": (("service",), "Requests by service: counts, latencies, failures."),
-    "checks": (("subject", "agent", "check"), "Checks: states, problems, flapping, the slowest."),
-    "incidents": (
-        ("subject", "service", "agent", "check"),
-        "Incidents: what was down, when, for how long, and what else with it.",
-    ),
-    "capacity": (("subject", "agent", "check"), "Forecasts of full resources, load of nodes, trends."),
-    "noise": (("check",), "Checks with the most needless alerts."),
-}
 ALL: Final = "all"
 
 
@@ -58,13 +43,12 @@ class PeriodOption(click.ParamType[int]):
     name = "SPAN"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Its length."""
         if isinstance(value, int):
             return value
-        found = _SPAN.fullmatch(str(value))
-        if found is None:
+        seconds = duration_seconds(str(value)) if _SPAN.fullmatch(str(value)) else None
+        if seconds is None:
             self.fail(f"{value!r} is not a duration; for example 12h, 30d or 4w", param, ctx)
-        return int(found[1]) * _HOURS[found[2]] * _HOUR_US
+        return seconds * MICROSECONDS
 
 
 @click.group()

@@ -52,7 +52,6 @@ def show(reports: Sequence[ReportDocument], form: str, out: Path | None, limit: 
 
 
 def write_atomically(out: Path, text: str) -> None:
-    """Write the file, or leave the old one."""
     partial = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         partial.write_text(text, encoding="utf-8", newline="")
@@ -65,7 +64,6 @@ def write_atomically(out: Path, text: str) -> None:
 
 
 def for_people(reports: Sequence[ReportDocument], limit: int) -> None:
-    """To a terminal, or as plain lines."""
     from scale0.pipeline.reports.formatting import NUMERIC, text
     from scale0.pipeline.reports.model import shared_notes
     from scale0.pipeline.reports.period import utc_text

@@ -68,7 +68,6 @@ def show(table: str | None, warehouse: str | None, data_dir: str, form: str, wan
 def rows_of(
     folder: Any, table: str, conditions: tuple[str, ...], since: int | None, until: int | None, limit: int | None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The heads and the selected rows of a table."""
     from scale0.pipeline import reading
     from scale0.pipeline.time_ranges import to_time
 
@@ -101,20 +100,15 @@ def print_rows(heads: list[str], rows: list[tuple[Any, ...]], form: str) -> None
     elif form == "csv":
         writer = csv.writer(sys.stdout)
         writer.writerow(heads)
-        writer.writerows([plain(cell) if is_special(cell) else cell for cell in row] for row in rows)
+        special = (datetime.date, list, dict, tuple)  # CSV cannot represent them; a datetime is a date
+        writer.writerows([plain(cell) if isinstance(cell, special) else cell for cell in row] for row in rows)
     elif not rows:
         output.say("no rows")
     else:
         output.table(heads, [[text(cell) for cell in row] for row in rows])
 
 
-def is_special(cell: Any) -> bool:
-    """True for a value that CSV cannot represent."""
-    return isinstance(cell, (datetime.datetime, datetime.date, list, dict, tuple))
-
-
 def plain(cell: Any) -> Any:
-    """A value as text for programs."""
     match cell:
         case datetime.datetime():
             return cell.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")
@@ -127,7 +121,6 @@ def plain(cell: Any) -> Any:
 
 
 def text(cell: Any) -> str:
-    """A value as text for people."""
     match cell:
         case None:
             return "-"

@@ -14,6 +14,8 @@ import click
 
 from scale0.cli.common import errors as faults
 from scale0.cli.common.connection import client_id, connect, state_folder
+from scale0.kernel import codes
+from scale0.kernel.names import is_identity
 
 if TYPE_CHECKING:
     from scale0.client.client import Client
@@ -34,7 +36,6 @@ def own_id(join: str) -> str:
 def task_client(join: str, owner: str | None = None) -> Iterator[Client]:
     """A client for the tasks of `owner` or of this user; its errors have a next step."""
     from scale0.errors import CallError
-    from scale0.kernel.names import is_identity
 
     if owner is not None and not is_identity(owner):
         raise click.UsageError(f"--client: {owner!r} is not a client id (1 to 128 characters of A-Z a-z 0-9 . _ : -)")
@@ -48,9 +49,6 @@ def task_client(join: str, owner: str | None = None) -> Iterator[Client]:
 
 
 def check_ids(ids: tuple[str, ...]) -> None:
-    """Invalid task ids are usage errors."""
-    from scale0.kernel.names import is_identity
-
     for one in ids:
         if not is_identity(one):
             raise click.UsageError(f"{one!r} is not a task id (1 to 128 characters of A-Z a-z 0-9 . _ : -)")
@@ -59,7 +57,6 @@ def check_ids(ids: tuple[str, ...]) -> None:
 def task_error(error: CallError, whose: str) -> faults.CommandError:
     """An error about a task, with the next step."""
     from scale0 import errors
-    from scale0.kernel import codes
 
     id_ = getattr(error, "task_id", "")
     reached = faults.UNREACHABLE if error.code == codes.UNREACHABLE else faults.NO
@@ -95,7 +92,6 @@ def failure_of(error: Any) -> str:
 def failure_step(error: Any) -> str:
     """The next step after it."""
     from scale0 import errors
-    from scale0.kernel import codes
     from scale0.tasks.jsonrpc.messages import INVALID_PARAMS
 
     match error:

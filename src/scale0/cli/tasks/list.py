@@ -6,14 +6,14 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli.common import authentication, completion_values, errors, output
-from scale0.cli.common.connection import DISCOVERY_SECONDS, connect, manage
-from scale0.cli.common.endpoints import join_option
+from scale0.cli.common import completion_values, errors, output
+from scale0.cli.common.authentication import AdminAccess, Credentials, admin_options, log_in
+from scale0.cli.common.connection import admin_client, list_all, manage
 from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.tasks.connection import check_ids, own_id, task_client
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from scale0.client.client import Client
 
 DEFAULT_ROWS: Final = 50
-PAGE_ROWS: Final = 1_000
-"""As many as a broker returns at once."""
 WIDE_COLUMNS: Final = 130
 """From this width on, a terminal has room for node and client."""
 STATUSES: Final = ("scheduled", "queued", "assigned", "running", "finished", "failed", "cancelled")
@@ -35,7 +33,6 @@ ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, s
 
 
 @click.command("list")
-@join_option
 @json_option
 @click.option("--status", type=click.Choice(STATUSES), help="Only tasks with this status.")
 @click.option("--method", metavar="NAME", help="Only tasks of this method.", shell_complete=completion_values.services)
@@ -43,15 +40,14 @@ ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, s
 @click.option("--mine", is_flag=True, help="Only your own tasks.")
 @click.option("--limit", type=click.IntRange(1), default=DEFAULT_ROWS, help=f"The maximum number ({DEFAULT_ROWS}).")
 @click.option("--all", "everything", is_flag=True, help="All tasks, without a limit.")
-@authentication.credential_options
+@admin_options
 @with_watch
 def list_tasks(
-    join: str,
     wants_json: bool,
     limit: int,
     everything: bool,
     mine: bool,
-    authority: authentication.GivenCredentials,
+    access: AdminAccess,
     **only: Any,
 ) -> None:
     """List the tasks of all clients, the newest first; ended ones while their results are kept.
@@ -70,40 +66,18 @@ def list_tasks(
       scale0 task list --method thumbs.make --all --json | jq length
     """
     if mine:
-        only["client"] = own_id(join)
+        only["client"] = own_id(access.join)
     query = {name: value for name, value in only.items() if value is not None}
-    most = sys.maxsize if everything else limit
-    rows: list[dict[str, Any]] = []
-    more = False
-    for row in listed(join, authority, query, min(most, PAGE_ROWS)):
-        if len(rows) >= most:
-            more = True
-            break
-        rows.append(row)
+    found = list_all(access, "list_tasks", query, None if everything else limit + 1)
+    rows = found if everything else found[:limit]
     if wants_json:
         output.say(output.as_json(rows))
     elif not rows:
         show_none(query)
     else:
         show_rows(rows)
-        if more:
+        if len(found) > len(rows):
             output.note(f"the newest {len(rows)}; --limit N or --all shows more")
-
-
-def listed(
-    join: str, given: authentication.GivenCredentials, query: dict[str, Any], page_rows: int
-) -> Iterator[dict[str, Any]]:
-    """The rows, page by page; a page may be empty without being the last."""
-    credentials = authentication.need(given, join)
-    with connect(join, DISCOVERY_SECONDS) as client:
-        token = authentication.log_in(client, credentials)
-        after: dict[str, Any] = {}
-        while True:
-            page = client.manage("list_tasks", limit=page_rows, **query, **after, **token)
-            yield from page["items"]
-            if page["next"] is None:
-                return
-            after = {"after": page["next"]}
 
 
 def show_none(query: dict[str, Any]) -> None:
@@ -131,16 +105,14 @@ def show_rows(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def took(row: dict[str, Any]) -> str:
-    """How long its last attempt ran."""
     return output.span(row["finished"] - row["started"]) if row["finished"] and row["started"] else "-"
 
 
 @click.command()
 @ids_argument
-@join_option
 @json_option
-@authentication.credential_options
-def retry(ids: tuple[str, ...], join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def retry(ids: tuple[str, ...], wants_json: bool, access: AdminAccess) -> None:
     """Queue failed or cancelled tasks again, with all of their attempts.
 
     \b
@@ -151,22 +123,19 @@ def retry(ids: tuple[str, ...], join: str, wants_json: bool, authority: authenti
       scale0 task list --status failed --json | jq -r '.[].task_id' | xargs -r scale0 task retry
     """
     check_ids(ids)
-    finish(retried(ids, join, authority), wants_json, lambda row: f"{row['task_id']} is {row['status']} again")
+    finish(retried(ids, access), wants_json, lambda row: f"{row['task_id']} is {row['status']} again")
 
 
-def retried(ids: Sequence[str], join: str, given: authentication.GivenCredentials) -> list[dict[str, Any]]:
-    credentials = authentication.need(given, join)
-    with connect(join, DISCOVERY_SECONDS) as client:
-        token = authentication.log_in(client, credentials)
+def retried(ids: Sequence[str], access: AdminAccess) -> list[dict[str, Any]]:
+    with admin_client(access) as (client, token):
         return [commanded(client, "retry_task", one, token) for one in ids]
 
 
 @click.command()
 @ids_argument
-@join_option
 @json_option
-@authentication.credential_options
-def cancel(ids: tuple[str, ...], join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+@admin_options
+def cancel(ids: tuple[str, ...], wants_json: bool, access: AdminAccess) -> None:
     """Cancel tasks. Your own need no token; with one, those of any client.
 
     \b
@@ -177,26 +146,26 @@ def cancel(ids: tuple[str, ...], join: str, wants_json: bool, authority: authent
       scale0 task cancel 0f3a9c
     """
     check_ids(ids)
-    finish(cancelled(ids, join, authority), wants_json, cancelled_line)
+    finish(cancelled(ids, access), wants_json, cancelled_line)
 
 
-def cancelled(ids: Sequence[str], join: str, given: authentication.GivenCredentials) -> list[dict[str, Any]]:
+def cancelled(ids: Sequence[str], access: AdminAccess) -> list[dict[str, Any]]:
     """The outcome for each task: our own by the task protocol, others by management."""
     from scale0.errors import NoSuchTask
 
     rows: list[dict[str, Any]] = []
-    token: authentication.Credentials | None = None
-    with task_client(join) as client:
+    token: Credentials | None = None
+    with task_client(access.join) as client:
         for id_ in ids:
             try:
                 own = client.task_of(id_)
                 own.cancel()
                 rows.append({"task_id": id_, "cancelled": own.status().status == "cancelled"})
             except NoSuchTask:
-                credentials = authentication.find(given, join)
+                credentials = access.find()
                 if credentials is None:
                     raise
-                token = token or authentication.log_in(client, credentials)
+                token = token or log_in(client, credentials)
                 rows.append(commanded(client, "cancel_task", id_, token))
     return rows
 
@@ -205,7 +174,7 @@ def cancelled_line(row: dict[str, Any]) -> str:
     return f"{row['task_id']} is cancelled" if row["cancelled"] else f"{row['task_id']} had already ended"
 
 
-def commanded(client: Client, command: str, id_: str, token: authentication.Credentials) -> dict[str, Any]:
+def commanded(client: Client, command: str, id_: str, token: Credentials) -> dict[str, Any]:
     """A management command for one of several tasks; a refusal does not stop the others."""
     from scale0.errors import Conflict, NoSuchService
 
@@ -235,11 +204,10 @@ def finish(rows: Sequence[dict[str, Any]], wants_json: bool, line_of: Callable[[
 
 @click.command()
 @click.argument("task_id", metavar="ID", shell_complete=completion_values.tasks)
-@join_option
 @json_option
-@authentication.credential_options
+@admin_options
 @with_watch
-def show(task_id: str, join: str, wants_json: bool, authority: authentication.GivenCredentials) -> None:
+def show(task_id: str, wants_json: bool, access: AdminAccess) -> None:
     """Show all that the broker knows about a task of any client, except for its arguments and result.
 
     \b
@@ -259,7 +227,7 @@ def show(task_id: str, join: str, wants_json: bool, authority: authentication.Gi
 
     check_ids((task_id,))
     try:
-        found = manage(join, authority, "show_task", task_id=task_id)
+        found = manage(access, "show_task", task_id=task_id)
     except NoSuchService as error:
         raise errors.CommandError(f"there is no task {task_id}", "`scale0 task list` lists the tasks") from error
     if wants_json:
@@ -302,7 +270,6 @@ def show_attempts(attempts: list[dict[str, Any]]) -> None:
 
 
 def error_text(error: dict[str, Any]) -> str:
-    """Why it failed: the traceback of the worker, or its message."""
     data = error.get("data")
     trace = data.get("traceback") if isinstance(data, dict) else None
     return str(trace or f"{error.get('message', '')} ({error.get('code', '')})").rstrip()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from scale0.client.client import Client
     from scale0.client.results import TaskStatus
     from scale0.client.task import Task
 
@@ -57,7 +56,6 @@ def task() -> None:
 
 
 def time_of(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime.datetime | None:
-    """A time; without an offset it is local."""
     import datetime
 
     if value is None:
@@ -116,19 +114,13 @@ def submit(
             output.say(output.as_json({"task_id": made.id}) if wants_json else made.id)
         else:
             output.note(f"task {made.id}")
-        if not is_offered(client, method):
+        if not any(row["service"] == method and row["backends"] for row in client.services()):
             output.note(f"no worker offers {method} yet: the task waits for one (see `scale0 services`)")
         if wants_result:
             await_one(made, wants_json)
 
 
-def is_offered(client: Client, method: str) -> bool:
-    """True if a worker of the network offers it now."""
-    return any(row["service"] == method and row["backends"] for row in client.services())
-
-
 def await_one(made: Task, wants_json: bool) -> None:
-    """Wait until it has ended, and print its result."""
     try:
         wait_for([made], None)
     except KeyboardInterrupt:
@@ -281,7 +273,6 @@ def wait(ids: tuple[str, ...], join: str, owner: str | None, timeout: float | No
 
 
 def ended_row(one: Task) -> dict[str, Any]:
-    """The outcome of a task, or its state."""
     found = one.status()
     return outcome_of(one)[0] if found.ended else {"task_id": one.id, "status": found.status}
 

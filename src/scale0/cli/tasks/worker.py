@@ -18,6 +18,7 @@ from scale0.cli.common.endpoints import BACKEND_PORT, JOIN, JOIN_BACKEND, backen
 from scale0.cli.common.joining import default_name, token_option
 from scale0.cli.common.joining import join as joined
 from scale0.cli.common.options import log_format_option
+from scale0.kernel.edge.systemd import notify_ready
 
 if TYPE_CHECKING:
     from scale0.client.worker import Worker
@@ -126,14 +127,12 @@ def end_loudly(failed: threading.ExceptHookArgs) -> None:
 
 def announce(found: Worker) -> None:
     """Print one line when the broker has accepted us, and one if that takes long; notify systemd."""
-    from scale0.kernel.edge.systemd import tell_ready
-
     if not found.wait_until_up(PATIENCE_SECONDS):
         output.note(f"no broker answers at {found.endpoints[0]} yet: retrying until one does")
         found.wait_until_up()
     log_as(found.identity or LOG_NAME)
     output.say(f"ready {found.identity} {' '.join(found.handlers)}")
-    tell_ready()
+    notify_ready()
 
 
 def find_worker(target: str) -> Worker:
@@ -155,7 +154,6 @@ def find_worker(target: str) -> Worker:
 
 
 def imported(source: str) -> ModuleType:
-    """A module by name from the current folder, or a file."""
     folder, name = os.getcwd(), source
     if source.endswith(".py"):
         file = Path(source).resolve()
@@ -183,7 +181,6 @@ def imported(source: str) -> ModuleType:
 
 
 def described(error: Exception) -> str:
-    """An error in the imported file, with its location."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -8,9 +8,9 @@ from typing import Final
 
 import click
 
-from scale0.cli.common import authentication, output
+from scale0.cli.common import output
+from scale0.cli.common.authentication import AdminAccess, admin_options
 from scale0.cli.common.connection import DISCOVERY_SECONDS, connect
-from scale0.cli.common.endpoints import join_option
 from scale0.cli.common.options import json_option
 from scale0.cli.network import snapshot
 
@@ -18,7 +18,6 @@ VIEW_NAMES: Final = ("services", "queues", "agents", "checks", "incidents", "bro
 
 
 @click.command()
-@join_option
 @json_option
 @click.option("--once", is_flag=True, help="Print one frame as plain text; the default without a terminal.")
 @click.option("--view", type=click.Choice(VIEW_NAMES), help="The first view; with --once, only this view, completely.")
@@ -31,15 +30,14 @@ VIEW_NAMES: Final = ("services", "queues", "agents", "checks", "incidents", "bro
     metavar="SECONDS",
     help="How often to poll; rates are for the time in between.",
 )
-@authentication.credential_options
+@admin_options
 def top(
-    join: str,
     wants_json: bool,
     once: bool,
     view: str | None,
     words: str,
     interval: float,
-    authority: authentication.GivenCredentials,
+    access: AdminAccess,
 ) -> None:
     """Watch services, queues, checks and brokers, live.
 
@@ -58,20 +56,19 @@ def top(
       scale0 top --once | head -20
       scale0 top --json --interval 2 | jq '.services[] | {service, p99: .rates.p99_seconds}'
     """
-    rights = snapshot.AdminRights(authority, join)
+    rights = snapshot.AdminRights(access)
     if once or wants_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
-        show_once(join, rights, interval, view, words, wants_json)
+        show_once(access.join, rights, interval, view, words, wants_json)
         return
     from scale0.cli.top.screen import TopApp
     from scale0.cli.top.views import VIEWS
 
-    TopApp(join, rights, interval, VIEWS[VIEW_NAMES.index(view or "services")]).run()
+    TopApp(access.join, rights, interval, VIEWS[VIEW_NAMES.index(view or "services")]).run()
 
 
 def show_once(
     join: str, rights: snapshot.AdminRights, interval: float, name: str | None, words: str, wants_json: bool
 ) -> None:
-    """Print one frame; rates need two snapshots."""
     from scale0.cli.top.views import VIEWS, ViewState, as_data, frame_of, show
 
     with connect(join, DISCOVERY_SECONDS) as client:

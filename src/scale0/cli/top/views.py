@@ -119,8 +119,6 @@ class TopColumn(NamedTuple):
 
 
 class TopView(NamedTuple):
-    """One table of the screen."""
-
     name: str
     rows: Callable[[TopFrame], Sequence[Row]]
     columns: tuple[TopColumn, ...]
@@ -160,7 +158,6 @@ def latency(key: str, head: str) -> TopColumn:
 
 
 def rated(row: Row, key: str) -> float | None:
-    """One of the rates of a row, if they are known."""
     found: float | None = (row.get("rates") or {}).get(key)
     return found
 
@@ -221,7 +218,6 @@ def next_backend(row: Row, _now: float) -> str:
 
 
 def check_marks(row: Row) -> str:
-    """Remarks about the state of a check."""
     marks = [word for word, true in (("stale", row.get("stale")), ("flapping", row.get("flapping"))) if true]
     if row["state"] != "ok" and not row["hard"]:
         marks.append("soft")
@@ -230,15 +226,9 @@ def check_marks(row: Row) -> str:
     return f" ({', '.join(marks)})" if marks else ""
 
 
-def problem_rows(frame: TopFrame) -> list[Row]:
-    return [
-        {name: getattr(one, name) for name in ("severity", "what", "words", "page", "next")} for one in frame.findings
-    ]
-
-
 WRONG: Final = TopView(
     "wrong",
-    problem_rows,
+    lambda frame: [msgspec.structs.asdict(one) for one in frame.findings],
     (
         TopColumn("SEVERITY", lambda row, _now: row["severity"], lambda row: RANKS[row["severity"]]),
         plain("what", 26),
@@ -360,8 +350,6 @@ VIEWS: Final = (SERVICES, QUEUES, AGENTS, CHECKS, INCIDENTS, BROKERS, WRONG)
 
 
 class ViewState(NamedTuple):
-    """Sorting and filter of a view."""
-
     column: int
     reverse: bool = False
     words: str = ""
@@ -369,7 +357,6 @@ class ViewState(NamedTuple):
 
 
 def chosen(view: TopView, frame: TopFrame, choice: ViewState, now: float) -> list[Row]:
-    """The rows of a view, filtered and sorted."""
     rows: Iterable[Row] = view.rows(frame)
     words = choice.words.lower().split()
     if words:
@@ -379,7 +366,6 @@ def chosen(view: TopView, frame: TopFrame, choice: ViewState, now: float) -> lis
 
 
 def searched(view: TopView, row: Row, now: float) -> str:
-    """The text that the filter searches."""
     return " ".join(column.text(row, now) for column in view.columns).lower()
 
 
@@ -442,7 +428,6 @@ def head_of(frame: TopFrame) -> str:
 
 
 def problems_of(frame: TopFrame) -> str:
-    """The problems, on one line."""
     bad = [one for one in frame.findings if one.severity != "ok"]
     if not bad:
         return "no problems"
@@ -467,14 +452,9 @@ def show(frame: TopFrame, view: TopView | None, choice: ViewState | None, now: f
         shown = rows if view is not None else rows[:ONCE_ROWS]
         heads = [column.head for column in one.columns]
         numbers = [column.head for column in one.columns if column.number]
-        output.table(heads, [cells(one, row, now) for row in shown], numbers, cut=cut_column(one))
+        cut_column = "" if one.columns[-1].number else heads[-1]
+        output.table(heads, [cells(one, row, now) for row in shown], numbers, cut=cut_column)
         if len(shown) < len(rows):
             output.say(f"… {len(rows) - len(shown)} more: --view {one.name}")
     if not frame.managed:
         output.note(NO_CREDENTIALS)
-
-
-def cut_column(view: TopView) -> str:
-    """The column to cut if a line is too wide."""
-    last = view.columns[-1]
-    return "" if last.number else last.head

@@ -266,7 +266,7 @@ def of_check(row: Row) -> HealthFinding:
     severity: Severity = WARNING if row["state"] == WARNING else CRITICAL
     words = f"{row['state']}: {first_line(row['message'])}"
     return HealthFinding(
-        severity, f"check {named(row)}", words, "checks", f"`scale0 check run {named(row)}` looks again"
+        severity, f"check {named(row)}", words, "checks", f"`scale0 check run {named(row)}` repeats it"
     )
 
 

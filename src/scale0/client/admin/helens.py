@@ -26,8 +26,6 @@ class HelenRows(NamedTuple):
 class PagedRows:
     """The pages of one list: send each `request()` until it is None, and pass the answer to `add`."""
 
-    __slots__ = ("_after", "_arguments", "_is_complete", "_limit", "rows")
-
     def __init__(self, arguments: Row, limit: int | None = None) -> None:
         self._arguments = arguments
         self._limit = limit

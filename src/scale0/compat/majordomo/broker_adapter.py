@@ -20,8 +20,6 @@ from scale0.transport.core.sockets import ACTIVE
 
 
 class MajordomoAdapter:
-    __slots__ = ("_broker", "_discovery")
-
     def __init__(self, broker: Broker, discovery: Discovery) -> None:
         self._broker = broker
         self._discovery = discovery
@@ -63,7 +61,7 @@ class MajordomoAdapter:
         """True if a backend of any protocol offers the service."""
         return self._broker.scheduler.offered(service)
 
-    def enlist(self, connection: Connection, identity: str, service: str, now: Now, effects: Effects) -> None:
+    def register(self, connection: Connection, identity: str, service: str, now: Now, effects: Effects) -> None:
         """Registers a backend with one slot and one service."""
         own = self._broker.state.config.services
         if own != "all" and service not in own:
@@ -78,12 +76,12 @@ class MajordomoAdapter:
             members.reconcile(member, (), now, effects)
         members.join(member, [service], 1, now, effects)
 
-    def enlisted(self, connection: Connection) -> bool:
+    def is_registered(self, connection: Connection) -> bool:
         """True while it is a reachable worker."""
         member = worker_of(connection)
         return member is not None and not member.suspended
 
-    def strike(self, connection: Connection, now: Now, effects: Effects) -> None:
+    def remove(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Removes a worker; its work is requeued at once."""
         member = worker_of(connection)
         if member is not None:
@@ -111,8 +109,8 @@ class MajordomoAdapter:
     def reply(self, connection: Connection, id_: str, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
         self._broker.requests.reply(connection, id_, bodies, now, effects)
 
-    def blame(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
-        self._broker.blame(connection, code, message, now, effects)
+    def reject(self, connection: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
+        self._broker.reject(connection, code, message, now, effects)
 
 
 def worker_of(connection: Connection) -> Member | None:

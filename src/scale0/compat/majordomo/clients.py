@@ -30,8 +30,6 @@ NOT_IMPLEMENTED: Final = b"501"
 class MajordomoClients:
     """All clients of one version."""
 
-    __slots__ = ("_adapter", "_form", "_next", "_titanic")
-
     def __init__(self, form: ClientForm, adapter: MajordomoAdapter, titanic: Titanic) -> None:
         self._form = form
         self._adapter = adapter
@@ -44,11 +42,11 @@ class MajordomoClients:
         if not adapter.serving:
             return
         try:
-            if connection.door != FRONTEND:
+            if connection.socket != FRONTEND:
                 raise Refusal(codes.NOT_ALLOWED, "clients are served on the frontend socket")
             service, bodies = read_request(self._form, frames, adapter.limits.max_service_bytes)
         except Refusal as refusal:
-            adapter.blame(connection, refusal.code, refusal.message, now, effects)
+            adapter.reject(connection, refusal.code, refusal.message, now, effects)
             return
         if not adapter.may_ask(connection, now):
             return  # errors are not sent: the client sends again later
@@ -68,17 +66,17 @@ class MajordomoClients:
             if isinstance(message, list):
                 out.append(message)
                 continue
-            command, said, *bodies = message
+            command, options, *bodies = message
             if command == "REPLY":
-                whole = self._joined(connection, said["id"], bodies)
+                whole = self._joined(connection, options["id"], bodies)
                 if whole is not None:
-                    out.append(write_reply(self._form, True, said["service"], whole))
+                    out.append(write_reply(self._form, True, options["service"], whole))
             elif command == "PARTIAL" and self._form.partial:
-                out.append(write_reply(self._form, False, service_of(said["id"]), bodies))
+                out.append(write_reply(self._form, False, service_of(options["id"]), bodies))
             elif command == "PARTIAL":
-                self._keep(connection, said["id"], bodies)
+                self._keep(connection, options["id"], bodies)
             elif command == "ERROR" and connection.parts:
-                connection.parts.pop(said["id"], None)
+                connection.parts.pop(options["id"], None)
         return out
 
     def _manage(self, service: str, bodies: Sequence[bytes]) -> bytes:
@@ -113,8 +111,6 @@ class MajordomoClients:
 
 class MajordomoClients02:
     """The header `MDPC02`, which RFC 18 and the dialect share."""
-
-    __slots__ = ("_dialect", "_plain")
 
     def __init__(self, adapter: MajordomoAdapter, titanic: Titanic) -> None:
         self._plain = MajordomoClients(CLIENT_02, adapter, titanic)

@@ -67,10 +67,10 @@ def read_request(form: ClientForm, frames: Sequence[bytes], limit_bytes: int) ->
     rest = frames[1:]
     if form.request:
         if not rest or rest[0] != form.request:
-            raise Refusal(codes.UNKNOWN_COMMAND, "a client says nothing but REQUEST")
+            raise Refusal(codes.UNKNOWN_COMMAND, "a client may send only REQUEST")
         rest = rest[1:]
     if len(rest) < 2:
-        raise Refusal(codes.MALFORMED, "a REQUEST has a service and a body")
+        raise Refusal(codes.MALFORMED, "REQUEST needs a service and a body")
     return read_service(rest[0], limit_bytes), rest[1:]
 
 
@@ -87,7 +87,7 @@ def read_service(frame: bytes, limit_bytes: int) -> str:
 def read_answer(frames: Sequence[bytes], bodiless: bool) -> tuple[str, Sequence[bytes]]:
     """Returns the client's address, which is the broker's own request id, and the body of a PARTIAL, FINAL or REPLY."""
     if len(frames) < (4 if bodiless else 5) or frames[3]:
-        raise Refusal(codes.MALFORMED, "a reply has an address, an empty frame and a body")
+        raise Refusal(codes.MALFORMED, "REPLY needs an address, an empty frame and a body")
     # An address that is not ASCII is no request id; the replacement must only differ from all of them.
     return frames[2].decode("ascii", "replace"), frames[4:]
 

@@ -13,8 +13,6 @@ from scale0.compat.titanic.stored_requests import TaskRequestStore
 class Majordomo:
     """RFC 7, 8 and 18 on one broker, and RFC 9 with one request store."""
 
-    __slots__ = ("handlers",)
-
     def __init__(self, adapter: MajordomoAdapter, safe: TaskRequestStore) -> None:
         titanic = Titanic(adapter, safe)
         self.handlers: dict[bytes, MajordomoClients | MajordomoClients02 | MajordomoWorkers] = {

@@ -30,8 +30,6 @@ MEANS_START_AGAIN: Final = frozenset({"DISCONNECTERROR", "FORCENEGOTIATE"})
 class MajordomoWorkers:
     """All workers of one version."""
 
-    __slots__ = ("_adapter", "_beats", "_form", "_hushed")
-
     def __init__(self, form: WorkerForm, adapter: MajordomoAdapter) -> None:
         self._form = form
         self._adapter = adapter
@@ -44,7 +42,7 @@ class MajordomoWorkers:
         if not self._adapter.serving:
             return
         try:
-            if connection.door != BACKEND:
+            if connection.socket != BACKEND:
                 raise Refusal(codes.NOT_ALLOWED, "workers are served on the backend socket")
             self._act(connection, frames, now, effects)
         except Refusal as refusal:
@@ -73,14 +71,14 @@ class MajordomoWorkers:
             self._heartbeat(connection, now)
         elif command == form.disconnect:
             check_length(frames, 2)
-            self._strike(connection, now, effects)
+            self._remove(connection, now, effects)
         elif command and command in (form.partial, form.final):
             # RFC 18 has no leading empty frame: a worker that sends one uses the dialect.
             bodiless = connection.delimiter and bool(form.partial)
             id_, bodies = read_answer(frames, bodiless)
             self._answer(connection, command == form.final, id_, bodies, now, effects)
         elif command == form.request:
-            raise Refusal(codes.MALFORMED, "REQUEST is not a worker's to say")
+            raise Refusal(codes.MALFORMED, "a worker must not send REQUEST")
         else:
             raise Refusal(codes.UNKNOWN_COMMAND, "no such command")
 
@@ -90,17 +88,17 @@ class MajordomoWorkers:
         name = read_service(service, adapter.limits.max_service_bytes)
         if is_reserved(name):
             raise Refusal(codes.NOT_ALLOWED, f"{name} is a reserved name")
-        if adapter.enlisted(connection):
-            raise Refusal(codes.MALFORMED, "READY is said once")
+        if adapter.is_registered(connection):
+            raise Refusal(codes.MALFORMED, "READY was sent twice on one connection")
         self._cancel(connection)
-        adapter.enlist(connection, identity_of(connection.routing_id), name, now, effects)
-        self._judge(connection, now)
+        adapter.register(connection, identity_of(connection.routing_id), name, now, effects)
+        self._schedule_liveness(connection, now)
         self._arm(connection, now)
 
     def _heartbeat(self, connection: Connection, now: Now) -> None:
         if self._knows(connection):
             self._adapter.heartbeat(connection, now)
-            self._judge(connection, now)
+            self._schedule_liveness(connection, now)
 
     def _answer(
         self, connection: Connection, final: bool, id_: str, bodies: Sequence[bytes], now: Now, effects: Effects
@@ -108,7 +106,7 @@ class MajordomoWorkers:
         if not self._knows(connection):
             return
         if not self._adapter.holds(connection, id_):
-            raise Refusal(codes.MALFORMED, "a reply to nothing that was asked")
+            raise Refusal(codes.MALFORMED, "REPLY without an open request")
         if final:
             self._adapter.reply(connection, id_, bodies, now, effects)
         else:
@@ -116,45 +114,45 @@ class MajordomoWorkers:
 
     def _knows(self, connection: Connection) -> bool:
         """True for a registered worker; False for one that left and whose last messages are still arriving."""
-        if connection in self._beats and self._adapter.enlisted(connection):
+        if connection in self._beats and self._adapter.is_registered(connection):
             return True
         if connection in self._hushed:
             return False
-        raise Refusal(codes.MALFORMED, "READY comes first")
+        raise Refusal(codes.MALFORMED, "READY must come first")
 
     def _dismiss(self, connection: Connection, refusal: Refusal, now: Now, effects: Effects) -> None:
         """Handles a protocol violation: counts it, requeues the worker's requests, and sends DISCONNECT once."""
-        self._adapter.blame(connection, refusal.code, refusal.message, now, effects)
+        self._adapter.reject(connection, refusal.code, refusal.message, now, effects)
         if connection not in self._hushed:
             effects.send(connection, [self._form.header, self._form.disconnect])
-        self._strike(connection, now, effects)
+        self._remove(connection, now, effects)
 
-    def _strike(self, connection: Connection, now: Now, effects: Effects) -> None:
+    def _remove(self, connection: Connection, now: Now, effects: Effects) -> None:
         self._cancel(connection)
-        self._adapter.strike(connection, now, effects)
+        self._adapter.remove(connection, now, effects)
         if connection not in self._hushed:
             self._hushed.add(connection)
-            self._adapter.timers.add((self._unhush, connection), now.mono + HUSH_SECONDS)
+            self._adapter.timers.add((self._resume, connection), now.mono + HUSH_SECONDS)
 
-    def _unhush(self, connection: Connection, _now: Now, _step: Effects) -> None:
+    def _resume(self, connection: Connection, _now: Now, _step: Effects) -> None:
         self._hushed.discard(connection)
 
-    def _judge(self, connection: Connection, now: Now) -> None:
+    def _schedule_liveness(self, connection: Connection, now: Now) -> None:
         interval = self._adapter.limits.mdp_heartbeat_interval
         self._adapter.judge(connection, interval, MISSED_HEARTBEATS * interval, now)
 
     def _arm(self, connection: Connection, now: Now) -> None:
         when = now.mono + self._adapter.limits.mdp_heartbeat_interval
-        self._beats[connection] = self._adapter.timers.add((self._beat, connection), when)
+        self._beats[connection] = self._adapter.timers.add((self._send_heartbeat, connection), when)
 
     def _cancel(self, connection: Connection) -> None:
         bucket = self._beats.pop(connection, None)
         if bucket is not None:
-            self._adapter.timers.remove((self._beat, connection), bucket)
+            self._adapter.timers.remove((self._send_heartbeat, connection), bucket)
 
-    def _beat(self, connection: Connection, now: Now, effects: Effects) -> None:
+    def _send_heartbeat(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Sends a HEARTBEAT; stops when the worker is gone."""
-        if not self._adapter.enlisted(connection):
+        if not self._adapter.is_registered(connection):
             self._beats.pop(connection, None)
             return
         effects.send(connection, [self._form.header, self._form.heartbeat])

@@ -28,7 +28,7 @@ METHOD_PREFIX: Final = "titanic.run:"
 """Prefix of the service name in a task's method; no backend can offer such names."""
 OWN_NAME: Final = "@titanic"
 """The client of these tasks; identities cannot contain `@`."""
-DOOR: Final = "titanic"
+SOCKET: Final = "titanic"
 """Socket name of the internal origins; no such socket exists."""
 MAX_UNDER_WAY: Final = 256
 """Requests of one service that are with backends at once."""
@@ -66,7 +66,7 @@ class ServiceRuns:
     def __init__(self, service: str, now: Now) -> None:
         self.service = service
         self.method = METHOD_PREFIX + service
-        self.origin = Connection(DOOR, service.encode(), NullProtocol(), now)
+        self.origin = Connection(SOCKET, service.encode(), NullProtocol(), now)
         # As for a REQ socket: partial replies are joined with the last one.
         self.origin.delimiter = True
         self.under_way: dict[int, tuple[QueuedTask, int]] = {}
@@ -74,15 +74,10 @@ class ServiceRuns:
 
 
 class RequestRuns:
-    __slots__ = (
-        *("_awake", "_broker", "_bytes", "_known", "_next", "_running", "_streams", "_tasks", "_unsure"),
-        *("_woken", "node", "short", "took"),
-    )
-
     def __init__(self, broker: Broker, tasks: BrokerTasks) -> None:
         self._broker = broker
         self._tasks = tasks
-        own = Connection(DOOR, b"", NullProtocol(), Now(0.0, 0.0))
+        own = Connection(SOCKET, b"", NullProtocol(), Now(0.0, 0.0))
         self.node = Backend(f"{OWN_NAME}.{broker.state.identity}", own, 0)
         self._streams: dict[str, ServiceRuns] = {}
         self._running: dict[str, ServiceRuns] = {}
@@ -110,7 +105,7 @@ class RequestRuns:
         if self._tasks.shared_store is None:
             # In a shared store, any broker of the group may store requests at any time.
             self._tasks.backlog.ask(ListTasks(limit=1, client=OWN_NAME), self._learn, effects)
-        self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
+        self._broker.state.timers.add((self._review_services, None), now.mono + LOOK_SECONDS)
 
     def _learn(self, page: TaskPage, _mark: int, _now: Now, _step: Effects) -> None:
         """If the store has no such task, only requests stored from now on matter."""
@@ -143,7 +138,7 @@ class RequestRuns:
         else:
             self._awake.update((name, None) for name in sorted(backend.services) if name in self.short)
 
-    def _look(self, _: None, now: Now, effects: Effects) -> None:
+    def _review_services(self, _: None, now: Now, effects: Effects) -> None:
         """Keeps the method queues of offered services and drops the others."""
         for service, stream in list(self._streams.items()):
             if self._broker.scheduler.offered(service):
@@ -151,9 +146,9 @@ class RequestRuns:
             elif not stream.under_way:
                 del self._streams[service]
                 self.short.pop(service, None)
-        self._broker.state.timers.add((self._look, None), now.mono + LOOK_SECONDS)
+        self._broker.state.timers.add((self._review_services, None), now.mono + LOOK_SECONDS)
 
-    def hear(self, now: Now, effects: Effects) -> None:
+    def receive_replies(self, now: Now, effects: Effects) -> None:
         """Handles the messages of this turn to the internal origins, and finds queues with new tasks."""
         self._listen(now, effects)
         if self.short and now.mono - self._woken >= WAKE_SECONDS:
@@ -167,7 +162,7 @@ class RequestRuns:
         for stream in list(self._running.values()):
             for message in effects.sends.pop(stream.origin, ()):
                 if isinstance(message, tuple):
-                    self._heed(stream, message, now, effects)
+                    self._answered(stream, message, now, effects)
 
     def run(self, now: Now, effects: Effects) -> None:
         if self._awake:
@@ -218,7 +213,7 @@ class RequestRuns:
         """Sends one stored request to a backend."""
         bodies = read_frames(task.params) if task.client == OWN_NAME else None
         if bodies is None:
-            message = f"{task.method} is the broker's own: no client can submit it"
+            message = f"{task.method} is reserved for the broker: clients cannot submit it"
             self._tasks.leases.fail(task, INVALID_PARAMS, error_object(INVALID_PARAMS, message), False, now, effects)
             return
         state = self._broker.state
@@ -232,10 +227,10 @@ class RequestRuns:
         # Without `retry`: the task queue decides whether and when it is tried again.
         self._broker.requests.submit(stream.origin, self._next, stream.service, bodies, timeout, False, now, effects)
 
-    def _heed(self, stream: ServiceRuns, message: tuple[Any, ...], now: Now, effects: Effects) -> None:
+    def _answered(self, stream: ServiceRuns, message: tuple[Any, ...], now: Now, effects: Effects) -> None:
         """Ends the task of a request that was answered."""
-        command, said, *bodies = message
-        task, attempt = stream.under_way.pop(said["id"])
+        command, options, *bodies = message
+        task, attempt = stream.under_way.pop(options["id"])
         self._bytes -= len(task.params)
         if not stream.under_way:
             del self._running[stream.service]
@@ -247,8 +242,8 @@ class RequestRuns:
             # The reply cannot be stored: the request runs again when the disk has room.
             self._put_back(task, now, effects)
         elif command != "REPLY":
-            code, again = said["code"], said["code"] in TRIED_AGAIN
-            leases.fail(task, code, error_object(code, said["message"]), again, now, effects)
+            code, again = options["code"], options["code"] in TRIED_AGAIN
+            leases.fail(task, code, error_object(code, options["message"]), again, now, effects)
         elif len(bodies) >= limits.max_parts or sum(map(len, bodies)) > limits.max_message_bytes - STATUS_FRAME_BYTES:
             error = error_object(codes.TOO_BIG, "the answer is too big for one message")
             leases.fail(task, codes.TOO_BIG, error, False, now, effects)

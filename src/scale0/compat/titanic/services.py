@@ -41,11 +41,9 @@ Then = Callable[[bytes, Sequence[bytes], Now, Effects], None]
 
 
 class Titanic:
-    __slots__ = ("_adapter", "_safe")
-
-    def __init__(self, adapter: MajordomoAdapter, safe: TaskRequestStore) -> None:
+    def __init__(self, adapter: MajordomoAdapter, store: TaskRequestStore) -> None:
         self._adapter = adapter
-        self._safe = safe
+        self._store = store
 
     def receive(
         self, connection: Connection, id_: str, service: str, bodies: Sequence[bytes], now: Now, effects: Effects
@@ -56,23 +54,23 @@ class Titanic:
 
         try:
             if service == TITANIC_REQUEST:
-                uuid = self._safe.keep(self._read_target(bodies), bodies[1:], now, effects)
+                uuid = self._store.keep(self._read_target(bodies), bodies[1:], now, effects)
                 if uuid is None:
                     answer(FAILED, (), now, effects)
                 else:
                     answer(DONE, (uuid.encode(),), now, effects)
             elif service == TITANIC_REPLY:
-                self._safe.fetch(read_uuid(bodies), answer, now, effects)
+                self._store.fetch(read_uuid(bodies), answer, now, effects)
             else:
-                self._safe.forget(read_uuid(bodies), answer, now, effects)
+                self._store.forget(read_uuid(bodies), answer, now, effects)
         except Refusal as refusal:
             answer(UNKNOWN, (), now, effects)
-            self._adapter.blame(connection, refusal.code, refusal.message, now, effects)
+            self._adapter.reject(connection, refusal.code, refusal.message, now, effects)
 
     def _read_target(self, bodies: Sequence[bytes]) -> str:
         """Returns the target service; raises `Refusal` for a name that no backend can offer."""
         if len(bodies) < 2:
-            raise Refusal(codes.MALFORMED, "titanic.request takes a service and a body")
+            raise Refusal(codes.MALFORMED, "titanic.request needs a service and a body")
         name = read_service(bodies[0], self._adapter.limits.max_service_bytes)
         if is_reserved(name):
             raise Refusal(codes.MALFORMED, f"{name} is a reserved name")
@@ -81,7 +79,7 @@ class Titanic:
 
 def read_uuid(bodies: Sequence[bytes]) -> str:
     if len(bodies) != 1 or _UUID.fullmatch(bodies[0]) is None:
-        raise Refusal(codes.MALFORMED, "one frame: a UUID of 32 hexadecimal digits")
+        raise Refusal(codes.MALFORMED, "expected one frame, a UUID of 32 hexadecimal digits")
     return bodies[0].decode().lower()
 
 

@@ -44,8 +44,6 @@ Row = QueuedTask | OpenTask | EndedTask
 
 
 class TaskRequestStore:
-    __slots__ = ("_broker", "_runs", "_tasks")
-
     def __init__(self, broker: Broker, tasks: BrokerTasks, runs: RequestRuns) -> None:
         self._broker = broker
         self._tasks = tasks
@@ -124,20 +122,6 @@ class TaskRequestStore:
 class TitanicTasks:
     """Forwards the broker's events about backends to the tasks and to the runs."""
 
-    __slots__ = (
-        "_feed",
-        "_offer",
-        "_runs",
-        "_settle",
-        "claim",
-        "deadline",
-        "forget",
-        "lose",
-        "tick",
-        "unsent",
-        "waits",
-    )
-
     def __init__(self, work: Workload, runs: RequestRuns) -> None:
         self._runs = runs
         self._offer, self._feed, self._settle = work.offer, work.feed, work.settle
@@ -157,7 +141,7 @@ class TitanicTasks:
     def settle(self, now: Now, effects: Effects) -> None:
         """Tasks and stored requests compete for the same slots: the one that got some comes second in the next turn."""
         runs = self._runs
-        runs.hear(now, effects)
+        runs.receive_replies(now, effects)
         first = not runs.took
         if first:
             runs.run(now, effects)

@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
-from scale0.history.events.columns import EventRow, clip_int
+from scale0.history.events.columns import Event, EventRow, clip_int
 
 
-class ConfigChanged(msgspec.Struct, frozen=True):
+class ConfigChanged(Event, frozen=True):
     """Another network document is current."""
 
     kind: ClassVar[str] = "config.changed"
+    targets: ClassVar[Mapping[str, str]] = {"changed_by": "identity"}
     version: int
     hash: str
     parent: str
@@ -24,11 +26,10 @@ class ConfigChanged(msgspec.Struct, frozen=True):
     """An admin here, or the broker that sent it."""
 
     def row(self) -> EventRow:
-        data = {"version": self.version, "hash": self.hash, "parent": self.parent}
-        return EventRow(kind=self.kind, identity=self.changed_by, code=clip_int(self.version), data=data)
+        return msgspec.structs.replace(super().row(), code=clip_int(self.version))
 
 
-class ConfigConflict(msgspec.Struct, frozen=True):
+class ConfigConflict(Event, frozen=True):
     """Two documents conflict: neither descends from the other."""
 
     kind: ClassVar[str] = "config.conflict"
@@ -40,11 +41,10 @@ class ConfigConflict(msgspec.Struct, frozen=True):
     """The broker that has, or had, the other one."""
 
     def row(self) -> EventRow:
-        data = {"version": self.version, "hash": self.hash, "other_hash": self.other_hash}
-        return EventRow(kind=self.kind, identity=self.identity, code=clip_int(self.version), data=data)
+        return msgspec.structs.replace(super().row(), code=clip_int(self.version))
 
 
-class ManagementCommanded(msgspec.Struct, frozen=True):
+class ManagementCommanded(Event, frozen=True):
     """An admin command was answered, or accepted if it runs longer; a later failure is another event."""
 
     kind: ClassVar[str] = "management.commanded"
@@ -58,10 +58,3 @@ class ManagementCommanded(msgspec.Struct, frozen=True):
     before: Any = None
     after: Any = None
     """The values that it changed."""
-
-    def row(self) -> EventRow:
-        data = {"command": self.command, "origin": self.origin, "before": self.before, "after": self.after}
-        return EventRow(kind=self.kind, identity=self.identity, code=clip_int(self.code), data=data)
-
-
-EVENTS: Final = (ConfigChanged, ConfigConflict, ManagementCommanded)

@@ -6,11 +6,12 @@ that are finite and not negative.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import msgspec
 
-from scale0.history.events.columns import EventMetric, EventRow, clip_int
+from scale0.history.events.columns import Event, EventMetric, EventRow
 
 
 class _AnsweredData(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -26,7 +27,7 @@ class _AnsweredData(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 _to_json: Final = msgspec.json.Encoder().encode
 
 
-class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
+class CheckAnswered(Event, frozen=True, gc=False):
     """A check ended, on schedule or on request; `at` is its end."""
 
     kind: ClassVar[str] = "check.answered"
@@ -74,7 +75,7 @@ class CheckAnswered(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class CheckStateChanged(msgspec.Struct, frozen=True):
+class CheckStateChanged(Event, frozen=True):
     """A result changed the state of a check, its hardness or its flapping."""
 
     kind: ClassVar[str] = "check.state_changed"
@@ -95,39 +96,16 @@ class CheckStateChanged(msgspec.Struct, frozen=True):
     suppressed: tuple[str, ...] = ()
     """Why a due notice was not sent: `silence NAME`, `downtime NAME`, `depends_on CHECK`…"""
 
-    def row(self) -> EventRow:
-        data = {
-            "hard": self.hard,
-            "previous": self.previous,
-            "flapping": self.flapping,
-            "flapping_percent": self.flapping_percent,
-            "message": self.message,
-            "suppressed": self.suppressed,
-        }
-        return EventRow(
-            kind=self.kind,
-            at=self.at,
-            identity=self.agent,
-            service=self.check,
-            ref=self.ref,
-            attempt=clip_int(self.attempt),
-            state=self.state,
-            data=data,
-        )
 
-
-class CheckRemoved(msgspec.Struct, frozen=True):
+class CheckRemoved(Event, frozen=True):
     """An agent no longer runs a check: its definition no longer selects the agent, or the agent was deleted."""
 
     kind: ClassVar[str] = "check.removed"
     agent: str
     check: str
 
-    def row(self) -> EventRow:
-        return EventRow(kind=self.kind, identity=self.agent, service=self.check)
 
-
-class IncidentOpened(msgspec.Struct, frozen=True):
+class IncidentOpened(Event, frozen=True):
     """A check is down: its hard state is critical or unknown."""
 
     kind: ClassVar[str] = "incident.opened"
@@ -139,22 +117,12 @@ class IncidentOpened(msgspec.Struct, frozen=True):
     message: str = ""
     suppressed: tuple[str, ...] = ()
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            at=self.at,
-            identity=self.agent,
-            service=self.check,
-            ref=self.incident,
-            state=self.state,
-            data={"message": self.message, "suppressed": self.suppressed},
-        )
 
-
-class IncidentClosed(msgspec.Struct, frozen=True):
+class IncidentClosed(Event, frozen=True):
     """The check is up again, or was removed."""
 
     kind: ClassVar[str] = "incident.closed"
+    targets: ClassVar[Mapping[str, str]] = {"worst": "state"}
     agent: str
     check: str
     incident: str
@@ -167,23 +135,12 @@ class IncidentClosed(msgspec.Struct, frozen=True):
     flapping: bool = False
     """It flapped while it was open."""
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            at=self.at,
-            identity=self.agent,
-            service=self.check,
-            ref=self.incident,
-            state=self.worst,
-            seconds=self.seconds,
-            data={"reason": self.reason, "flapping": self.flapping},
-        )
 
-
-class DowntimeStarted(msgspec.Struct, frozen=True):
+class DowntimeStarted(Event, frozen=True):
     """A planned downtime began for one agent, or for one check of it."""
 
     kind: ClassVar[str] = "downtime.started"
+    optional: ClassVar[tuple[str, ...]] = ("check",)
     downtime: str
     agent: str
     check: str
@@ -194,21 +151,12 @@ class DowntimeStarted(msgspec.Struct, frozen=True):
     at: float | None = None
     """When it began, if that was before it was recorded."""
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            at=self.at,
-            identity=self.agent,
-            service=self.check or None,
-            ref=self.downtime,
-            data={"ends": self.ends, "reason": self.reason, "author": self.author},
-        )
 
-
-class DowntimeEnded(msgspec.Struct, frozen=True):
+class DowntimeEnded(Event, frozen=True):
     """A planned downtime ended, or was removed before its end."""
 
     kind: ClassVar[str] = "downtime.ended"
+    optional: ClassVar[tuple[str, ...]] = ("check",)
     downtime: str
     agent: str
     check: str
@@ -216,21 +164,12 @@ class DowntimeEnded(msgspec.Struct, frozen=True):
     """The planned end."""
     at: float | None = None
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            at=self.at,
-            identity=self.agent,
-            service=self.check or None,
-            ref=self.downtime,
-            data={"ends": self.ends},
-        )
 
-
-class NoticeSent(msgspec.Struct, frozen=True):
+class NoticeSent(Event, frozen=True):
     """A notice was submitted as a task: from now on the guarantees of the task queue apply."""
 
     kind: ClassVar[str] = "notice.sent"
+    optional: ClassVar[tuple[str, ...]] = ("agent", "check")
     notice: str
     """The id of the notice."""
     agent: str
@@ -240,21 +179,13 @@ class NoticeSent(msgspec.Struct, frozen=True):
     task: str
     """The id of the task."""
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            identity=self.agent or None,
-            service=self.check or None,
-            ref=self.notice,
-            state=self.state,
-            data={"handler": self.handler, "task": self.task},
-        )
 
-
-class NoticeDropped(msgspec.Struct, frozen=True):
+class NoticeDropped(Event, frozen=True):
     """Notices that were not sent: too many in a period, refused by the queue, or their handler is gone."""
 
     kind: ClassVar[str] = "notice.dropped"
+    targets: ClassVar[Mapping[str, str]] = {"count": "code"}
+    optional: ClassVar[tuple[str, ...]] = ("agent", "check")
     handler: str
     count: int
     reason: str
@@ -262,31 +193,20 @@ class NoticeDropped(msgspec.Struct, frozen=True):
     check: str = ""
     """For a single notice."""
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            identity=self.agent or None,
-            service=self.check or None,
-            code=clip_int(self.count),
-            data={"handler": self.handler, "reason": self.reason},
-        )
 
-
-class AgentDoubled(msgspec.Struct, frozen=True):
+class AgentDoubled(Event, frozen=True):
     """Connections with one certificate replace each other: it is on two machines."""
 
     kind: ClassVar[str] = "agent.doubled"
     identity: str
     addresses: tuple[str, ...]
 
-    def row(self) -> EventRow:
-        return EventRow(kind=self.kind, identity=self.identity, data={"addresses": self.addresses})
 
-
-class AgentMoved(msgspec.Struct, frozen=True):
+class AgentMoved(Event, frozen=True):
     """An agent migrated from another Helen with its state: its incidents continue."""
 
     kind: ClassVar[str] = "agent.moved"
+    targets: ClassVar[Mapping[str, str]] = {"sender": "from"}
     identity: str
     sender: str
     """The identity of the other Helen."""
@@ -294,47 +214,21 @@ class AgentMoved(msgspec.Struct, frozen=True):
     incidents: int
     """The number of open ones."""
 
-    def row(self) -> EventRow:
-        data = {"from": self.sender, "checks": self.checks, "incidents": self.incidents}
-        return EventRow(kind=self.kind, identity=self.identity, data=data)
 
-
-class AgentRefused(msgspec.Struct, frozen=True):
+class AgentRefused(Event, frozen=True):
     """An agent was refused, and its connection was closed."""
 
     kind: ClassVar[str] = "agent.refused"
+    optional: ClassVar[tuple[str, ...]] = ("identity",)
     identity: str
     """Blank: it had no certificate."""
     reason: str
 
-    def row(self) -> EventRow:
-        return EventRow(kind=self.kind, identity=self.identity or None, data={"reason": self.reason})
 
-
-class AgentLate(msgspec.Struct, frozen=True):
+class AgentLate(Event, frozen=True):
     """A result arrived after its request had timed out, and was dropped."""
 
     kind: ClassVar[str] = "agent.late"
     identity: str
     check: str
     ref: str
-
-    def row(self) -> EventRow:
-        return EventRow(kind=self.kind, identity=self.identity, service=self.check, ref=self.ref)
-
-
-EVENTS: Final = (
-    CheckAnswered,
-    CheckStateChanged,
-    CheckRemoved,
-    IncidentOpened,
-    IncidentClosed,
-    DowntimeStarted,
-    DowntimeEnded,
-    NoticeSent,
-    NoticeDropped,
-    AgentDoubled,
-    AgentMoved,
-    AgentRefused,
-    AgentLate,
-)

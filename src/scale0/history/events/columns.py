@@ -6,7 +6,9 @@ and segments stay readable.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -105,15 +107,48 @@ class EventRow(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     data: dict[str, Any] | None = None
 
 
-class Event(Protocol):
-    """Something that happened: frozen fields in terms of its domain, and the row that they make."""
+_TARGETS: Final = {
+    **dict.fromkeys(("agent", "backend", "client", "node"), "identity"),
+    **dict.fromkeys(("check", "method"), "service"),
+    **dict.fromkeys(("downtime", "incident", "notice", "request_id", "task_id"), "ref"),
+    "last_received_wall": "at",
+}
+"""The column of a field that is not named as one, where no event class says otherwise."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened, in terms of its domain. Each field fills one column, or one key of `data`."""
 
     kind: ClassVar[str]
     """`noun.past`"""
+    targets: ClassVar[Mapping[str, str]] = {}
+    """The column, or the key of `data`, of a field that does not follow `_TARGETS`."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Fields that are left out where they are empty."""
 
     def row(self) -> EventRow:
         """This event in the columns of the schema."""
-        ...
+        columns, data = _targets(type(self))
+        optional = self.optional
+        values = {
+            target: value for field, target in columns if (value := getattr(self, field)) or field not in optional
+        }
+        for name in ("attempt", "code"):
+            if values.get(name) is not None:
+                values[name] = clip_int(values[name])
+        if data:
+            rest = {key: value for field, key in data if (value := getattr(self, field)) or field not in optional}
+            values["data"] = rest or None
+        return EventRow(kind=self.kind, **values)
+
+
+@functools.cache
+def _targets(event: type[Event]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The fields that fill columns, and the fields that fill `data`."""
+    targets = {**_TARGETS, **event.targets}
+    pairs = [(field, targets.get(field, field)) for field in event.__struct_fields__]
+    columns = [pair for pair in pairs if pair[1] in EventRow.__struct_fields__]
+    return columns, [pair for pair in pairs if pair not in columns]
 
 
 def clip_int(number: int) -> int:

@@ -17,6 +17,9 @@ Histogram = list[tuple[int, int]]
 GAMMA: Final = 1.02
 """Each bucket's end over its start: with the value in the middle, at most 0.0099 of a value is lost."""
 
+QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+"""The quantiles that tables and reports show."""
+
 MIN_SECONDS: Final = 1e-6
 """Durations are whole microseconds: a shorter one counts as 0."""
 
@@ -43,12 +46,10 @@ def value_of(bucket: int) -> float:
 
 
 def from_counts(counts: Mapping[int, int]) -> Histogram:
-    """A histogram from counts by bucket."""
     return sorted((bucket, count) for bucket, count in counts.items() if count)
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
-    """The histogram of all values together."""
     counts: dict[int, int] = {}
     for histogram in histograms:
         for bucket, count in histogram:

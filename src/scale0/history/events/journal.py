@@ -77,8 +77,6 @@ _DATA: Final = msgspec.json.Encoder(order="sorted")
 class Journal:
     """Numbers and dates the events of one source. One per process; it continues from the state of its store."""
 
-    __slots__ = ("_boot", "_fresh", "_lag_us", "_last_time_us", "_next_seq", "_source")
-
     def __init__(self, source: str, boot_us: int, next_seq: int, last_time_us: int) -> None:
         self._source = source
         self._boot = boot_us
@@ -91,7 +89,6 @@ class Journal:
 
     @property
     def next_seq(self) -> int:
-        """The seq of the next event."""
         return self._next_seq
 
     def append(self, events: Sequence[Event], now: Now) -> JournalRow | None:

@@ -1,15 +1,12 @@
-"""All kinds of events by name; a new noun is a module beside this one with `EVENTS`, and an entry below."""
+"""All kinds of events by name; a new noun is a module beside this one, and an entry of NOUNS."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from scale0.history.events import changes, checks, clients, requests, sources, tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from scale0.history.events.columns import Event
+from scale0.history.events.columns import Event
 
 NOUNS: Final = (sources, clients, requests, tasks, checks, changes)
 """The modules that define events."""
@@ -25,6 +22,9 @@ def by_kind(classes: Iterable[type[Event]]) -> dict[str, type[Event]]:
     return kinds
 
 
-KINDS: Final[dict[str, type[Event]]] = by_kind(
-    (*sources.EVENTS, *clients.EVENTS, *requests.EVENTS, *tasks.EVENTS, *checks.EVENTS, *changes.EVENTS),
+KINDS: Final = by_kind(
+    thing
+    for noun in NOUNS
+    for thing in vars(noun).values()
+    if isinstance(thing, type) and issubclass(thing, Event) and hasattr(thing, "kind")
 )

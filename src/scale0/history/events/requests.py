@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
-from scale0.history.events.columns import EventRow, clip_int
+from scale0.history.events.columns import Event
 
 
-class RequestSummed(msgspec.Struct, frozen=True):
+class RequestSummed(Event, frozen=True):
     """Ten seconds of one service at one backend: one event per request would cost more than the request."""
 
     kind: ClassVar[str] = "request.summed"
+    targets: ClassVar[Mapping[str, str]] = {"answered": "code", "longest_seconds": "seconds"}
+    optional: ClassVar[tuple[str, ...]] = ("failed",)
     service: str
     backend: str
     answered: int
@@ -20,26 +23,16 @@ class RequestSummed(msgspec.Struct, frozen=True):
     bytes: int
     histogram: list[tuple[int, int]]
     """Of the seconds from acceptance to answer: (bucket, count), as in `history.events.histogram`."""
-    failed: dict[str, int] = {}
+    failed: dict[str, int] = msgspec.field(default_factory=dict)
     """By code: failures that were too many to record one by one."""
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            identity=self.backend,
-            service=self.service,
-            code=clip_int(self.answered),
-            seconds=self.longest_seconds,
-            histogram=self.histogram,
-            bytes=self.bytes,
-            data={"failed": self.failed} if self.failed else None,
-        )
 
-
-class RequestFailed(msgspec.Struct, frozen=True):
+class RequestFailed(Event, frozen=True):
     """One request that ended in an error."""
 
     kind: ClassVar[str] = "request.failed"
+    targets: ClassVar[Mapping[str, str]] = {"client": "client"}
+    optional: ClassVar[tuple[str, ...]] = ("backend",)
     service: str
     request_id: str
     backend: str
@@ -49,17 +42,3 @@ class RequestFailed(msgspec.Struct, frozen=True):
     """From acceptance to failure."""
     client: str
     hops: int = 0
-
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            identity=self.backend or None,
-            service=self.service,
-            ref=self.request_id,
-            code=clip_int(self.code),
-            seconds=self.seconds,
-            data={"client": self.client, "hops": self.hops},
-        )
-
-
-EVENTS: Final = (RequestSummed, RequestFailed)

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from scale0.history.events.columns import EventRow
+from scale0.history.events.columns import Event
 
 _to_json: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-class TaskSubmitted(msgspec.Struct, frozen=True, gc=False):
+class TaskSubmitted(Event, frozen=True, gc=False):
     """A task was accepted."""
 
     kind: ClassVar[str] = "task.submitted"
@@ -33,17 +33,8 @@ class TaskSubmitted(msgspec.Struct, frozen=True, gc=False):
                 None, None, None, None, None, None, None, None, data]
         # fmt: on
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            identity=self.client,
-            service=self.method,
-            ref=self.task_id,
-            data={"priority": self.priority, "group": self.group},
-        )
 
-
-class TaskAttemptEnded(msgspec.Struct, frozen=True):
+class TaskAttemptEnded(Event, frozen=True):
     """An attempt ended without completing its task."""
 
     kind: ClassVar[str] = "task.attempt_ended"
@@ -57,24 +48,12 @@ class TaskAttemptEnded(msgspec.Struct, frozen=True):
     seconds: float
     code: int | None = None
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            identity=self.node,
-            service=self.method,
-            ref=self.task_id,
-            attempt=self.attempt,
-            code=self.code,
-            state=self.state,
-            seconds=self.seconds,
-            waited=self.waited,
-        )
 
-
-class TaskCompleted(msgspec.Struct, frozen=True, gc=False):
+class TaskCompleted(Event, frozen=True, gc=False):
     """A task ended."""
 
     kind: ClassVar[str] = "task.completed"
+    optional: ClassVar[tuple[str, ...]] = ("node",)
     task_id: str
     method: str
     attempt: int
@@ -94,21 +73,8 @@ class TaskCompleted(msgspec.Struct, frozen=True, gc=False):
                 self.attempt, self.code, self.state, self.seconds, self.waited, None, None, None, None]
         # fmt: on
 
-    def row(self) -> EventRow:
-        return EventRow(
-            kind=self.kind,
-            identity=self.node or None,
-            service=self.method,
-            ref=self.task_id,
-            attempt=self.attempt,
-            code=self.code,
-            state=self.state,
-            seconds=self.seconds,
-            waited=self.waited,
-        )
 
-
-class TaskRefused(msgspec.Struct, frozen=True):
+class TaskRefused(Event, frozen=True):
     """A result arrived too late, or from a node that does not have the task, and was not stored."""
 
     kind: ClassVar[str] = "task.refused"
@@ -117,20 +83,11 @@ class TaskRefused(msgspec.Struct, frozen=True):
     attempt: int
     code: int
 
-    def row(self) -> EventRow:
-        return EventRow(kind=self.kind, identity=self.node, ref=self.task_id, attempt=self.attempt, code=self.code)
 
-
-class TaskReopened(msgspec.Struct, frozen=True):
+class TaskReopened(Event, frozen=True):
     """An administrator reopened an ended task."""
 
     kind: ClassVar[str] = "task.reopened"
     task_id: str
     method: str
     client: str
-
-    def row(self) -> EventRow:
-        return EventRow(kind=self.kind, identity=self.client, service=self.method, ref=self.task_id)
-
-
-EVENTS: Final = (TaskSubmitted, TaskAttemptEnded, TaskCompleted, TaskRefused, TaskReopened)

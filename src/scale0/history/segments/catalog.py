@@ -60,7 +60,6 @@ class SegmentCatalog:
         """The row group that was read last, so that paging through it decodes it once."""
 
     def sources(self) -> list[str]:
-        """All sources that have segments."""
         with self._lock:
             if self._mono() - self._listed_mono > FRESH_SECONDS:
                 self._forget_recent()
@@ -85,7 +84,6 @@ class SegmentCatalog:
         return None
 
     def newest(self, source: str) -> SegmentFile | None:
-        """The last segment of a source."""
         with self._lock:
             if self._mono() - self._listed_mono > FRESH_SECONDS:
                 self._forget_recent()

@@ -91,7 +91,7 @@ class SegmentExporter:
             task.cancel()  # it waits for a restart: a last attempt
             task = self._task = asyncio.get_running_loop().create_task(self._child.run_once())
         else:
-            self._child.say(FINISH)
+            self._child.write(FINISH)
         await asyncio.wait([task], timeout=FINISH_SECONDS)
         if not task.done():
             log.warning(
@@ -125,7 +125,7 @@ class SegmentExporter:
             case SegmentWritten(first_seq, last_seq, name):
                 self.exported_seq = max(self.exported_seq, last_seq)
                 self.segments += bool(name)
-                self._child.is_well()
+                self._child.works()
                 if self._problem:
                     log.warning("segments are written again to %s", self._destination, extra=self._about())
                     self._problem = ""

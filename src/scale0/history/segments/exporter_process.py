@@ -77,7 +77,6 @@ def encode_message(message: ExporterMessage) -> bytes:
 
 
 def describe_error(error: BaseException) -> str:
-    """An error in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text[:MAX_WHY_CHARS]
 
@@ -163,7 +162,6 @@ def _export_orphans(settings: ExporterSettings) -> None:
 
 
 def main() -> None:
-    """Serve on stdin and stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_with_parent()

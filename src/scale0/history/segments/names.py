@@ -47,7 +47,6 @@ class Segment(NamedTuple):
 
 
 def encode(source: str) -> str:
-    """A source, percent-encoded."""
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in source.encode())
 
 
@@ -88,7 +87,6 @@ def parse(name: str) -> Segment | None:
 
 
 def folder_of(day: date) -> str:
-    """The directory of the segments that were written on a day (UTC)."""
     return f"{_DAY}{day.isoformat()}"
 
 
@@ -104,5 +102,4 @@ def day_of(folder: str) -> date | None:
 
 
 def day_at(wall: float) -> date:
-    """The day (UTC) of a wall time in seconds."""
     return datetime.fromtimestamp(wall, UTC).date()

@@ -106,7 +106,6 @@ class HistoryReader:
 
     @property
     def live(self) -> bool:
-        """True if there is a journal to follow."""
         return self._journal is not None
 
     def list_segments(self, since: date | None) -> dict[str, list[SegmentFile]]:
@@ -269,7 +268,6 @@ class NewestEvents:
                 self._keys.discard(heapq.heappop(self._heap)[0])
 
     def events(self) -> list[Event]:
-        """Oldest first."""
         return [event for _, event in sorted(self._heap, key=lambda pair: pair[0])]
 
 
@@ -279,7 +277,6 @@ def key_of(event: Event) -> tuple[int, str, int, int]:
 
 
 def events_of(table: pa.Table) -> list[Event]:
-    """A table as dicts."""
     for name in ("time", "at"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.int64()))
     events: list[Event] = table.to_pylist()

@@ -6,15 +6,15 @@ owner may read the state file. A broker imports this module: it does not import 
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from scale0.config import BrokerConfig, HelenConfig
 from scale0.history.segments.names import fits
+from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError
 
 OFF: Final = "off"
@@ -22,23 +22,6 @@ FOLDER: Final = "segments"
 """In the data directory, unless the configuration names another destination."""
 EXPORT_STATE_FILE: Final = "segments.json"
 MAX_EXPORT_STATE_BYTES: Final = 64 * 1024
-
-
-class SegmentConfig(Protocol):
-    """The keys of a broker's file and of Helen's."""
-
-    @property
-    def identity(self) -> str: ...
-    @property
-    def data_dir(self) -> str: ...
-    @property
-    def segments(self) -> str: ...
-    @property
-    def segment_seconds(self) -> float: ...
-    @property
-    def segment_events(self) -> int: ...
-    @property
-    def segments_keep_days(self) -> int: ...
 
 
 class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +64,7 @@ def password_of(url: str) -> str:
     return given or dict(parse_qsl(parts.query)).get("password", "")
 
 
-def exporter_settings(config: SegmentConfig, database: str = "") -> ExporterSettings | None:
+def exporter_settings(config: BrokerConfig | HelenConfig, database: str = "") -> ExporterSettings | None:
     """The settings in a configuration; None if the export is off. ConfigError if it is not possible."""
     if config.segments == OFF:
         return None
@@ -100,7 +83,6 @@ def exporter_settings(config: SegmentConfig, database: str = "") -> ExporterSett
 
 
 def is_url(destination: str) -> bool:
-    """True for a URL, false for a directory."""
     return "://" in destination
 
 
@@ -122,13 +104,4 @@ def read_export_state(data_dir: Path) -> ExportState | None:
 
 
 def write_export_state(data_dir: Path, state: ExportState) -> None:
-    """Replace the file atomically."""
-    partial = data_dir / f".{EXPORT_STATE_FILE}.{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        partial.unlink()
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(state))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(data_dir / EXPORT_STATE_FILE)
+    write_secret(data_dir / EXPORT_STATE_FILE, msgspec.json.encode(state))

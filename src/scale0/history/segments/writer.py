@@ -32,7 +32,7 @@ from scale0.kernel.errors import StoreError
 
 RETENTION_SECONDS: Final = 600.0
 """How often old days are deleted; also the delay of the first time, because the clock may be wrong at the start."""
-FAILPOINTS: Final = (*STEPS, "after_note")
+FAILPOINTS: Final = (*STEPS, "after_state")
 
 
 class Exported(NamedTuple):
@@ -213,7 +213,7 @@ class SegmentWriter:
         name = folder_of(day)
         if self._writes_state and (name != self._day or read_export_state(self._data_dir) is None):
             self._write_state(name)
-        self._failpoint("after_note")
+        self._failpoint("after_state")
 
     @property
     def _public_database(self) -> str:

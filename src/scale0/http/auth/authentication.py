@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.http.auth.rate_limits import TokenBuckets
+from scale0.http.auth.login_limits import TokenBuckets
 from scale0.http.broker_client import BrokerClient
+from scale0.http.cache import put
 from scale0.http.problem import ApiProblem
 
 COOKIE: Final = "scale0_session"
@@ -31,8 +32,6 @@ _TOKEN: Final = re.compile(r"s0_[0-9a-f]{64}", re.ASCII)
 
 
 class AuthenticatedUser(msgspec.Struct, frozen=True):
-    """A user that the broker knows."""
-
     name: str
     role: str
     expires: float | None
@@ -73,8 +72,6 @@ def bearer_of(header: str) -> str | None:
 class Authentication:
     """The users of tokens, cached for WHOAMI_SECONDS."""
 
-    __slots__ = ("_broker", "_cached", "_forged")
-
     def __init__(self, broker: BrokerClient) -> None:
         self._broker = broker
         self._cached: dict[str, tuple[dict[str, Any], float]] = {}
@@ -93,11 +90,9 @@ class Authentication:
         return AuthenticatedUser(found["name"], found["role"], found["expires"], token, by_cookie, origin_of(address))
 
     def forget(self, token: str) -> None:
-        """Drop a token that was revoked."""
         self._cached.pop(digest_of(token), None)
 
     def forget_id(self, token_id: str) -> None:
-        """The same by the start of its digest."""
         for digest in [digest for digest in self._cached if digest.startswith(token_id)]:
             del self._cached[digest]
 
@@ -120,13 +115,7 @@ class Authentication:
 
     def _store(self, digest: str, found: dict[str, Any]) -> None:
         now = asyncio.get_running_loop().time()
-        self._cached.pop(digest, None)
-        if len(self._cached) >= MAX_CACHED:
-            for old in [key for key, (_, until) in self._cached.items() if until <= now]:
-                del self._cached[old]
-        while len(self._cached) >= MAX_CACHED:
-            del self._cached[next(iter(self._cached))]
-        self._cached[digest] = (found, now + WHOAMI_SECONDS)
+        put(self._cached, digest, (found, now + WHOAMI_SECONDS), MAX_CACHED, lambda one: one[1] <= now)
 
 
 def digest_of(token: str) -> str:

@@ -73,7 +73,6 @@ def method_of(connection: Connection) -> str:
 
 
 def address_of(connection: Connection) -> str:
-    """The address of the client."""
     return connection.client.host if connection.client is not None else "unknown"
 
 

@@ -64,8 +64,6 @@ HEADERS: Final = (
 
 
 class RequestChecks:
-    """The middleware."""
-
     def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
         self._app = app
         self._hosts = {name.lower() for name in settings.hosts} | LOCAL_NAMES | {plain(settings.bind)}

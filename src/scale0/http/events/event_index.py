@@ -51,8 +51,6 @@ class InvalidCursor(Scale0Error):
 
 
 class OutgoingEvent(NamedTuple):
-    """An event as a line of JSON."""
-
     time_us: int
     source: str
     seq: int
@@ -71,8 +69,6 @@ class LostEvents(NamedTuple):
 
 
 class NextEvents(NamedTuple):
-    """The events that follow a cursor."""
-
     lines: dict[EventFilter, list[OutgoingEvent]]
     """The events of each filter."""
     lost: list[LostEvents]

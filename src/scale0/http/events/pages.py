@@ -39,8 +39,6 @@ AUDIT_KINDS: Final = (
 
 
 class EventPagePart(NamedTuple):
-    """A range of one source's events."""
-
     source: str
     first_seq: int
     last_seq: int
@@ -58,8 +56,6 @@ class EventPage(NamedTuple):
 
 
 class _Reader:
-    """How far back one source was read."""
-
     def __init__(self, source: EventReader, position: int) -> None:
         self.source = source
         self.position = position

@@ -52,37 +52,18 @@ class TooManySubscribers(Scale0Error):
 
 
 class StreamItem(NamedTuple):
-    """One item of a stream."""
-
     id: str
     kind: ItemKind
     data: bytes
     """A JSON object."""
 
 
-class StreamGap(msgspec.Struct, frozen=True):
-    """Events that a subscriber does not get."""
-
-    source: str
-    first: int
-    last: int
-    reason: str
-    """retention, damaged, limit or renumbered."""
-
-
-class SubscriberDropped(msgspec.Struct, frozen=True):
-    """Why a subscriber was dropped; it may resume with its last id."""
-
-    reason: str
-    """slow, access or stopped."""
-    words: str
-
-
 DROPPED: Final = {
-    "slow": SubscriberDropped("slow", "the client reads too slowly; reconnect with the last id"),
-    "access": SubscriberDropped("access", "the token has expired or was revoked; log in again"),
-    "stopped": SubscriberDropped("stopped", "the server is stopping; reconnect with the last id"),
+    "slow": "the client reads too slowly; reconnect with the last id",
+    "access": "the token has expired or was revoked; log in again",
+    "stopped": "the server is stopping; reconnect with the last id",
 }
+"""Why a subscriber was dropped. It may resume with its last id."""
 
 
 class StreamSubscriber:
@@ -174,7 +155,8 @@ class StreamSubscriber:
         if self.is_over:
             return []
         self.is_over = True
-        return [StreamItem(self.id, "dropped", msgspec.json.encode(DROPPED[self.dropped]))]
+        why = {"reason": self.dropped, "words": DROPPED[self.dropped]}
+        return [StreamItem(self.id, "dropped", msgspec.json.encode(why))]
 
     def _put(self, item: OutgoingEvent | LostEvents, source: str, seq: int) -> None:
         self._backlog.append(item)
@@ -191,7 +173,7 @@ class StreamSubscriber:
                     items.append(StreamItem(self.id, "event", text))
                 case LostEvents(source, first, last, reason, position):
                     self._position[source] = position
-                    gap = StreamGap(source, first, last, reason)
+                    gap = {"source": source, "first": first, "last": last, "reason": reason}
                     items.append(StreamItem(self.id, "gap", msgspec.json.encode(gap)))
                 case moved:
                     self._position.update(moved)
@@ -202,7 +184,7 @@ class EventStream:
     """The events of some folders: the live stream, and reads in threads."""
 
     def __init__(self, folders: Sequence[Path], poll_seconds: float = POLL_SECONDS, segments: str = "") -> None:
-        """`segments` is the location of the first folder's segments, for a folder without a segment exporter's note."""
+        """`segments` is the location of the first folder's segments, for a folder without an export state file."""
         self._folders = list(dict.fromkeys(folders))
         self._poll_seconds = poll_seconds
         self._catalogs = [
@@ -252,7 +234,6 @@ class EventStream:
         return await self._read_threads.run(lambda: self._with_index(work), seconds)
 
     async def close(self) -> None:
-        """Drop all subscribers, and end the threads."""
         self._closed = True
         for subscriber in self._subscribers:
             subscriber.drop("stopped")

@@ -17,8 +17,6 @@ PREFIX: Final = "scale0_"
 
 
 class MetricDefinition(msgspec.Struct, frozen=True):
-    """A metric without its values."""
-
     name: str
     kind: Kind
     unit: str

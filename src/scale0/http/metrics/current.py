@@ -47,12 +47,10 @@ class CurrentSample:
         return await self.in_thread(lambda: self._metrics_of(sample))
 
     async def text(self, as_openmetrics: bool) -> bytes:
-        """The newest metrics in a format of Prometheus."""
         sample = self.sample
         return await self.in_thread(lambda: self._encoded(sample, as_openmetrics))
 
     async def in_thread(self, work: Callable[[], Value]) -> Value:
-        """Run `work` in the formatting thread."""
         return await in_thread(self._threads, self._loop, work)
 
     def _metrics_of(self, sample: NetworkSample) -> tuple[Metric, ...]:
@@ -69,7 +67,6 @@ class CurrentSample:
 
 
 async def in_thread(threads: ThreadPool, loop: asyncio.AbstractEventLoop, work: Callable[[], Value]) -> Value:
-    """The result of `work` in a thread; the work goes on if the caller is cancelled."""
     result: asyncio.Future[Value] = loop.create_future()
 
     def done(value: Any, error: BaseException | None) -> None:

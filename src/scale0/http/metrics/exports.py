@@ -50,8 +50,6 @@ OTLP_SECONDS: Final = PUSH_SECONDS * 0.8
 class PushInterval:
     """When the batches of one export are due, in seconds of a monotonic clock, and its backoff after failures."""
 
-    __slots__ = ("_backoff", "_interval", "_paused_until", "_random", "due", "health")
-
     def __init__(self, interval: float, health: ExportHealth, rng: random.Random, now: float) -> None:
         self._interval = interval
         self._random = rng
@@ -71,13 +69,11 @@ class PushInterval:
         return not is_paused
 
     def sent(self) -> None:
-        """The receiver accepted the batch."""
         self._paused_until = -math.inf
         self._backoff.reset()
         self._count(pushed=1, up=True)
 
     def failed(self, now: float) -> None:
-        """The receiver did not accept the batch."""
         self._paused_until = now + self._backoff.next() * (0.5 + self._random.random() / 2)
         self._count(failures=1, dropped=1, up=False)
 
@@ -93,8 +89,6 @@ class PushInterval:
 
 
 class Pusher:
-    """Pushes the newest sample to one receiver."""
-
     def __init__(
         self,
         sender: Sender,
@@ -114,7 +108,6 @@ class Pusher:
         return self._interval.health
 
     async def run(self) -> None:
-        """Push until the task is cancelled."""
         try:
             while True:
                 await asyncio.sleep(max(0.0, self._interval.due - self._clock()))

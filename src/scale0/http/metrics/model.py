@@ -5,6 +5,7 @@ No two points of a metric have the same labels. A metric without points is left 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -13,9 +14,9 @@ import msgspec
 from scale0.history.events.histogram import Histogram, from_counts, merge, value_of
 from scale0.http.metrics import catalog
 from scale0.http.metrics.catalog import Kind, MetricDefinition
-from scale0.http.metrics.sample import LoadRow, NetworkSample, RateRow
+from scale0.http.metrics.sample import LoadRow, NetworkSample, Row
 
-Row = TypeVar("Row", RateRow, LoadRow)
+Grouped = TypeVar("Grouped")
 
 MAX_PEERS: Final = 200
 """Peers with a label of their own; a group and its neighbours are fewer."""
@@ -52,8 +53,6 @@ class Distribution(msgspec.Struct, frozen=True):
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A metric with all its values."""
-
     definition: MetricDefinition
     points: tuple[Point, ...] = ()
     distributions: tuple[Distribution, ...] = ()
@@ -74,8 +73,6 @@ class LabelLimit:
     A service keeps its label, or stays in `other`, as long as it exists: so no counter decreases because of another
     service.
     """
-
-    __slots__ = ("_folded", "_kept", "_max_labels")
 
     def __init__(self, max_labels: int = MAX_SERVICES) -> None:
         self._max_labels = max_labels
@@ -103,7 +100,7 @@ class LabelLimit:
 
 def metrics_of(sample: NetworkSample, limit: LabelLimit) -> tuple[Metric, ...]:
     """All metrics of a sample; `limit` decides which services have a label."""
-    names = [row.service for row in sorted(sample.rates, key=lambda row: -row.answered)]
+    names = [row["service"] for row in sorted(sample.rates, key=lambda row: -row["answered"])]
     limit.update([*names, *(row.service for row in sample.loads)])
     found = [
         *_of_server(sample),
@@ -167,20 +164,20 @@ TASK_COUNTS: Final = (
 )
 
 
-def _of_rates(rows: Iterable[RateRow], limit: LabelLimit) -> Iterator[Metric]:
-    groups = _grouped((limit.label(row.service), row) for row in rows)
+def _of_rates(rows: Iterable[Row], limit: LabelLimit) -> Iterator[Metric]:
+    groups = _grouped((limit.label(row["service"]), row) for row in rows)
     for definition, key in ((catalog.ANSWERED, "answered"), (catalog.FAILED, "failed"), (catalog.BYTES, "bytes")):
-        yield _by_service(definition, {name: sum(getattr(row, key) for row in some) for name, some in groups.items()})
+        yield _by_service(definition, {name: sum(row[key] for row in some) for name, some in groups.items()})
     yield Metric(
         catalog.DURATION,
         distributions=tuple(
             Distribution(
                 (name,),
-                some[0].histogram if len(some) == 1 else merge(row.histogram for row in some),
-                sum(row.seconds for row in some),
+                some[0]["histogram"] if len(some) == 1 else merge(row["histogram"] for row in some),
+                sum(row["seconds"] for row in some),
             )
             for name, some in groups.items()
-            if any(row.histogram for row in some)
+            if any(row["histogram"] for row in some)
         ),
     )
 
@@ -200,8 +197,8 @@ def _of_loads(rows: Iterable[LoadRow], limit: LabelLimit) -> Iterator[Metric]:
     )
 
 
-def _grouped(pairs: Iterable[tuple[str, Row]]) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
+def _grouped(pairs: Iterable[tuple[str, Grouped]]) -> dict[str, list[Grouped]]:
+    groups: dict[str, list[Grouped]] = {}
     for name, row in pairs:
         groups.setdefault(name, []).append(row)
     return groups
@@ -212,11 +209,9 @@ def _by_service(definition: MetricDefinition, values: Mapping[str, float]) -> Me
 
 
 def _of_peers(sample: NetworkSample) -> Iterator[Metric]:
-    states: dict[str, float] = {}
-    for peer in sample.peers:
-        states[peer.state] = states.get(peer.state, 0) + 1
-    yield _by(catalog.PEERS, states)
-    named = sorted({peer.broker: peer.state in REACHABLE for peer in sample.peers if peer.broker}.items())
+    states = [(peer.get("broker"), peer.get("state") or "unknown") for peer in sample.peers]
+    yield _by(catalog.PEERS, Counter(state for _, state in states))
+    named = sorted({broker: state in REACHABLE for broker, state in states if broker}.items())
     yield Metric(catalog.PEER_UP, tuple(Point((name,), float(up)) for name, up in named[:MAX_PEERS]))
 
 

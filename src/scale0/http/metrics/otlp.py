@@ -28,10 +28,6 @@ Export = Callable[[Iterable[Metric], "OtlpResource"], bool]
 
 
 class OtlpResource:
-    """The source and the time of a batch."""
-
-    __slots__ = ("broker", "group", "start", "time")
-
     def __init__(self, broker: str, group: str, start: float, time: float) -> None:
         self.broker = broker
         self.group = group

@@ -65,6 +65,5 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 def encoded(metrics: Iterable[Metric], as_openmetrics: bool) -> bytes:
-    """The text of all metrics."""
     encode, _ = ENCODERS[as_openmetrics]
     return encode(Families(metrics))

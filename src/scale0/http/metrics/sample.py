@@ -10,18 +10,8 @@ from typing import Any
 
 import msgspec
 
-from scale0.history.events.histogram import Histogram
-
-
-class RateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A service since the broker's start: a row of `list_rates`."""
-
-    service: str
-    answered: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-    bytes: int = 0
-    histogram: Histogram = []
+Row = Mapping[str, Any]
+Rows = Iterable[Row]
 
 
 class LoadRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,13 +26,6 @@ class LoadRow(msgspec.Struct, frozen=True, kw_only=True):
     tasks_queued: int = 0
 
 
-class PeerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Another broker: a row of `list_peers`."""
-
-    broker: str
-    state: str
-
-
 class MonitoringCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of the Helens' agents, checks and incidents, by state."""
 
@@ -53,8 +36,6 @@ class MonitoringCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The counters of one export."""
-
     kind: str
     address: str
     up: bool = False
@@ -74,9 +55,11 @@ class NetworkSample(msgspec.Struct, frozen=True, kw_only=True):
     """Failed samples since the server's start."""
     status: Mapping[str, Any] = {}
     """The answer to `status`."""
-    rates: tuple[RateRow, ...] = ()
+    rates: tuple[Row, ...] = ()
+    """Rows of `list_rates`: each service since the broker's start."""
     loads: tuple[LoadRow, ...] = ()
-    peers: tuple[PeerRow, ...] = ()
+    peers: tuple[Row, ...] = ()
+    """Rows of `list_peers`: the other brokers."""
     monitoring: MonitoringCounts | None = None
     """None: no Helen answers."""
     exports: tuple[ExportHealth, ...] = ()
@@ -85,9 +68,6 @@ class NetworkSample(msgspec.Struct, frozen=True, kw_only=True):
     def broker(self) -> str:
         """The broker's identity; empty while it does not answer."""
         return str(self.status.get("broker", ""))
-
-
-Rows = Iterable[Mapping[str, Any]]
 
 
 def sample_of(
@@ -107,26 +87,14 @@ def sample_of(
         seconds=seconds,
         failures=failures,
         status=status or {},
-        rates=tuple(_rates(row) for row in rates),
+        rates=tuple(rates),
         loads=tuple(_load(row) for row in queues),
-        peers=tuple(PeerRow(broker=row.get("broker") or "", state=row.get("state") or "unknown") for row in peers),
+        peers=tuple(peers),
         monitoring=monitoring,
     )
 
 
-def _rates(row: Mapping[str, Any]) -> RateRow:
-    """The histogram stays a list of lists: converting a hundred buckets of a thousand services would take too long."""
-    return RateRow(
-        service=row["service"],
-        answered=row["answered"],
-        failed=row["failed"],
-        seconds=row["seconds"],
-        bytes=row["bytes"],
-        histogram=row["histogram"],
-    )
-
-
-def _load(row: Mapping[str, Any]) -> LoadRow:
+def _load(row: Row) -> LoadRow:
     """Slots are the broker's sums if it sends them, otherwise those of the listed backends."""
     listed = row.get("lru") or ()
     return LoadRow(
@@ -141,7 +109,6 @@ def _load(row: Mapping[str, Any]) -> LoadRow:
 
 
 def counted(rows: Rows, key: str = "state") -> dict[str, int]:
-    """The number of rows with each value."""
     out: dict[str, int] = {}
     for row in rows:
         value = str(row.get(key, ""))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from scale0.client.admin.rows import Row, helens_of, known_agents, known_checks, known_incidents
@@ -19,6 +19,7 @@ from scale0.http.metrics.current import CurrentSample
 from scale0.http.metrics.exports import MIN_INTERVAL_SECONDS, exporting
 from scale0.http.metrics.sample import MonitoringCounts, NetworkSample, counted, sample_of
 from scale0.http.problem import ApiProblem
+from scale0.http.sampler import background
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.log_context import about
 
@@ -39,8 +40,6 @@ MAX_HELEN_ROWS: Final = 100_000
 
 
 class MetricsSampler:
-    """The samples of one broker for metrics."""
-
     def __init__(self, broker: BrokerClient, exports: tuple[ExportConfig, ...] = ()) -> None:
         self._broker = broker
         self._exports = exports
@@ -60,15 +59,11 @@ class MetricsSampler:
         current = self._current = CurrentSample(asyncio.get_running_loop())
         if self._exports:
             self._active.set()
-        task = asyncio.create_task(self._run(current))
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(_cancelled, task)
-            await stack.enter_async_context(exporting(self._exports, current))
+        async with background(self._run(current)), exporting(self._exports, current):
             yield
 
     @property
     def is_idle(self) -> bool:
-        """True while no samples are taken."""
         return not self._active.is_set()
 
     async def text(self, as_openmetrics: bool) -> bytes:
@@ -147,9 +142,3 @@ class MetricsSampler:
             *(self._broker.helen_rows(name, view, arguments, MAX_HELEN_ROWS) for name in helens)
         )
         return [row for rows in found for row in rows or ()]
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -39,8 +39,6 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class Sender(Protocol):
-    """The connection to one receiver."""
-
     async def push(self, current: CurrentSample) -> None:
         """Send the newest metrics. OSError: the receiver did not accept them."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 import msgspec
 from litestar import Request, Response, delete, get, post
@@ -17,7 +17,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, PathParameter
 from typing_extensions import TypedDict
 
-from scale0.broker.admin.access import ADMIN, LOGIN_SECONDS, MAX_TOKEN_SECONDS, VIEWER
+from scale0.broker.admin.access import ADMIN, MAX_TOKEN_SECONDS, SESSION_SECONDS, VIEWER
 from scale0.http.auth.authentication import COOKIE, AuthenticatedUser, invalid_token, is_token, origin_of
 from scale0.http.auth.authorization import ROLE, address_of, identify
 from scale0.http.auth.middleware import MAX_LOGIN_BYTES
@@ -102,8 +102,7 @@ async def by_token(context: RequestContext, token: str, address: str) -> dict[st
     if not is_token(token):
         raise invalid_token()
     await context.authentication.user_of(token, False, address)
-    found: dict[str, Any] = await context.broker.manage(token, "login", origin=origin_of(address))
-    return found
+    return await context.broker.manage(token, "login", origin=origin_of(address))
 
 
 async def by_link(context: RequestContext, once: str, address: str) -> dict[str, Any]:
@@ -121,8 +120,7 @@ async def by_link(context: RequestContext, once: str, address: str) -> dict[str,
         raise
     finally:
         context.authentication.forget(once)
-    found: dict[str, Any] = await context.broker.local("issue_token", name=owner.name, role=owner.role)
-    return found
+    return await context.broker.local("issue_token", name=owner.name, role=owner.role)
 
 
 @get(SESSION, opt={ROLE: None}, summary="The user of the session")
@@ -167,14 +165,13 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
     role: Literal["viewer", "operator", "admin"] = "viewer"
-    ttl: Annotated[float, msgspec.Meta(gt=0, le=MAX_TOKEN_SECONDS)] = LOGIN_SECONDS
+    ttl: Annotated[float, msgspec.Meta(gt=0, le=MAX_TOKEN_SECONDS)] = SESSION_SECONDS
 
 
 @get(TOKENS, opt={ROLE: ADMIN}, summary="All tokens that have not expired")
 async def tokens(context: Context, limit: Limit = DEFAULT_ROWS, after: After = None) -> ListPage:
     """Each by the start of its digest; sessions are tokens too."""
-    found: ListPage = await context.manage("list_tokens", limit=limit, after=after)
-    return found
+    return cast("ListPage", await context.manage("list_tokens", limit=limit, after=after))
 
 
 @post(TOKENS, opt={ROLE: ADMIN}, summary="Issue a token")

@@ -32,8 +32,7 @@ async def brokers_of(context: RequestContext) -> list[Row]:
         found = await context.broker.call("scale0.brokers")
         return brokers_in_order(found["items"])
 
-    rows: list[Row] = await context.broker.cache.get("brokers", BROKERS_SECONDS, ask)
-    return rows
+    return await context.broker.cache.get("brokers", BROKERS_SECONDS, ask)
 
 
 @get(BROKERS, opt={ROLE: VIEWER}, summary="All known brokers; the broker of this server is the first")

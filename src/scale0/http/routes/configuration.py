@@ -65,8 +65,7 @@ class Rollback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @get(CONFIG, opt={ROLE: VIEWER}, summary="The configuration of the network")
 async def show(context: Context) -> dict[str, Any]:
     """The version, the hash and the document."""
-    found: dict[str, Any] = await context.read("get_config")
-    return found
+    return await context.read("get_config")
 
 
 @get(CONFIG + "/history", opt={ROLE: VIEWER}, summary="All versions, the newest first")
@@ -78,8 +77,7 @@ async def history(context: Context, limit: Limit = DEFAULT_ROWS, after: After = 
 @get(CONFIG + "/versions/{number:int}", opt={ROLE: VIEWER}, summary="One version")
 async def version(context: Context, number: VersionInPath) -> dict[str, Any]:
     """The version, the hash and the document."""
-    found: dict[str, Any] = await context.read("get_config", version=number)
-    return found
+    return await context.read("get_config", version=number)
 
 
 @get(CONFIG + "/diff", opt={ROLE: VIEWER}, summary="The differences between two versions")

@@ -200,8 +200,7 @@ async def series(context: Context, agent: FromPath[str], check: FromPath[str]) -
         return await events.read(lambda index: series_of(index, agent, check))
 
     key = f"series {msgspec.json.encode([agent, check]).decode()}"
-    found: CheckSeries = await context.broker.cache.get(key, SERIES_SECONDS, lambda: reading(read))
-    return found
+    return await context.broker.cache.get(key, SERIES_SECONDS, lambda: reading(read))
 
 
 async def paged(context: RequestContext, filter_: EventFilter, limit: int, after: str | None) -> Events:

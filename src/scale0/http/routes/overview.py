@@ -28,21 +28,23 @@ STATES: Final = ("ok", "warning", "critical", "unknown")
 @get("/api/v1/overview", opt={ROLE: VIEWER}, summary="The state of the whole network, problems first")
 async def overview(context: Context) -> dict[str, Any]:
     """The broker's status, the health of every part, the problems, rates and counts."""
-    found: dict[str, Any] = await context.broker.cache.get("overview", OVERVIEW_SECONDS, lambda: gathered(context))
-    return found
+    return await context.broker.cache.get("overview", OVERVIEW_SECONDS, lambda: gathered(context))
 
 
 async def gathered(context: RequestContext) -> dict[str, Any]:
-    status, brokers, services, queues, tasks, agents, checks, incidents = await asyncio.gather(
+    of_broker = asyncio.gather(
         context.read("status"),
         brokers_of(context),
         context.rows("list_services"),
         context.read("list_queues", limit=MAX_ROWS),
         context.read("list_tasks", status="queued", limit=LOOK_TASKS),
+    )
+    of_helens = asyncio.gather(
         context.helens("agents", {"all": True}),
         context.helens("checks", {}),
         context.helens("incidents", {"open": True}, MAX_INCIDENTS),
     )
+    (status, brokers, services, queues, tasks), (agents, checks, incidents) = await asyncio.gather(of_broker, of_helens)
     snapshot = NetworkSnapshot(
         status=status,
         peers=brokers[1:],

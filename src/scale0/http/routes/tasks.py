@@ -32,8 +32,7 @@ async def tasks(
 @get(TASKS + "/{task_id:str}", opt={ROLE: VIEWER}, summary="One task")
 async def task(context: Context, task_id: FromPath[str]) -> dict[str, Any]:
     """Everything but its parameters and result."""
-    found: dict[str, Any] = await context.read("show_task", task_id=task_id)
-    return found
+    return await context.read("show_task", task_id=task_id)
 
 
 @post(TASKS + "/{task_id:str}/retry", opt={ROLE: OPERATOR}, status_code=200, summary="Run a failed task again")

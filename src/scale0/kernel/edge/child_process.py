@@ -30,14 +30,14 @@ class ChildProcess:
         self,
         manner: RestartPolicy,
         greeting: Callable[[], bytes],
-        hear: Callable[[bytes], None],
+        read_line: Callable[[bytes], None],
         trouble: Callable[[str], None],
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """`greeting` makes the first input of each process; `environment` is added to that of this process."""
         self._manner = manner
-        self._greeting = greeting
-        self._hear = hear
+        self._first_input = greeting
+        self._read_line = read_line
         self._trouble = trouble
         self._environment = dict(environment or {})
         self._process: asyncio.subprocess.Process | None = None
@@ -66,11 +66,11 @@ class ChildProcess:
             self._trouble(f"{name} cannot be started: {error}")
             return
         self._process = process
-        self.say(self._greeting())
+        self.write(self._first_input())
         if process.stdout is not None:
             with contextlib.suppress(ValueError, ConnectionError):  # an overlong input, or a broken pipe
-                while said := await process.stdout.readline():
-                    self._hear(said)
+                while line := await process.stdout.readline():
+                    self._read_line(line)
         self.kill()
         status = await process.wait()
         if not self.finishing:
@@ -86,17 +86,17 @@ class ChildProcess:
             env={**os.environ, **self._environment},
         )
 
-    def is_well(self) -> None:
+    def works(self) -> None:
         """Resets the backoff: the output of the process shows that it works."""
         self._backoff = self._manner.first_backoff_seconds
 
-    def say(self, line: bytes) -> None:
+    def write(self, line: bytes) -> None:
         """Sends input to the process if its pipe is open."""
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(ConnectionError, RuntimeError):
                 self._process.stdin.write(line)
 
-    def hang_up(self) -> None:
+    def close_input(self) -> None:
         """Closes the input of the process, which ends it in order."""
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(ConnectionError, RuntimeError):

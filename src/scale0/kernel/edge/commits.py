@@ -69,7 +69,7 @@ class Commits:
             self._failed(error)
             raise
 
-    def look(self, ask: Any) -> Any:
+    def read_directly(self, ask: Any) -> Any:
         """Reads on the caller's thread, concurrently with commits."""
         return self._store.scan(ask)
 
@@ -125,4 +125,7 @@ class Commits:
         try:
             release()
         except Exception:
-            log.exception("what was stored could not be said: please report this", extra=about())
+            log.exception(
+                "internal error while sending after a commit. Please report this traceback.",
+                extra=about(),
+            )

@@ -20,7 +20,7 @@ class InboxSource(Protocol):
     def drain(self, most: int) -> Iterator[list[bytes]]: ...
 
 
-def whole(_door: str, message: list[bytes]) -> Sequence[list[bytes]]:
+def whole(_socket: str, message: list[bytes]) -> Sequence[list[bytes]]:
     """The `Cut` for sockets whose messages are short."""
     return (message,)
 

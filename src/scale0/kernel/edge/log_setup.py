@@ -166,14 +166,14 @@ def log_to_stderr(who: str, level: str | None = None, form: Form | None = None, 
     root.setLevel(level or chosen_level(os.environ))
 
 
-def now_called(who: str) -> None:
+def set_process_name(who: str) -> None:
     """Changes the process name in all following records."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, TextLogFormatter | JsonLogFormatter):
             handler.formatter.who = cleaned(who).replace("\n", " ")
 
 
-def log_as_told() -> None:
+def configure_logging() -> None:
     """In a child process of a command that logs to stderr: logs in the same way. Otherwise does nothing."""
     if who := os.environ.get(WHO_VARIABLE):
         log_to_stderr(who)

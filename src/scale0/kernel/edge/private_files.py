@@ -60,5 +60,5 @@ def closed(path: Path, forbidden: int) -> list[str]:
         os.chmod(path, wanted)
     except OSError:
         return [f"{path}: others have access to it (mode {mode:o}): chmod {wanted:o} {path}"]
-    log.warning("others had access to %s (mode %o): it is %o now", path, mode, wanted, extra=about(file=str(path)))
+    log.warning("%s was accessible to others (mode %o); changed to %o", path, mode, wanted, extra=about(file=str(path)))
     return []

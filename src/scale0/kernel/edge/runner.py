@@ -176,7 +176,7 @@ class Runner:
         now, effects = self.read_clock(), Effects()
         for frames in publisher.subscriptions(TURN_MESSAGES):
             try:
-                self._machine.hear_subscription(frames, now, effects)
+                self._machine.receive_subscription(frames, now, effects)
             except Exception as error:
                 self.failed(f"a subscription on the {publisher.name} socket", error)
         self._finish(effects, now)
@@ -249,8 +249,8 @@ class Runner:
         return peer.pack(messages)
 
     def send(self, peer: PeerAddress, frames: list[bytes]) -> Sent:
-        self._used.add(peer.door)
-        return self._sockets[peer.door].send(peer.routing_id, frames)
+        self._used.add(peer.socket)
+        return self._sockets[peer.socket].send(peer.routing_id, frames)
 
     def publish(self, socket: str, frames: list[bytes]) -> None:
         publisher = self._publishers.get(socket)
@@ -262,12 +262,12 @@ class Runner:
         assert self._dialing is not None, "none of the sockets can dial"
         self._dialing.dial(endpoint)
 
-    def hang_up(self, endpoint: str) -> None:
+    def disconnect(self, endpoint: str) -> None:
         assert self._dialing is not None, "none of the sockets can dial"
-        self._loop.call_soon(self._dialing.hang_up, endpoint)
+        self._loop.call_soon(self._dialing.disconnect, endpoint)
 
     def close(self, peer: PeerAddress) -> None:
-        socket = self._closable.get(peer.door)
+        socket = self._closable.get(peer.socket)
         if socket is not None:
             socket.close_peer(peer.routing_id)
 

@@ -11,7 +11,7 @@ PLACE: Final = "NOTIFY_SOCKET"
 READY: Final = b"READY=1"
 
 
-def tell_ready() -> None:
+def notify_ready() -> None:
     """As sd_notify does, for units of `Type=notify`."""
     place = os.environ.get(PLACE, "")
     if not place.startswith(("/", "@")):

@@ -41,8 +41,6 @@ class WrongArgs(Exception):
 
 
 class ArgumentReader:
-    __slots__ = ("_decode", "_fields", "_limits")
-
     def __init__(self, args_type: type[msgspec.Struct]) -> None:
         self._decode = msgspec.json.Decoder(args_type).decode
         self._fields = args_type.__struct_fields__

@@ -74,7 +74,7 @@ def read_ca_file(path: str) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is no regular file")
+            raise OSError("it is not a regular file")
         data = file.read(MAX_CA_BYTES + 1)
     if len(data) > MAX_CA_BYTES:
         raise OSError(f"it has more than {MAX_CA_BYTES} bytes")
@@ -112,8 +112,6 @@ def parse_certificate(der: bytes) -> ParsedCertificate:
 class _Reader:
     """Reads one DER value after the other."""
 
-    __slots__ = ("_at", "_data")
-
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
@@ -126,7 +124,7 @@ class _Reader:
         """The tag and the content of the next value."""
         data, at = self._data, self._at
         if at + 2 > len(data):
-            raise ValueError("the certificate is cut")
+            raise ValueError("the certificate is truncated")
         tag, length = data[at], data[at + 1]
         at += 2
         if length & 0x80:
@@ -136,7 +134,7 @@ class _Reader:
             length = int.from_bytes(data[at : at + count], "big")
             at += count
         if at + length > len(data):
-            raise ValueError("the certificate is cut")
+            raise ValueError("the certificate is truncated")
         self._at = at + length
         return tag, data[at : at + length]
 
@@ -144,7 +142,7 @@ class _Reader:
         """The content of the next value, which must have this tag."""
         found, content = self.next()
         if found != tag:
-            raise ValueError("the certificate has another shape")
+            raise ValueError("the certificate has an unexpected structure")
         return content
 
     def skip(self) -> None:

@@ -46,8 +46,6 @@ class CheckFailed(Exception):
 class Deadline:
     """When a run must have ended, on the monotonic clock."""
 
-    __slots__ = ("_ends", "timeout")
-
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self._ends = time.monotonic() + timeout - min(MARGIN_SECONDS, timeout * MARGIN_SHARE)
@@ -65,8 +63,6 @@ class Deadline:
 
 class RunState:
     """What runs store for the next run. Checks run in several threads, so it has a lock."""
-
-    __slots__ = ("_lock", "_values")
 
     def __init__(self) -> None:
         self._values: OrderedDict[Hashable, Any] = OrderedDict()
@@ -95,8 +91,6 @@ class _Call:
 
 class BlockingCalls:
     """Runs system calls that may never return, such as name lookups and calls on a dead mount, in threads."""
-
-    __slots__ = ("_calls", "_limit", "_lock")
 
     def __init__(self, limit: int = MAX_CALLS) -> None:
         self._calls: dict[Hashable, _Call] = {}
@@ -134,8 +128,6 @@ class BlockingCalls:
 
 class CheckRun:
     """What `measure` gets besides the args."""
-
-    __slots__ = ("blocking_calls", "data_dir", "deadline", "key", "log_paths", "states")
 
     def __init__(
         self,

@@ -53,9 +53,7 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
             if found is not None:
                 shares[mount] = add_mount(mount, found, args, metrics)
     if len(mounts) > MAX_MOUNTS:
-        metrics.add_problem(
-            UNKNOWN, f"{len(mounts) - MAX_MOUNTS} mounts were not looked at: say which ones with include"
-        )
+        metrics.add_problem(UNKNOWN, f"{len(mounts) - MAX_MOUNTS} mounts were not looked at: select some with include")
     if metrics.is_empty:
         return CheckFinding(UNKNOWN, "no file system matches")
     fullest = max(shares, key=lambda mount: shares[mount], default="")

@@ -89,11 +89,11 @@ def servers_of(args: Args) -> list[str]:
         with open(RESOLVER_FILE, "rb") as file:
             text = file.read(MAX_RESOLVER_BYTES).decode("utf-8", "replace")
     except OSError as error:
-        raise CheckFailed(UNKNOWN, f"{RESOLVER_FILE} cannot be read ({error.strerror}): say which server") from None
+        raise CheckFailed(UNKNOWN, f"{RESOLVER_FILE} cannot be read ({error.strerror}): set the arg server") from None
     words = (line.split() for line in text.splitlines())
     found = [line[1] for line in words if len(line) > 1 and line[0] == "nameserver"]
     if not found:
-        raise CheckFailed(UNKNOWN, f"{RESOLVER_FILE} names no server: say which one")
+        raise CheckFailed(UNKNOWN, f"{RESOLVER_FILE} names no server: set the arg server")
     return found[:MAX_SERVERS]
 
 
@@ -111,7 +111,7 @@ def query_servers(servers: list[str], question: bytes, args: Args, run: CheckRun
             silent = failed
         if run.deadline.passed():
             break
-    raise silent or CheckFailed(UNKNOWN, "there is no server to ask")
+    raise silent or CheckFailed(UNKNOWN, "there is no server to query")
 
 
 def query_udp(server: str, question: bytes, port: int, seconds: float, run: CheckRun) -> dns_message.DnsReply:

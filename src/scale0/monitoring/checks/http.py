@@ -77,7 +77,7 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
     while page.status in MOVED and page.location and args.redirects:
         hops += 1
         if hops > args.redirects:
-            raise CheckFailed(CRITICAL, f"{args.url} moves more than {args.redirects} times")
+            raise CheckFailed(CRITICAL, f"{args.url} redirects more than {args.redirects} times")
         request = next_request(request, page)
         page = fetch(request, args, run)
     return finding_of(args, page, hops, time.monotonic() - began, expected_status)
@@ -108,7 +108,7 @@ def split(url: str) -> SplitResult:
     except ValueError as error:
         raise WrongArgs(f"arg url: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise WrongArgs(f"arg url: {excerpt(url)} is no http:// or https:// address")
+        raise WrongArgs(f"arg url: {excerpt(url)} is not an http:// or https:// URL")
     if parts.username is not None:
         raise WrongArgs("arg url: it has a user name; give an Authorization header instead")
     return parts
@@ -119,9 +119,11 @@ def next_request(request: HttpRequest, page: HttpPage) -> HttpRequest:
     try:
         url = split(urljoin(base, page.location))
     except (WrongArgs, ValueError):
-        raise CheckFailed(CRITICAL, f"{excerpt(base)} moves to {excerpt(page.location)}, which is no address") from None
+        raise CheckFailed(
+            CRITICAL, f"{excerpt(base)} redirects to {excerpt(page.location)}, which is not allowed"
+        ) from None
     if request.url.scheme == "https" and url.scheme == "http":
-        raise CheckFailed(CRITICAL, f"{excerpt(base)} moves from https to http: {excerpt(page.location)}")
+        raise CheckFailed(CRITICAL, f"{excerpt(base)} redirects from https to http: {excerpt(page.location)}")
     same = (url.scheme, url.netloc) == (request.url.scheme, request.url.netloc)
     headers = request.headers if same else {}
     if page.status in KEEPS_METHOD or request.method == "HEAD":

@@ -8,6 +8,7 @@ skipped; a file is the same only if device, inode and first bytes are.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import os
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from scale0.kernel.edge.secret_files import write_secret
 from scale0.monitoring.checks.arguments import FullText, Limit, Texts, WrongArgs, checked_glob, limits
 from scale0.monitoring.checks.check_run import CheckFailed, CheckRun, Deadline
 from scale0.monitoring.checks.metrics import BYTES, Measurements, byte_size, excerpt
@@ -75,8 +77,6 @@ class LogState(NamedTuple):
 
 
 class MatchCount:
-    __slots__ = ("last", "lines", "matches", "read_bytes")
-
     def __init__(self) -> None:
         self.lines = 0
         self.matches = 0
@@ -93,7 +93,7 @@ class LogMatches(NamedTuple):
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
     if not args.match:
-        raise WrongArgs("arg match: say what to look for")
+        raise WrongArgs("arg match is missing: name the text or the glob to search for")
     key = repr(run.key).encode("utf-8", "surrogatepass")
     kept: LogState | None = run.previous()
     if kept is not None and not kept.saved:
@@ -135,8 +135,6 @@ def finding_of(args: Args, found: LogMatches) -> CheckFinding:
 
 
 class Log:
-    __slots__ = ("_allowed", "_args", "_count", "_deadline", "_patterns")
-
     def __init__(self, args: Args, deadline: Deadline, allowed: Sequence[str] | None) -> None:
         self._allowed = allowed
         self._args = args
@@ -224,8 +222,6 @@ def last_line_end(descriptor: int) -> int:
 class TextPatterns:
     """Lines that contain a text of `match` and none of `ignore`. A block without a match is not split into lines."""
 
-    __slots__ = ("_fold", "_ignore", "_match")
-
     def __init__(self, match: Sequence[str], ignore: Sequence[str], fold: bool) -> None:
         self._fold = fold
         self._match = tuple(self._folded(text.encode("utf-8", "surrogatepass")) for text in match)
@@ -248,8 +244,6 @@ class TextPatterns:
 
 class GlobPatterns:
     """The same with globs over the whole line. A glob never backtracks over what one of its `*` matched."""
-
-    __slots__ = ("_ignore", "_match")
 
     def __init__(self, match: Sequence[str], ignore: Sequence[str], fold: bool) -> None:
         self._match = [_compiled(glob, fold) for glob in match]
@@ -311,7 +305,7 @@ def open_log(path: str, allowed: Sequence[str] | None = None) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is no regular file")
+            raise OSError("it is not a regular file")
         real = os.readlink(f"/proc/self/fd/{descriptor}")
         if allowed is not None and not any(fnmatch.fnmatchcase(real, glob) for glob in allowed):
             raise PermissionError("log_paths in the agent's file does not have it")
@@ -336,18 +330,10 @@ def save_position(data_dir: Path | None, key: bytes, position: LogPosition) -> N
     if data_dir is None:
         return
     file = _file(data_dir, key)
-    new = file.with_suffix(".new")
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
         if not file.exists():
             _remove_oldest(file.parent)
-        with new.open("wb") as out:
-            out.write(msgspec.json.encode(position))
-            out.flush()
-            os.fsync(out.fileno())
-        new.replace(file)
-    except OSError:
-        return
+        write_secret(file, msgspec.json.encode(position))
 
 
 def _remove_oldest(folder: Path) -> None:

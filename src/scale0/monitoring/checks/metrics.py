@@ -30,8 +30,6 @@ PER_SECOND: Final = "/s"
 class Measurements:
     """Metrics and problems, in the order in which they were added."""
 
-    __slots__ = ("_metrics", "_problems", "state")
-
     def __init__(self) -> None:
         self.state: State = OK
         self._metrics: list[EventMetric] = []
@@ -59,7 +57,6 @@ class Measurements:
         return state
 
     def add_problem(self, state: State, text: str) -> None:
-        """Add a problem that has no metric."""
         self._problems.append((state, text))
         if SEVERITY[state] > SEVERITY[self.state]:
             self.state = state

@@ -127,5 +127,5 @@ def select_interfaces(args: Args, names: list[str], metrics: Measurements) -> li
         elif not states[name].isup:
             metrics.add_problem(CRITICAL, f"{name} is down")
     if len(picked) > MAX_INTERFACES:
-        raise WrongArgs(f"{len(picked)} interfaces match, more than {MAX_INTERFACES}: say which ones with include")
+        raise WrongArgs(f"{len(picked)} interfaces match, more than {MAX_INTERFACES}: select some with include")
     return sorted(picked)

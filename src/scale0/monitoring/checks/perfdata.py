@@ -45,7 +45,7 @@ def read_plugin(status: int, stdout: bytes, stderr: bytes = b"") -> CheckFinding
     """A plugin's exit status and output as a finding. A negative status: the signal that killed it."""
     text, perfdata = split_output(_readable(stdout))
     if not text:
-        text = _readable(stderr).strip() or "the plugin said nothing"
+        text = _readable(stderr).strip() or "no output"
     state = STATES.get(status, UNKNOWN)
     if status < 0:
         text = f"the plugin was killed by signal {-status}: {text}"

@@ -83,8 +83,6 @@ def echo_socket(family: socket.AddressFamily) -> socket.socket:
 
 
 class Echoes:
-    __slots__ = ("_args", "_deadline", "_is_ipv6", "_mark", "_number", "_sock")
-
     def __init__(self, sock: socket.socket, target: ResolvedAddress, args: Args, run: CheckRun) -> None:
         self._sock = sock
         self._args = args

@@ -52,11 +52,11 @@ class EarlierSample(NamedTuple):
 
 def measure(args: Args, run: CheckRun) -> CheckFinding:
     if not (args.name or args.command or args.user):
-        raise WrongArgs("say which processes: name, command or user")
+        raise WrongArgs("one of the args name, command and user is required")
     found, zombies = matching(args, run)
     now = EarlierSample(time.monotonic(), {(pid, one.started): one.cpu_seconds for pid, one in found.items()})
     if len(found) > MAX_MATCHED:
-        raise WrongArgs(f"{len(found)} processes match, more than {MAX_MATCHED}: say more exactly which")
+        raise WrongArgs(f"{len(found)} processes match, more than {MAX_MATCHED}: select fewer")
     percent = cpu_percent(found, now, previous_counters(run, now, EarlierSample(now.mono, {})))
     metrics = Measurements()
     what = " ".join(excerpt(word) for word in (args.name, args.command, args.user) if word)

@@ -68,8 +68,6 @@ TABLE: Final = (
 
 
 class _Runner:
-    __slots__ = ("_blocking_calls", "_data_dir", "_log_paths", "_measure", "_name", "_reader", "_states")
-
     def __init__(
         self,
         name: str,

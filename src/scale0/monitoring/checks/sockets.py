@@ -73,7 +73,7 @@ def resolve(host: str, port: int, kind: socket.SocketKind, family: Family, run: 
     except socket.gaierror as error:
         raise CheckFailed(CRITICAL, f"{host}: the name has no address: {error_reason(error)}") from None
     except UnicodeError:
-        raise CheckFailed(CRITICAL, f"{host}: this is no host name") from None
+        raise CheckFailed(CRITICAL, f"{host}: this is not a host name") from None
     return [ResolvedAddress(family_, address) for family_, _, _, _, address in found[:MAX_ADDRESSES]]
 
 
@@ -100,8 +100,6 @@ def connect(host: str, port: int, family: Family, run: CheckRun) -> socket.socke
 class SocketStream:
     """A connection that is read and written with one deadline, however slowly the other side sends."""
 
-    __slots__ = ("_buffer", "_deadline", "_ended", "_sock")
-
     def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
         self._sock = sock
         self._deadline = deadline
@@ -109,7 +107,6 @@ class SocketStream:
         self._ended = False
 
     def sendall(self, data: Any) -> None:
-        """Send everything; the timeout applies to all of it."""
         self._sock.settimeout(self._deadline.left())
         self._sock.sendall(data)
 

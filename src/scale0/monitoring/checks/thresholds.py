@@ -60,7 +60,6 @@ class Range(msgspec.Struct, frozen=True, gc=False):
         return self.start if self.start != -math.inf else None
 
     def __str__(self) -> str:
-        """The range in the notation of `parse`."""
         sign = "@" if self.inside else ""
         end = "" if self.end == math.inf else _plain(self.end)
         if self.start == 0 and end:
@@ -94,17 +93,17 @@ def _from_text(text: str) -> Range:
 
 def _number(part: str, text: str) -> float:
     if _NUMBER.fullmatch(part) is None:
-        raise ValueError(f"{text!r} is no range: write {_FORMS}")
+        raise ValueError(f"{text!r} is not a range: write {_FORMS}")
     number = float(part)
     if not math.isfinite(number):
-        raise ValueError(f"{text!r} is no range: {part} is too large")
+        raise ValueError(f"{text!r} is not a range: {part} is too large")
     return number
 
 
 def _ordered(start: float, end: float, inside: bool, text: str) -> Range:
     if start > end:
         hint = f"; write ~:{_plain(end)} to alert above it" if start == 0 and ":" not in text else ""
-        raise ValueError(f"{text!r} is no range: it starts at {_plain(start)} and ends at {_plain(end)}{hint}")
+        raise ValueError(f"{text!r} is not a range: it starts at {_plain(start)} and ends at {_plain(end)}{hint}")
     return Range(start, end, inside)
 
 

@@ -28,7 +28,6 @@ def measure(args: Args, run: CheckRun) -> CheckFinding:
 
 
 def boot_seconds() -> float:
-    """Seconds since boot, on a clock that does not jump."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()

@@ -66,7 +66,6 @@ class Issuer(msgspec.Struct, frozen=True):
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A new ECDSA key on P-256."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -84,7 +83,7 @@ def read_key(pem: bytes) -> PrivateKey:
     except (TypeError, UnsupportedAlgorithm) as error:
         raise ValueError("it is encrypted, or of an unknown kind") from error
     if not isinstance(key, PrivateKey):
-        raise ValueError("it is no ECDSA, RSA or Ed25519 key")
+        raise ValueError("it is not an ECDSA, RSA or Ed25519 key")
     return key
 
 

@@ -41,8 +41,6 @@ def normalized_serial(text: str) -> str:
 
 
 class RevocationList:
-    __slots__ = ("_folder", "_known", "_revoked", "_stamp")
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stamp = -1
@@ -92,7 +90,6 @@ class RevocationList:
         return (int(issued * 1e6) if issued_us is None else issued_us) <= found.before_us
 
     def has_entry(self, name: str) -> bool:
-        """True if there is a revocation for this name."""
         return name in self._revoked
 
     def before_us(self, name: str) -> int:

@@ -73,8 +73,6 @@ class StoredToken(msgspec.Struct, frozen=True):
 
 
 class EnrolmentTokens:
-    __slots__ = ("_folder",)
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

@@ -170,27 +170,13 @@ class UnknownMessage(msgspec.Struct, frozen=True, gc=False):
     line: str
 
 
-ToHelen = Hello | Result | Ping | Pong | Report | Fetch | Open | Data | Resize | Close | Enrol
+OfBoth = Ping | Pong | Open | Data | Resize | Close
+
+ToHelen = Hello | Result | Report | Fetch | Enrol | OfBoth
 """What an agent may send."""
 
 ToAgent = (
-    Check
-    | Reload
-    | Error
-    | Accepted
-    | Redirect
-    | Ping
-    | Pong
-    | Schedule
-    | Ack
-    | File
-    | Upgrade
-    | Open
-    | Data
-    | Resize
-    | Close
-    | Enrolled
-    | UnknownMessage
+    Check | Reload | Error | Accepted | Redirect | Schedule | Ack | File | Upgrade | Enrolled | OfBoth | UnknownMessage
 )
 """What Helen may send."""
 

@@ -205,7 +205,7 @@ def _service(absent_us: int) -> Column:
 def _broker() -> Column:
     """From its own gaps; a peer's report counts where nothing else is known, and only for this gap."""
     watch, peer = f.col("watch"), f.col("peer")
-    missed = f.coalesce(peer["lost"] & (peer["us"] >= watch["heard_us"]), f.lit(False))
+    missed = f.coalesce(peer["lost"] & (peer["us"] >= watch["seen_us"]), f.lit(False))
     watching = watch.isNull() | (watch["class"] == UP)
     return (
         f.when(f.col("known").isNull(), _is(ABSENT, AWAY, f.lit(None).cast("string")))

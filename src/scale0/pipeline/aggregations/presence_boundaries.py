@@ -66,7 +66,7 @@ BOUNDARY: Final = fields(
     ("end", END),
     ("over", END),
     ("ended_us", "bigint"),
-    ("watch", "struct<class:string,reason:string,heard_us:bigint>"),
+    ("watch", "struct<class:string,reason:string,seen_us:bigint>"),
     ("peer", "struct<lost:boolean,us:bigint,id:string>"),
     ("known", "boolean"),
     ("carried", "struct<evidence:string,down_evidence:string>"),
@@ -210,7 +210,7 @@ def broker_stops(events: DataFrame) -> DataFrame:
 
 def gap_boundaries(samples: DataFrame, limits: GapLimits) -> DataFrame:
     """From the chain of liveness samples: where a gap begins, is resolved, and ends."""
-    last_seen, following = f.col("heard_us"), f.col("next")
+    last_seen, following = f.col("seen_us"), f.col("next")
     not_seen = f.lit(limits.time_range.horizon_us) - last_seen > limits.silence_us
     parted = following["begins"] | following["hole"] | (following["first_us"] - last_seen > limits.silence_us)
     gap = f.when(following.isNull(), not_seen | f.col("stopped").isNotNull()).otherwise(parted)
@@ -228,7 +228,7 @@ def gap_boundaries(samples: DataFrame, limits: GapLimits) -> DataFrame:
 
 
 def _watch(state: Column, reason: Column) -> Column:
-    return f.struct(state.alias("class"), reason.alias("reason"), f.col("heard_us"))
+    return f.struct(state.alias("class"), reason.alias("reason"), f.col("seen_us"))
 
 
 def _who(boot: str = "boot", seq: str = "seq") -> dict[str, Column]:
@@ -242,7 +242,7 @@ def _unsettled(limits: GapLimits) -> Column:
         f.when(announced, f.lit(DOWN)).otherwise(f.lit(UNOBSERVED)),
         f.when(announced, f.lit(_STOPPED)).otherwise(f.lit(SILENT)),
     )
-    at = clipped(f.col("heard_us"), limits.time_range)
+    at = clipped(f.col("seen_us"), limits.time_range)
     return boundary(**_who(), at_us=at, rank=f.lit(1), watch=watch, end_id=event_id())
 
 
@@ -259,7 +259,7 @@ def _settled(limits: GapLimits) -> Column:
         event_id("source", f.col("next.boot"), f.col("next.first_seq"))
     )
     return boundary(
-        **_who(), at_us=clipped(f.col("heard_us"), limits.time_range), rank=f.lit(2), watch=watch, end_id=proof
+        **_who(), at_us=clipped(f.col("seen_us"), limits.time_range), rank=f.lit(2), watch=watch, end_id=proof
     )
 
 
@@ -307,8 +307,8 @@ def downtimes(events: DataFrame, state: DataFrame) -> DataFrame:
     )
     old = rows_of_sort(state, PLANNED, *_COLUMNS).withColumn("starts", f.lit(True))
     later = Window.partitionBy("identity", "ref").orderBy("first_us", "source", "boot", "seq")
-    rows = new.unionByName(old).withColumn("told_us", f.lead("first_us").over(later))
-    over = f.least("told_us", "last_us")
+    rows = new.unionByName(old).withColumn("next_us", f.lead("first_us").over(later))
+    over = f.least("next_us", "last_us")
     return rows.where("starts").withColumn("over_us", over).select(*_COLUMNS, "over_us")
 
 

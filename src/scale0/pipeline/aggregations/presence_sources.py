@@ -160,7 +160,7 @@ def _linked(rows: DataFrame, limits: GapLimits) -> DataFrame:
     rows = rows.withColumns(
         {
             "before_seq": f.when(f.col("begins"), f.lag("seq").over(all_boots)).otherwise(f.col("own_seq")),
-            "heard_us": f.max("last_us").over(before),
+            "seen_us": f.max("last_us").over(before),
             "begin": f.min(f.when(f.col("begins"), first_event)).over(after),
         }
     )

@@ -11,12 +11,11 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from scale0.history.events.columns import MAX_INT
+from scale0.history.events.histogram import QUANTILES
 from scale0.history.events.requests import RequestFailed, RequestSummed
 from scale0.pipeline.caching import cache
 from scale0.pipeline.histograms import (
     BUCKETS,
-    HISTOGRAM,
-    SHARES,
     merged,
     merged_many,
     micros,
@@ -24,7 +23,7 @@ from scale0.pipeline.histograms import (
     seconds_of,
     total,
 )
-from scale0.pipeline.schemas import PART, DataSet, fields
+from scale0.pipeline.schemas import HISTOGRAM, PART, DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US, MINUTE_US, part_column
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ SCHEMA: Final = fields(
     ("start", t.TimestampType()),
     ("answered", t.LongType()),
     ("failed", _FAILED_MAP),
-    *((name, t.DoubleType()) for name, _ in SHARES),
+    *((name, t.DoubleType()) for name, _ in QUANTILES),
     ("max", t.DoubleType()),
     ("bytes", t.LongType()),
     ("histogram", HISTOGRAM),
@@ -138,7 +137,7 @@ def shown(rows: DataFrame, grain: str, number: Column, part_us: int, part: Colum
         "start",
         "answered",
         f.map_from_entries("failed").cast(_FAILED_MAP).alias("failed"),
-        *(f.col("ranks")[name].alias(name) for name, _ in SHARES),
+        *(f.col("ranks")[name].alias(name) for name, _ in QUANTILES),
         seconds_of(f.col("max_us")).alias("max"),
         "bytes",
         "histogram",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from scale0.history.events.histogram import ZERO_BUCKET
+from scale0.history.events.histogram import QUANTILES, ZERO_BUCKET
 from scale0.pipeline.aggregations.tasks_events import (
     ATTEMPT_ENDED,
     CANCELLED,
@@ -34,16 +34,14 @@ from scale0.pipeline.caching import cache
 from scale0.pipeline.histograms import (
     BUCKET_BITS,
     DURATION_BITS,
-    HISTOGRAM,
     MAX_US,
-    SHARES,
     bucket_of,
     micros,
     rank,
     seconds_of,
     value_of,
 )
-from scale0.pipeline.schemas import PART, DataSet, fields
+from scale0.pipeline.schemas import HISTOGRAM, PART, DataSet, fields
 from scale0.pipeline.time_ranges import HOUR_US, MINUTE_US, part_column
 
 if TYPE_CHECKING:
@@ -134,7 +132,7 @@ def _begin(measure: str, group: int) -> Column:
 
 def _ranks(measure: str) -> list[Column]:
     begin, count = f.col(f"{measure}_begin"), f.col(f"{measure}s").cast("int")
-    positions = [(name, rank(count, share)) for name, share in SHARES]
+    positions = [(name, rank(count, share)) for name, share in QUANTILES]
     return [
         duration_of(f.get("numbers", begin + position - 1)).alias(f"{measure}_{name}")
         for name, position in (*positions, ("max", count))
@@ -144,14 +142,16 @@ def _ranks(measure: str) -> list[Column]:
 EVENTS_NAME: Final = "events"
 COUNTS: Final = ("submitted", "finished", "failed", "cancelled", "retried")
 MEASURES: Final = ("wait", "run")
-RANKS: Final = tuple(f"{measure}_{name}" for measure in MEASURES for name in (*(name for name, _ in SHARES), "max"))
+PERCENTILE_COLUMNS: Final = tuple(
+    f"{measure}_{name}" for measure in MEASURES for name in (*(name for name, _ in QUANTILES), "max")
+)
 
 SCHEMA: Final = fields(
     ("method", t.StringType()),
     ("grain", t.StringType()),
     ("start", t.TimestampType()),
     *((name, t.LongType()) for name in COUNTS),
-    *((name, t.DoubleType()) for name in RANKS),
+    *((name, t.DoubleType()) for name in PERCENTILE_COLUMNS),
     ("busy_seconds", t.DoubleType()),
     ("wait_histogram", HISTOGRAM),
     ("run_histogram", HISTOGRAM),
@@ -257,7 +257,7 @@ def minute_rows(hours: DataFrame) -> DataFrame:
     return minutes_of(hours).select(
         *stat_keys("minute", f.col("minute"), MINUTE_US),
         *COUNTS,
-        *(seconds_of(f.col(name)).alias(name) for name in RANKS),
+        *(seconds_of(f.col(name)).alias(name) for name in PERCENTILE_COLUMNS),
         seconds_of(f.col("busy_us")).alias("busy_seconds"),
         *(f.lit(None).cast(HISTOGRAM).alias(f"{measure}_histogram") for measure in MEASURES),
         f.col("hour").alias(PART),
@@ -274,7 +274,7 @@ def hour_rows(hours: DataFrame) -> DataFrame:
     return rows.select(
         *stat_keys("hour", f.col("hour"), HOUR_US),
         *COUNTS,
-        *RANKS,
+        *PERCENTILE_COLUMNS,
         seconds_of(f.col("busy_us")).alias("busy_seconds"),
         *(_histogram(measure).alias(f"{measure}_histogram") for measure in MEASURES),
         f.col("hour").alias(PART),
@@ -288,7 +288,7 @@ def _bucket_ranks(measure: str) -> list[Column]:
         value_of(f.when(count > 0, _bucket(f.get("buckets", _before(measure) + rank(count, share) - 1)))).alias(
             f"{measure}_{name}"
         )
-        for name, share in SHARES
+        for name, share in QUANTILES
     ]
     return [*ranks, seconds_of(f.col(f"{measure}_max")).alias(f"{measure}_max")]
 

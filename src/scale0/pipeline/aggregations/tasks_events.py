@@ -50,9 +50,9 @@ def closes_attempt() -> Column:
     last attempt was lost: that one is closed by an event of its own.
     """
     handed_out = (f.coalesce(attempt(), f.lit(1)) >= 1) & (f.coalesce(f.col("identity"), f.lit("")) != "")
-    told_before = f.coalesce(f.col("code") == ATTEMPTS_LOST, f.lit(False))
+    already_lost = f.coalesce(f.col("code") == ATTEMPTS_LOST, f.lit(False))
     finished = f.coalesce(f.col("state") == FINISHED, f.lit(False))
-    completing = (f.col("kind") == COMPLETED) & (finished | (handed_out & ~told_before))
+    completing = (f.col("kind") == COMPLETED) & (finished | (handed_out & ~already_lost))
     return (f.col("kind") == ATTEMPT_ENDED) | completing
 
 

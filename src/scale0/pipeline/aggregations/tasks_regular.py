@@ -44,7 +44,7 @@ _HALF: Final = 1 << 32
 """Two counts share a number: a task has fewer than 2^32 events."""
 
 _NUMBERS: Final = (
-    *("start_us", "client", "said", "ended_us", "node", "code", "outcome", "done_attempt", "done_wait_us", "run_us"),
+    *("start_us", "client", "options", "ended_us", "node", "code", "outcome", "done_attempt", "done_wait_us", "run_us"),
     *("attempts", "first_us", "wait_us", "tried_last_us"),
 )
 """A task has one value of each, or the largest is used."""
@@ -75,7 +75,9 @@ def _of_events(events: DataFrame, names: DataFrame, submissions: DataFrame) -> D
             f.broadcast(names.select(f.col(TEXT).alias("identity"), f.col(NUMBER).alias("who"))), "identity", how="left"
         )
         .join(
-            f.broadcast(submissions.select(f.col(TEXT).alias("data"), f.col(NUMBER).alias("said"))), "data", how="left"
+            f.broadcast(submissions.select(f.col(TEXT).alias("data"), f.col(NUMBER).alias("options"))),
+            "data",
+            how="left",
         )
     )
     at, run, wait = f.unix_micros("at"), f.coalesce(micros(f.col("seconds")), f.lit(0)), micros(f.col("waited"))
@@ -92,7 +94,7 @@ def _of_events(events: DataFrame, names: DataFrame, submissions: DataFrame) -> D
         f.when(tried, at).alias("tried_first_us"),
         f.when(submitted, at).alias("start_us"),
         f.when(submitted, f.col("who")).alias("client"),
-        f.when(submitted, f.col("said")).alias("said"),
+        f.when(submitted, f.col("options")).alias("options"),
         f.when(completed, at).alias("ended_us"),
         f.when(completed, f.col("who")).alias("node"),
         f.when(completed, f.col("code")).alias("code"),
@@ -110,7 +112,7 @@ def _of_events(events: DataFrame, names: DataFrame, submissions: DataFrame) -> D
 def _of_state(state: DataFrame, names: DataFrame, submissions: DataFrame) -> DataFrame:
     rows = (
         state.withColumn(TEXT, submission_text())
-        .join(f.broadcast(submissions.select(TEXT, f.col(NUMBER).alias("said"))), TEXT, "left")
+        .join(f.broadcast(submissions.select(TEXT, f.col(NUMBER).alias("options"))), TEXT, "left")
         .drop(TEXT)
         .join(f.broadcast(names.select(f.col(TEXT).alias("client"), f.col(NUMBER).alias("who"))), "client", how="left")
     )
@@ -119,7 +121,7 @@ def _of_state(state: DataFrame, names: DataFrame, submissions: DataFrame) -> Dat
     present = {
         "start_us": f.col("start_us"),
         "client": f.col("who").alias("client"),
-        "said": f.col("said"),
+        "options": f.col("options"),
         "attempts": f.col("attempts"),
         "first_us": f.col("first_us"),
         "wait_us": f.col("wait_us"),
@@ -227,8 +229,8 @@ def state_of(rows: DataFrame, names: DataFrame, submissions: DataFrame, time_ran
 
 def _named(rows: DataFrame, names: DataFrame, submissions: DataFrame) -> DataFrame:
     clients = names.select(f.col(NUMBER).alias("client"), f.col(TEXT).alias("client_name"))
-    submission = submissions.select(f.col(NUMBER).alias("said"), "group", "priority")
-    return rows.join(f.broadcast(clients), "client", how="left").join(f.broadcast(submission), "said", how="left")
+    options = submissions.select(f.col(NUMBER).alias("options"), "group", "priority")
+    return rows.join(f.broadcast(clients), "client", how="left").join(f.broadcast(options), "options", how="left")
 
 
 def _life(others: dict[str, Column]) -> list[Column]:

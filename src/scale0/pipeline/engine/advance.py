@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql import DataFrame
 
 from scale0.pipeline.caching import cache, release_cached
-from scale0.pipeline.engine.frames import EVENTS_NAME, LIVENESS_NAME, WarehouseFrames, runs_of, write_data_set
+from scale0.pipeline.engine.frames import WarehouseFrames, runs_of, write_data_set
 from scale0.pipeline.engine.restatements import NOTHING, RestatedValue
 from scale0.pipeline.registry import AGGREGATIONS, DATA_SETS, MARTS, data_sets_of
 from scale0.pipeline.schemas import PART, DataSet
 from scale0.pipeline.time_ranges import DAY_HOURS, OPEN_PART, SECOND_US, TimeRange, day_of, hour_of, month_of
+from scale0.pipeline.warehouse.records import EVENTS, LIVENESS
 from scale0.pipeline.warehouse.retention import whole_parts
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from scale0.pipeline.aggregation import Aggregation, Mart, Parameters
     from scale0.pipeline.warehouse.records import Sum
-    from scale0.pipeline.warehouse.staging import StagingDirectory
     from scale0.pipeline.warehouse.transaction import Transaction
 
 
@@ -123,7 +123,6 @@ class Advance:
         self,
         spark: SparkSession,
         transaction: Transaction,
-        staging: StagingDirectory,
         parameters: Parameters,
         horizons: tuple[int | None, int],
         progress: Progress,
@@ -131,7 +130,6 @@ class Advance:
         self._old_us, self._horizon_us = horizons
         self._spark = spark
         self._transaction = transaction
-        self._staging = staging
         self._parameters = parameters
         self._progress = progress
         self._frames = WarehouseFrames(spark, transaction)
@@ -149,7 +147,11 @@ class Advance:
         if backfill is None and self._old_us is not None:
             self._move_frontier(new)
         works = [
-            concurrent_work(one, read_by(one), partial(self._run_aggregation, one, new, backfill))
+            concurrent_work(
+                one,
+                (data_set.name for read in one.reads for data_set in data_sets_of(read, "hour")),
+                partial(self._run_aggregation, one, new, backfill),
+            )
             for one in AGGREGATIONS
         ]
         works += [concurrent_work(one, one.inputs, partial(self._run_mart, one, backfill)) for one in MARTS]
@@ -162,7 +164,7 @@ class Advance:
 
     def _share_newest(self) -> None:
         """All aggregations compute the newest hours: their events are read once for all, if they are few."""
-        readers = [aggregation for aggregation in AGGREGATIONS if EVENTS_NAME in aggregation.reads]
+        readers = [aggregation for aggregation in AGGREGATIONS if EVENTS in aggregation.reads]
         kinds = frozenset(kind for aggregation in readers for kind in aggregation.kinds)
         columns = sorted({column for aggregation in readers for column in aggregation.columns})
         assert all(aggregation.kinds for aggregation in readers), "an aggregation of all kinds would miss some"
@@ -189,17 +191,18 @@ class Advance:
             self._catch_up(
                 aggregation, TimeRange(min(late), max(late) + 1, self._horizon_us), self._new_keys(aggregation, new)
             )
-        if aggregation.state is not None or self._has_input(aggregation):
+        kinds = self._transaction.kinds_in(self._newest.hours).keys()
+        if aggregation.state is not None or not aggregation.kinds or aggregation.kinds & kinds:
             self._step(aggregation, self._newest, None)
 
     def _new_hours(self, aggregation: Aggregation, new: NewInput) -> set[int]:
         hours: set[int] = set()
         for name in aggregation.reads:
-            if name == EVENTS_NAME:
+            if name == EVENTS:
                 hours |= {
                     hour for hour, kinds in new.hours.items() if not aggregation.kinds or kinds & aggregation.kinds
                 }
-            elif name == LIVENESS_NAME:
+            elif name == LIVENESS:
                 hours |= new.liveness_hours | new.gap_hours | self._uncertain_hours()
             else:
                 hours |= {
@@ -212,9 +215,6 @@ class Advance:
         if self._old_us is None:
             return set()
         return {hour_of(self._old_us - self._parameters.silence_seconds * SECOND_US)}
-
-    def _has_input(self, aggregation: Aggregation) -> bool:
-        return bool(aggregation.kinds & self._transaction.kinds_in(self._newest.hours).keys()) or not aggregation.kinds
 
     def _new_keys(self, aggregation: Aggregation, new: NewInput) -> DataFrame | None:
         """The keys of new events before the frontier; None: the aggregation is not separable."""
@@ -248,11 +248,9 @@ class Advance:
             if before == after or time_range.end >= self._frontier:
                 return
             if keys is not None:
-                keys = cache(
-                    differing_keys(
-                        stored, self._frames.data_set(aggregation.state, {time_range.end}), aggregation.state.key
-                    )
-                )
+                current = self._frames.data_set(aggregation.state, {time_range.end})
+                differing = stored.exceptAll(current).unionByName(current.exceptAll(stored))
+                keys = cache(differing.select(aggregation.state.key).distinct())
             time_range = TimeRange(time_range.end, min(self._frontier, time_range.end + reach), self._horizon_us)
             reach *= 2
 
@@ -279,9 +277,9 @@ class Advance:
             self._put(aggregation.state, output[aggregation.state.name], parts, keys)
 
     def _rows(self, aggregation: Aggregation, name: str, time_range: TimeRange, keys: DataFrame | None) -> DataFrame:
-        if name == LIVENESS_NAME:
+        if name == LIVENESS:
             return self._frames.liveness_samples(time_range)
-        if name == EVENTS_NAME:
+        if name == EVENTS:
             events = self._frames.events(time_range, aggregation.kinds, aggregation.columns)
             return events if keys is None else rows_of_keys(events, keys, aggregation.key)
         data_sets = data_sets_of(name, "hour")
@@ -296,7 +294,7 @@ class Advance:
             kept = kept.join(keys.toDF(data_set.key), on=data_set.key, how="left_anti").select(*kept.columns)
             frame = frame.select(*kept.columns).unionByName(kept)
         days = len({day_of(part) for part in parts}) if data_set.period == "hour" else 1
-        entries = write_data_set(self._staging, data_set, frame, days, self._tasks)
+        entries = write_data_set(self._transaction.staging, data_set, frame, days, self._tasks)
         before = self._transaction.sums(data_set.name, parts)
         self._transaction.replace(data_set.name, data_set.period, parts, entries)
         after = self._transaction.sums(data_set.name, parts)
@@ -342,11 +340,6 @@ def concurrent_work(one: Aggregation | Mart, needs: Iterable[str], compute: Call
     return ConcurrentWork(one.name, frozenset(data_set.name for data_set in one.data_sets), frozenset(needs), do)
 
 
-def read_by(aggregation: Aggregation) -> set[str]:
-    """The data sets of the tables that an aggregation reads."""
-    return {data_set.name for read in aggregation.reads for data_set in data_sets_of(read, "hour")}
-
-
 def oldest_hour(transaction: Transaction, horizon_us: int) -> int:
     """The first hour of all tables: that of the first event that is not too old."""
     end = hour_of(horizon_us)
@@ -357,13 +350,7 @@ def rows_of_keys(rows: DataFrame, keys: DataFrame, column: str) -> DataFrame:
     return rows.join(keys.toDF(column), on=column, how="left_semi").select(*rows.columns)
 
 
-def differing_keys(one: DataFrame, other: DataFrame, key: str) -> DataFrame:
-    """The keys of rows that only one of the two frames has."""
-    return one.exceptAll(other).unionByName(other.exceptAll(one)).select(key).distinct()
-
-
 def parts_of(data_set: DataSet, backfill: BackfillRange | None) -> set[int]:
-    """The parts of a data set in a range of hours."""
     hours = range(0) if backfill is None else range(backfill.first, backfill.end)
     match data_set.period:
         case "hour":

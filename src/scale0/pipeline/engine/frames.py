@@ -14,8 +14,9 @@ from pyspark.sql import types as t
 
 from scale0.pipeline.caching import cache
 from scale0.pipeline.engine.liveness import CutSample, samples_at_horizon
-from scale0.pipeline.schemas import EVENTS, LIVENESS_SAMPLES, PART, ROW_HASH, DataSet, fields
-from scale0.pipeline.time_ranges import DAY_HOURS, HOUR_US, TimeRange, hour_of
+from scale0.pipeline.schemas import EVENTS, LIVENESS_SAMPLES, DataSet, day_of_hour, fields
+from scale0.pipeline.time_ranges import HOUR_US, TimeRange, hour_of
+from scale0.pipeline.warehouse.records import LIVENESS, PART, ROW_HASH
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from scale0.pipeline.warehouse.staging import StagingDirectory
     from scale0.pipeline.warehouse.transaction import Transaction
 
-EVENTS_NAME: Final = "events"
-LIVENESS_NAME: Final = "pulses"
 SHARED_EVENTS: Final = 1_000_000
 """At most this many events are read once for all aggregations: above, each reads only its own columns."""
 
@@ -51,7 +50,7 @@ class WarehouseFrames:
         later.
         """
         hours = frozenset(range(time_range.first, hour_of(time_range.horizon_us) + 1))
-        rows = self._listed(self._transaction.liveness_files(hours), LIVENESS_SAMPLES, hours)
+        rows = self._listed(self._transaction.files(LIVENESS, hours), LIVENESS_SAMPLES, hours)
         rows = rows.filter(f.unix_micros("first_time") <= time_range.horizon_us)
         crossing = samples_at_horizon(self._transaction, time_range.horizon_us)
         return self._cut(rows, crossing) if crossing else rows
@@ -108,7 +107,6 @@ class WarehouseFrames:
 
 
 def with_part_column(schema: t.StructType) -> t.StructType:
-    """The stored schema."""
     return fields(*((field.name, field.dataType) for field in schema), (PART, "int"))
 
 
@@ -132,7 +130,6 @@ def runs_of(parts: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def events_in(events: DataFrame, time_range: TimeRange, kinds: Iterable[str]) -> DataFrame:
-    """Events of a range, up to its horizon."""
     wanted = sorted(kinds)
     if wanted:
         events = events.filter(f.col("kind").isin(*wanted))
@@ -157,7 +154,7 @@ def write_data_set(
     rows = rows.withColumn(ROW_HASH, row_hash(data_set.schema))
     folder = staging.new_file(data_set.name, "step").with_suffix("")
     if days > MANY_DAYS and data_set.period == "hour":
-        rows = rows.withColumn(DAY, f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int"))
+        rows = rows.withColumn(DAY, day_of_hour())
         rows = rows.repartition(min(days, tasks), DAY).sortWithinPartitions(DAY, PART)
         rows.write.partitionBy(DAY).parquet(str(folder))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow.parquet as pq
 
 from scale0.pipeline.time_ranges import DAY_HOURS, MINUTE_US, hour_of, to_time, to_us
-from scale0.pipeline.warehouse.records import PART
+from scale0.pipeline.warehouse.records import LIVENESS, PART
 
 if TYPE_CHECKING:
     import datetime
@@ -63,7 +63,7 @@ def samples_in(transaction: Transaction, hours: Collection[int]) -> list[tuple[s
     """The samples of these hours, each with its file."""
     columns = ["source", "boot", "first_seq", "last_seq", "first_time", "last_time", "events", PART]
     found = []
-    for path, parts, _carved in transaction.liveness_files(hours):
+    for path, parts, _carved in transaction.files(LIVENESS, hours):
         for sample in pq.read_table(path, columns=columns, partitioning=None).to_pylist():
             if sample["events"] and sample[PART] in parts:
                 found.append((path, sample))

@@ -41,8 +41,6 @@ NOTHING: Final[Sum] = (0, 0)
 
 
 class RestatedValue(NamedTuple):
-    """One changed part of one data set."""
-
     data_set: DataSet
     part: int
     before: Sum
@@ -77,7 +75,6 @@ def restated_changes(
 
 
 def write_restatements(staging: StagingDirectory, changes: list[RestatedValue], cause: str) -> FileEntry:
-    """Write a file with one row for each change."""
     rows: list[dict[str, Any]] = [
         {
             "run": staging.number,

@@ -187,7 +187,7 @@ class PipelineDriver:
         """Advance the transaction's tables to a horizon; returns the number of restated parts."""
         self._progress("Spark", 0, 1)
         spark = self._start(events_ahead(transaction, horizons, new, backfill_range))
-        advance = Advance(spark, transaction, transaction.staging, parameters, horizons, self._progress)
+        advance = Advance(spark, transaction, parameters, horizons, self._progress)
         advance.go(new, backfill_range)
         others = restated_changes(advance.changes, horizons[0])
         if others:
@@ -233,7 +233,6 @@ class PipelineDriver:
 def events_ahead(
     transaction: Transaction, horizons: tuple[int | None, int], new: NewInput, backfill_range: BackfillRange | None
 ) -> int:
-    """The number of events in the hours that will be computed."""
     old_us, until_us = horizons
     first = oldest_hour(transaction, until_us) if old_us is None else hour_of(old_us)
     again = range(0) if backfill_range is None else range(backfill_range.first, backfill_range.end)

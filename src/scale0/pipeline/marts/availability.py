@@ -12,26 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
+from scale0.pipeline.aggregation import PeriodMart
 from scale0.pipeline.aggregations.incidents import CLOSED, EDGES, OPENED
-from scale0.pipeline.schemas import DOWN, DOWNTIME, PART, SOFT, TIMELINE, UNOBSERVED, UP, DataSet, fields
-from scale0.pipeline.time_ranges import (
-    DAY_HOURS,
-    DAY_US,
-    HOUR_US,
-    SECOND_US,
-    Period,
-    days_of,
-    days_of_month,
-    hours_of,
-    month_of,
-)
+from scale0.pipeline.schemas import DOWN, DOWNTIME, PART, SOFT, TIMELINE, UNOBSERVED, UP, DataSet, day_of_hour, fields
+from scale0.pipeline.time_ranges import DAY_US, HOUR_US, SECOND_US, Period
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
-
-    from scale0.pipeline.aggregation import Parameters
 
 TIMELINES: Final = ("timeline.checks", "timeline.world")
 
@@ -81,67 +70,28 @@ AVAILABILITY_DAYS: Final = _data_set("day")
 AVAILABILITY_MONTHS: Final = _data_set("month")
 
 
-class AvailabilityHour:
+def hours(inputs: Mapping[str, DataFrame], horizon_us: int) -> DataFrame:
     """From the hour's timeline, and the incidents that opened and closed in it."""
-
-    name = AVAILABILITY_HOURS.name
-    data_sets = (AVAILABILITY_HOURS,)
-    inputs = (*TIMELINES, EDGES.name)
-
-    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return frozenset().union(*(changed.get(name, frozenset()) for name in self.inputs))
-
-    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return dict.fromkeys(self.inputs, parts)
-
-    def compute(
-        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
-    ) -> Mapping[str, DataFrame]:
-        columns = [*TIMELINE.fieldNames(), PART]
-        checks, world = (inputs[name].select(*columns) for name in TIMELINES)
-        alone, others = _apart(checks.unionByName(world), inputs[EDGES.name])
-        sums = alone.unionByName(_summed(others.unionByName(inputs[EDGES.name].selectExpr(*_OF_EDGES))))
-        start_us, end_us = f"{PART} * {HOUR_US}L", f"({PART} + 1) * {HOUR_US}L"
-        return {AVAILABILITY_HOURS.name: _shown(sums, "hour", start_us, end_us, horizon_us)}
+    columns = [*TIMELINE.fieldNames(), PART]
+    checks, presence = (inputs[name].select(*columns) for name in TIMELINES)
+    alone, others = _apart(checks.unionByName(presence), inputs[EDGES.name])
+    sums = alone.unionByName(_summed(others.unionByName(inputs[EDGES.name].selectExpr(*_OF_EDGES))))
+    return _shown(sums, "hour", f"{PART} * {HOUR_US}L", f"({PART} + 1) * {HOUR_US}L", horizon_us)
 
 
-class AvailabilityDay:
-    name = AVAILABILITY_DAYS.name
-    data_sets = (AVAILABILITY_DAYS,)
-    inputs = (AVAILABILITY_HOURS.name,)
-
-    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return days_of(changed.get(AVAILABILITY_HOURS.name, ()))
-
-    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return {AVAILABILITY_HOURS.name: hours_of(parts)}
-
-    def compute(
-        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
-    ) -> Mapping[str, DataFrame]:
-        day = f"CAST({PART} DIV {DAY_HOURS} AS INT) AS {PART}"
-        rows = inputs[AVAILABILITY_HOURS.name].selectExpr(*_KEY, *SUMS, day)
-        start_us, end_us = f"{PART} * {DAY_US}L", f"({PART} + 1) * {DAY_US}L"
-        return {AVAILABILITY_DAYS.name: _shown(_summed(rows), "day", start_us, end_us, horizon_us)}
+def days(inputs: Mapping[str, DataFrame], horizon_us: int) -> DataFrame:
+    rows = inputs[AVAILABILITY_HOURS.name].select(*_KEY, *SUMS, day_of_hour().alias(PART))
+    return _shown(_summed(rows), "day", f"{PART} * {DAY_US}L", f"({PART} + 1) * {DAY_US}L", horizon_us)
 
 
-class AvailabilityMonth:
-    name = AVAILABILITY_MONTHS.name
-    data_sets = (AVAILABILITY_MONTHS,)
-    inputs = (AVAILABILITY_DAYS.name,)
+def months(inputs: Mapping[str, DataFrame], horizon_us: int) -> DataFrame:
+    rows = inputs[AVAILABILITY_DAYS.name].selectExpr(*_KEY, *SUMS, f"{month_of_time('start')} AS {PART}")
+    return _shown(_summed(rows), "month", month_start_us(PART), month_start_us(f"{PART} + 1"), horizon_us)
 
-    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return frozenset(month_of(day) for day in changed.get(AVAILABILITY_DAYS.name, ()))
 
-    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return {AVAILABILITY_DAYS.name: frozenset(day for month in parts for day in days_of_month(month))}
-
-    def compute(
-        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
-    ) -> Mapping[str, DataFrame]:
-        rows = inputs[AVAILABILITY_DAYS.name].selectExpr(*_KEY, *SUMS, f"{month_of_time('start')} AS {PART}")
-        start_us, end_us = month_start_us(PART), month_start_us(f"{PART} + 1")
-        return {AVAILABILITY_MONTHS.name: _shown(_summed(rows), "month", start_us, end_us, horizon_us)}
+HOUR_MART: Final = PeriodMart(AVAILABILITY_HOURS.name, AVAILABILITY_HOURS, (*TIMELINES, EDGES.name), hours)
+DAY_MART: Final = PeriodMart(AVAILABILITY_DAYS.name, AVAILABILITY_DAYS, (AVAILABILITY_HOURS.name,), days)
+MONTH_MART: Final = PeriodMart(AVAILABILITY_MONTHS.name, AVAILABILITY_MONTHS, (AVAILABILITY_DAYS.name,), months)
 
 
 def month_of_time(time: str) -> str:

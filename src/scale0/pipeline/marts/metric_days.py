@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
+from scale0.pipeline.aggregation import PeriodMart
 from scale0.pipeline.aggregations.metrics import HOURS, SHOWN, p95_rank, value_of
-from scale0.pipeline.schemas import PART, DataSet
-from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, days_of, hours_of
+from scale0.pipeline.schemas import PART, DataSet, day_of_hour
+from scale0.pipeline.time_ranges import DAY_US
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
-
-    from scale0.pipeline.aggregation import Parameters
 
 DAYS: Final = DataSet(name="metric_trends.day", table="metric_trends", period="day", schema=SHOWN)
 
@@ -24,33 +23,11 @@ _COUNT_BITS: Final = 32
 """A bucket and its count are packed into one bigint, which sorts as a number: no day has 2^32 results of one metric."""
 
 
-class MetricDays:
-    name: Final = "metric_days"
-    data_sets: Final = (DAYS,)
-    inputs: Final = (HOURS.name,)
-
-    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return days_of(changed.get(HOURS.name, ()))
-
-    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return {HOURS.name: hours_of(parts)}
-
-    def compute(
-        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
-    ) -> Mapping[str, DataFrame]:
-        return {DAYS.name: days(inputs[HOURS.name])}
-
-
-def days(hours: DataFrame) -> DataFrame:
+def metric_days(inputs: Mapping[str, DataFrame], _horizon_us: int) -> DataFrame:
     hour = f.struct(PART, "count", "min", "max", "sum", "last", "unit", _packed().alias("buckets"))
     listed = (
-        hours.select(
-            "agent",
-            "check",
-            "metric",
-            f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int").alias("day"),
-            hour.alias("hour"),
-        )
+        inputs[HOURS.name]
+        .select("agent", "check", "metric", day_of_hour().alias("day"), hour.alias("hour"))
         .groupBy("agent", "check", "metric", "day")
         .agg(f.sort_array(f.collect_list("hour")).alias("hours"))
     )
@@ -96,3 +73,6 @@ def _code_at(rank: Column) -> Column:
         return f.when(at["seen"] >= rank, at).otherwise(further)
 
     return f.aggregate("buckets", start, walk)["code"]
+
+
+METRIC_DAYS: Final = PeriodMart("metric_days", DAYS, (HOURS.name,), metric_days)

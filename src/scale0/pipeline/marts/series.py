@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
+from scale0.pipeline.aggregation import PeriodMart
 from scale0.pipeline.aggregations.heartbeats import BEATS
 from scale0.pipeline.aggregations.metrics import HOURS
-from scale0.pipeline.schemas import CHECK, CLIENT, PART, SERVICE, DataSet, fields
+from scale0.pipeline.schemas import CHECK, CLIENT, PART, SERVICE, DataSet, day_of_hour, fields
 from scale0.pipeline.time_ranges import DAY_HOURS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
-
-    from scale0.pipeline.aggregation import Parameters
 
 METHOD: Final = "method"
 """The subject kind of a task's method; the others are those of the timeline."""
@@ -46,44 +45,33 @@ SERIES: Final = DataSet(
 SERIES_KEYS: Final = ("subject_kind", "subject", "metric")
 
 
-class SeriesMart:
+def series(inputs: Mapping[str, DataFrame], _horizon_us: int) -> DataFrame:
     """An hour from the same hour of four data sets, without a shuffle."""
+    failed = f.aggregate(f.map_values("failed"), f.lit(0).cast("bigint"), lambda total, count: total + count)
+    pieces = [
+        _unpivoted(
+            inputs[TASK_HOURS],
+            METHOD,
+            f.col("method"),
+            {TASK_RATE: f.col("submitted"), TASK_P99: f.col("run_p99"), TASK_FAILURES: f.col("failed")},
+        ),
+        _unpivoted(
+            inputs[REQUEST_HOURS],
+            SERVICE,
+            f.col("service"),
+            {
+                REQUEST_RATE: f.col("answered"),
+                REQUEST_P99: f.col("p99"),
+                REQUEST_FAILURES: f.coalesce(failed, f.lit(0)),
+            },
+        ),
+        _unpivoted(inputs[BEATS.name], CLIENT, f.col("identity"), {HEARTBEAT_GAP: f.col("gap_seconds")}),
+        _averages(inputs[HOURS.name]),
+    ]
+    return reduce(lambda left, right: left.unionByName(right), pieces)
 
-    name: Final = "series"
-    data_sets: Final = (SERIES,)
-    inputs: Final = (TASK_HOURS, REQUEST_HOURS, BEATS.name, HOURS.name)
 
-    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return set().union(*(changed.get(name, ()) for name in self.inputs))
-
-    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return {name: set(parts) for name in self.inputs}
-
-    def compute(
-        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
-    ) -> Mapping[str, DataFrame]:
-        failed = f.aggregate(f.map_values("failed"), f.lit(0).cast("bigint"), lambda total, count: total + count)
-        pieces = [
-            _unpivoted(
-                inputs[TASK_HOURS],
-                METHOD,
-                f.col("method"),
-                {TASK_RATE: f.col("submitted"), TASK_P99: f.col("run_p99"), TASK_FAILURES: f.col("failed")},
-            ),
-            _unpivoted(
-                inputs[REQUEST_HOURS],
-                SERVICE,
-                f.col("service"),
-                {
-                    REQUEST_RATE: f.col("answered"),
-                    REQUEST_P99: f.col("p99"),
-                    REQUEST_FAILURES: f.coalesce(failed, f.lit(0)),
-                },
-            ),
-            _unpivoted(inputs[BEATS.name], CLIENT, f.col("identity"), {HEARTBEAT_GAP: f.col("gap_seconds")}),
-            _averages(inputs[HOURS.name]),
-        ]
-        return {SERIES.name: reduce(lambda left, right: left.unionByName(right), pieces)}
+SERIES_HOURS: Final = PeriodMart("series", SERIES, (TASK_HOURS, REQUEST_HOURS, BEATS.name, HOURS.name), series)
 
 
 def _unpivoted(rows: DataFrame, kind: str, subject: Column, metrics: Mapping[str, Column]) -> DataFrame:
@@ -115,7 +103,7 @@ def by_day(rows: DataFrame, keys: Sequence[str], value: str, others: Sequence[Co
     """
     hour_of_day = f.col(PART) % DAY_HOURS
     cells = [f.max(f.when(hour_of_day == hour, f.col(value))).alias(f"hour_{hour}") for hour in range(DAY_HOURS)]
-    days = rows.groupBy(*keys, f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int").alias("day"))
+    days = rows.groupBy(*keys, day_of_hour().alias("day"))
     return (
         days.agg(*cells, *others)
         .withColumn("hours", f.array(*(f"hour_{hour}" for hour in range(DAY_HOURS))))

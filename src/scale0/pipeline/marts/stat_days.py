@@ -10,62 +10,26 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
+from scale0.history.events.histogram import QUANTILES
+from scale0.pipeline.aggregation import PeriodMart
 from scale0.pipeline.aggregations import request_stats, task_stats
-from scale0.pipeline.histograms import BUCKETS, SHARES, merged_many, micros_of, quantiles, seconds_of, total
-from scale0.pipeline.schemas import PART, DataSet
-from scale0.pipeline.time_ranges import DAY_HOURS, DAY_US, days_of, hours_of
+from scale0.pipeline.histograms import BUCKETS, merged_many, micros_of, quantiles, seconds_of, total
+from scale0.pipeline.schemas import PART, DataSet, day_of_hour
+from scale0.pipeline.time_ranges import DAY_US
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
-
-    from scale0.pipeline.aggregation import Parameters
 
 TASK_DAY: Final = DataSet("task_stats.day", "task_stats", "day", task_stats.SCHEMA)
 REQUEST_DAY: Final = DataSet("request_stats.day", "request_stats", "day", request_stats.SCHEMA)
 
 
-class TaskDays:
-    name: Final = "task_days"
-    data_sets: Final = (TASK_DAY,)
-    inputs: Final = (task_stats.HOUR.name,)
-
-    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return days_of(changed.get(task_stats.HOUR.name, frozenset()))
-
-    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return {task_stats.HOUR.name: hours_of(parts)}
-
-    def compute(
-        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
-    ) -> Mapping[str, DataFrame]:
-        del parts, horizon_us, parameters
-        return {TASK_DAY.name: task_days(inputs[task_stats.HOUR.name])}
-
-
-class RequestDays:
-    name: Final = "request_days"
-    data_sets: Final = (REQUEST_DAY,)
-    inputs: Final = (request_stats.HOUR.name,)
-
-    def touched(self, changed: Mapping[str, Set[int]], horizon_us: int) -> Set[int]:
-        return days_of(changed.get(request_stats.HOUR.name, frozenset()))
-
-    def wants(self, parts: Set[int]) -> Mapping[str, Set[int]]:
-        return {request_stats.HOUR.name: hours_of(parts)}
-
-    def compute(
-        self, inputs: Mapping[str, DataFrame], parts: Set[int], horizon_us: int, parameters: Parameters
-    ) -> Mapping[str, DataFrame]:
-        del parts, horizon_us, parameters
-        return {REQUEST_DAY.name: request_days(inputs[request_stats.HOUR.name])}
-
-
-def task_days(hours: DataFrame) -> DataFrame:
-    rows = hours.select(
+def task_days(inputs: Mapping[str, DataFrame], _horizon_us: int) -> DataFrame:
+    rows = inputs[task_stats.HOUR.name].select(
         f.col("method").alias("service"),
-        _day(),
+        day_of_hour().alias("day"),
         *task_stats.COUNTS,
         micros_of(f.col("busy_seconds")).alias("busy_us"),
         *(micros_of(f.col(f"{measure}_max")).alias(f"{measure}_max") for measure in task_stats.MEASURES),
@@ -99,17 +63,23 @@ def task_days(hours: DataFrame) -> DataFrame:
 
 
 def _ranks(measure: str) -> list[Column]:
-    ranks = [f.col(measure)[name].alias(f"{measure}_{name}") for name, _ in SHARES]
+    ranks = [f.col(measure)[name].alias(f"{measure}_{name}") for name, _ in QUANTILES]
     return [*ranks, seconds_of(f.col(f"{measure}_max")).alias(f"{measure}_max")]
 
 
-def request_days(hours: DataFrame) -> DataFrame:
-    rows = hours.select(
-        "service", _day(), "answered", "bytes", micros_of(f.col("max")).alias("max_us"), "histogram", "failed"
+def request_days(inputs: Mapping[str, DataFrame], _horizon_us: int) -> DataFrame:
+    rows = inputs[request_stats.HOUR.name].select(
+        "service",
+        day_of_hour().alias("day"),
+        "answered",
+        "bytes",
+        micros_of(f.col("max")).alias("max_us"),
+        "histogram",
+        "failed",
     )
     days = merged_many(rows, ("service", "day"), request_stats.SUMS, request_stats.MAXIMA, request_stats.COUNTS)
     return request_stats.shown(days, "day", f.col("day"), DAY_US, f.col("day"))
 
 
-def _day() -> Column:
-    return f.call_function("div", f.col(PART), f.lit(DAY_HOURS)).cast("int").alias("day")
+TASK_DAYS: Final = PeriodMart("task_days", TASK_DAY, (task_stats.HOUR.name,), task_days)
+REQUEST_DAYS: Final = PeriodMart("request_days", REQUEST_DAY, (request_stats.HOUR.name,), request_days)

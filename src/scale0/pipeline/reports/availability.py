@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import document
 from scale0.pipeline.reports.formatting import availability, counted, duration, share
 from scale0.pipeline.reports.model import Cell, ReportColumn, ReportDocument, ReportTable, Strip, Strips
 from scale0.pipeline.reports.period import Period
@@ -35,10 +35,10 @@ class Interval(NamedTuple):
 
 def intervals_of(reader: ReportReader) -> list[Interval]:
     """Everything that was not up in the period, by subject and time."""
-    meant, names = subject_condition(reader.filters)
+    condition, names = subject_condition(reader.filters)
     rows = reader.rows(
         'SELECT subject_kind, subject, epoch_us("from"), epoch_us("to"), "class", reason, evidence FROM timeline'  # noqa: S608
-        f' WHERE "class" <> \'up\' AND "from" < $until AND "to" > $since AND {meant}'
+        f' WHERE "class" <> \'up\' AND "from" < $until AND "to" > $since AND {condition}'
         ' ORDER BY subject_kind, subject, "from"',
         ("timeline",),
         **reader.period.bounds,
@@ -69,13 +69,16 @@ def _touches(one: Interval, next_one: Interval) -> bool:
     )
 
 
-def interval_table(intervals: list[Interval]) -> ReportTable:
-    """For `--why`."""
+def interval_tables(reader: ReportReader, kind: str = "") -> tuple[ReportTable, ...]:
+    """For `--why`: the intervals of all subjects, or of those of one kind."""
+    if not reader.question.why:
+        return ()
+    intervals = [one for one in intervals_of(reader) if kind in ("", one.subject_kind)]
     rows = tuple(
         (one.subject, one.subject_kind, one.from_us, one.to_us, (one.to_us - one.from_us) / 1e6, *one[4:])
         for one in intervals[:MAX_INTERVALS]
     )
-    return ReportTable(
+    table = ReportTable(
         "intervals",
         "When they were not up",
         (
@@ -91,6 +94,7 @@ def interval_table(intervals: list[Interval]) -> ReportTable:
         rows,
         "every subject was up all the time",
     )
+    return (table,)
 
 
 TABLES: Final = ("availability", "timeline", "incidents")
@@ -147,16 +151,16 @@ class Sums(NamedTuple):
 
 
 def sums_of(reader: ReportReader) -> list[Sums]:
-    meant, names = subject_condition(reader.filters)
+    condition, names = subject_condition(reader.filters)
     rows = reader.covered(
         f"SELECT subject_kind, subject, {_US}, sum(incidents)::BIGINT FROM availability"  # noqa: S608
-        f" WHERE {meant} GROUP BY ALL",
+        f" WHERE {condition} GROUP BY ALL",
         "availability",
         **names,
     )
     closed = reader.rows(
         "SELECT subject_kind, subject, count(*), sum(round(down_seconds * 1e6)::BIGINT)::BIGINT FROM incidents"  # noqa: S608
-        f" WHERE closed >= $since AND closed < $until AND {meant} GROUP BY ALL",
+        f" WHERE closed >= $since AND closed < $until AND {condition} GROUP BY ALL",
         ("incidents",),
         # An incident is final a minute after it opened: it may be in a later part.
         until_us=reader.period.horizon_us,
@@ -197,32 +201,17 @@ def report(reader: ReportReader) -> ReportDocument:
     sums = worst_first(sums_of(reader))
     drawn = sums[:MAX_STRIPS]
     cells = cells_of(reader, drawn) if drawn else {}
-    quality = data_quality_of(reader, TABLES)
-    intervals = intervals_of(reader) if reader.question.why else None
-    known = known_subjects(reader) if not sums and reader.filters.any else ()
-    return build(reader.period, sums, cells, quality, intervals, known)
-
-
-def build(
-    period: Period,
-    sums: list[Sums],
-    cells: dict[tuple[str, str], list[Cell]],
-    quality: DataQuality,
-    intervals: list[Interval] | None,
-    known: tuple[str, ...] = (),
-) -> ReportDocument:
     table = ReportTable("availability", "Availability, worst first", COLUMNS, tuple(map(_row, sums)), "no subjects")
-    why = (interval_table(intervals), *why_tables(quality)) if intervals is not None else ()
-    return ReportDocument(
-        name="availability",
-        title="Availability",
-        period=period,
-        summary=_summary(sums),
-        tables=(table, *why),
-        plots=(_strips(period, sums, cells),) if cells else (),
-        notes=(*notes_of(quality, period), *_own_notes(sums)),
-        matched=bool(sums) or not known,
-        known=known,
+    return document(
+        reader,
+        "availability",
+        _summary(sums),
+        (table, *interval_tables(reader)),
+        reads=TABLES,
+        plots=(_strips(reader.period, sums, cells),) if cells else (),
+        notes=_own_notes(sums),
+        found=bool(sums),
+        known=known_subjects(reader) if not sums and reader.filters.any else (),
     )
 
 

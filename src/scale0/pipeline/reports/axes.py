@@ -66,7 +66,6 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def px(value: float) -> str:
-    """A coordinate with one decimal."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
@@ -106,7 +105,6 @@ def logarithmic(low: float, high: float, start: float, end: float) -> Scale:
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers between two values."""
     if not high > low:
         return [low]
     raw = (high - low) / most
@@ -125,7 +123,6 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def time_ticks(from_us: int, to_us: int, most: float) -> list[tuple[int, str]]:
-    """Round times, with their labels."""
     step = next((one for one in _TIME_STEPS if (to_us - from_us) / one <= most), _TIME_STEPS[-1])
     anchor = -3 * DAY_US if step % (7 * DAY_US) == 0 else 0  # weeks begin on Monday
     first = -((anchor - from_us) // step) * step + anchor

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import document
 from scale0.pipeline.reports.formatting import counted, moment
 from scale0.pipeline.reports.model import Cone, LinePlot, Plot, PlotLine, ReportColumn, ReportDocument, ReportTable
-from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.query import ReportReader, Row
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 
@@ -58,8 +57,6 @@ GROWTH: Final = (
 
 
 class Forecast(NamedTuple):
-    """The newest forecast of one metric."""
-
     agent: str
     check: str
     metric: str
@@ -74,14 +71,7 @@ class Forecast(NamedTuple):
     fitted_to_us: int | None
 
 
-class Loads(NamedTuple):
-    """The load of all nodes together, by step."""
-
-    steps: list[tuple[int, float | None]]
-
-
 def forecasts_of(reader: ReportReader) -> list[Forecast]:
-    """The newest forecast of every metric, the soonest first."""
     rows = reader.rows(
         'SELECT agent, "check", metric, value, "limit", slope, epoch_us(exhausted_at), epoch_us(exhausted_low),'
         " epoch_us(exhausted_high), r2, epoch_us(as_of), epoch_us(fitted_to) FROM forecasts"
@@ -114,7 +104,8 @@ def nodes_of(reader: ReportReader) -> list[Row]:
     return sorted(rows, key=lambda row: (-(row[1] / row[2] if row[2] else 0.0), row[0]))
 
 
-def loads_of(reader: ReportReader) -> Loads:
+def loads_of(reader: ReportReader) -> tuple[tuple[int, float | None], ...]:
+    """The load of all nodes together, by step."""
     rows = reader.rows(
         f'SELECT epoch_us("hour") // $unit * $unit AS step, {_SUMS}'  # noqa: S608
         ' FROM node_stats WHERE "hour" >= $since AND "hour" < $until AND ($subject = \'\' OR node GLOB $subject)'
@@ -126,7 +117,7 @@ def loads_of(reader: ReportReader) -> Loads:
         **reader.period.bounds,
     )
     known = {step: busy / whole if whole else None for step, busy, whole in rows}
-    return Loads([(step, known.get(step)) for step in reader.period.steps()])
+    return tuple((step, known.get(step)) for step in reader.period.steps())
 
 
 def growth_of(reader: ReportReader) -> list[tuple[str, float, float]]:
@@ -169,60 +160,39 @@ def histories_of(reader: ReportReader, drawn: list[Forecast]) -> dict[tuple[str,
 
 
 def report(reader: ReportReader) -> ReportDocument:
-    forecasts = forecasts_of(reader)
-    drawn = [one for one in forecasts if one.exhausted_us is not None][:MAX_CONES]
-    nodes = nodes_of(reader)
+    forecasts, nodes = forecasts_of(reader), nodes_of(reader)
     growth = [] if reader.filters.any else growth_of(reader)
-    known: tuple[str, ...] = ()
-    if reader.filters.any and not forecasts and not nodes:
-        known = _known(reader)
-    answers = forecasts, histories_of(reader, drawn), nodes, loads_of(reader), growth
-    return build(reader.period, *answers, data_quality_of(reader, TABLES), reader.question.why, known)
+    ending = [one for one in forecasts if one.exhausted_us is not None]
+    others = len(forecasts) - len(ending)
+    note = f"{counted(others, 'other metric')} with a limit will not reach it according to the linear fit."
+    found = bool(forecasts or nodes)
+    return document(
+        reader,
+        "capacity",
+        _summary(ending, nodes),
+        (
+            ReportTable(
+                "forecasts",
+                "Limits that will be reached",
+                FORECASTS,
+                tuple(map(_forecast_row, ending)),
+                "no limit will be reached",
+            ),
+            ReportTable("nodes", "Nodes, busiest first", NODES, tuple(map(_node_row, nodes)), "no node worked"),
+            ReportTable("growth", "Tasks per day", GROWTH, tuple(map(_growth_row, growth)), "nothing to compare"),
+        ),
+        reads=TABLES,
+        plots=_plots(reader, ending[:MAX_CONES]),
+        notes=(note,) if others else (),
+        found=found,
+        known=_known(reader) if reader.filters.any and not found else (),
+    )
 
 
 def _known(reader: ReportReader) -> tuple[str, ...]:
     subjects = reader.rows("SELECT DISTINCT agent || '/' || \"check\" AS s FROM forecasts ORDER BY s", ("forecasts",))
     nodes = reader.rows("SELECT DISTINCT node FROM node_stats ORDER BY node", ("node_stats",))
     return tuple(name for (name,) in (*subjects, *nodes))
-
-
-def build(
-    period: Period,
-    forecasts: list[Forecast],
-    histories: dict[tuple[str, str, str], list[tuple[int, float]]],
-    nodes: list[Row],
-    loads: Loads,
-    growth: list[tuple[str, float, float]],
-    quality: DataQuality,
-    why: bool = False,
-    known: tuple[str, ...] = (),
-) -> ReportDocument:
-    ending = [one for one in forecasts if one.exhausted_us is not None]
-    others = len(forecasts) - len(ending)
-    note = (f"{counted(others, 'other metric')} with a limit will not reach it according to the linear fit.",)
-    tables = (
-        ReportTable(
-            "forecasts",
-            "Limits that will be reached",
-            FORECASTS,
-            tuple(map(_forecast_row, ending)),
-            "no limit will be reached",
-        ),
-        ReportTable("nodes", "Nodes, busiest first", NODES, tuple(map(_node_row, nodes)), "no node worked"),
-        ReportTable("growth", "Tasks per day", GROWTH, tuple(map(_growth_row, growth)), "nothing to compare"),
-        *(why_tables(quality) if why else ()),
-    )
-    return ReportDocument(
-        name="capacity",
-        title="Capacity",
-        period=period,
-        summary=_summary(ending, nodes),
-        tables=tables,
-        plots=_plots(period, ending, histories, loads),
-        notes=(*notes_of(quality, period), *(note if others else ())),
-        matched=bool(forecasts or nodes) or not known,
-        known=known,
-    )
 
 
 def _forecast_row(one: Forecast) -> Row:
@@ -240,22 +210,14 @@ def _growth_row(row: tuple[str, float, float]) -> Row:
     return (*row, latency.change(row[1], row[2]))
 
 
-def _plots(
-    period: Period,
-    ending: list[Forecast],
-    histories: dict[tuple[str, str, str], list[tuple[int, float]]],
-    loads: Loads,
-) -> tuple[Plot, ...]:
-    cones = tuple(
-        cone
-        for one in ending[:MAX_CONES]
-        if (cone := _cone(one, histories.get((one.agent, one.check, one.metric), [])))
-    )
-    if not any(load for _, load in loads.steps):
+def _plots(reader: ReportReader, drawn: list[Forecast]) -> tuple[Plot, ...]:
+    unit, histories, loads = reader.period.unit, histories_of(reader, drawn), loads_of(reader)
+    found = (_cone(one, histories.get((one.agent, one.check, one.metric), [])) for one in drawn)
+    cones = tuple(cone for cone in found if cone)
+    if not any(load for _, load in loads):
         return cones
-    line = PlotLine("load", tuple(loads.steps))
-    about = f"The share of all slots that was busy in each {period.unit}."
-    return (*cones, LinePlot(f"Load of all nodes by {period.unit}", about, "share", (line,)))
+    about = f"The share of all slots that was busy in each {unit}."
+    return (*cones, LinePlot(f"Load of all nodes by {unit}", about, "share", (PlotLine("load", loads),)))
 
 
 def _cone(one: Forecast, history: list[tuple[int, float]]) -> Cone | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from scale0.pipeline.reports import availability, capacity, checks, incidents, noise, requests, tasks
+from scale0.pipeline.reports import REPORTS, availability, capacity, checks, incidents, noise, requests, tasks
 from scale0.pipeline.reports.model import ReportDocument
 from scale0.pipeline.reports.query import Filters, ReportQuery, ReportReader, with_reader
 
@@ -22,27 +22,7 @@ MAKERS: Final[dict[str, Callable[[ReportReader], ReportDocument]]] = {
     "noise": noise.report,
 }
 
-TAKES: Final[dict[str, tuple[str, ...]]] = {
-    "availability": ("subject", "service", "agent", "check"),
-    "tasks": ("method",),
-    "requests": ("service",),
-    "checks": ("subject", "agent", "check"),
-    "incidents": ("subject", "service", "agent", "check"),
-    "capacity": ("subject", "agent", "check"),
-    "noise": ("check",),
-}
-"""The filters that apply to a report; others are ignored when all reports are made."""
-
-ABOUT: Final = {
-    "availability": "How long each subject was up, down or not observed; the worst first.",
-    "tasks": "Tasks by method: counts, waiting and running times, failures.",
-    "requests": "Requests by service: counts, latencies, failures.",
-    "checks": "Checks: states, problems, flapping, the slowest.",
-    "incidents": "Incidents: what was down, when, for how long, and what else with it.",
-    "capacity": "Forecasts of full resources, load of nodes, trends.",
-    "noise": "Checks with the most needless alerts.",
-}
-"""One sentence each; the command line shows the same."""
+TAKES: Final = {name: filters for name, (filters, _) in REPORTS.items()}
 
 READS: Final[dict[str, tuple[str, ...]]] = {
     "availability": ("incidents",),

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from scale0.pipeline.reports.availability import Interval, Sums, interval_table, intervals_of, sums_of
-from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
+from scale0.pipeline.reports.availability import Sums, interval_tables, sums_of
+from scale0.pipeline.reports.data_quality import document
 from scale0.pipeline.reports.formatting import counted
 from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable
-from scale0.pipeline.reports.period import Period, utc_text
+from scale0.pipeline.reports.period import utc_text
 from scale0.pipeline.reports.query import Filters, ReportReader, Row, known_subjects, subject_condition
 from scale0.pipeline.time_ranges import DAY_US, HOUR_US
 
@@ -65,15 +65,8 @@ class CurrentStates(NamedTuple):
     flapping: bool
 
 
-class Slow(NamedTuple):
-    """Run times, and the start of the hours that were read."""
-
-    rows: list[Row]
-    since_us: int
-
-
 def changes_of(reader: ReportReader) -> dict[str, StateChanges]:
-    meant, names = subject_condition(only_checks(reader.filters))
+    condition, names = subject_condition(only_checks(reader.filters))
     rows = reader.rows(
         # A row is a change of state, hardness or flapping: the row before shows which.
         "SELECT subject, count(*), count_if(hard AND state <> 'ok' AND (NOT before_hard OR before_state <> state)),"  # noqa: S608
@@ -82,7 +75,7 @@ def changes_of(reader: ReportReader) -> dict[str, StateChanges]:
         " coalesce(lag(state) OVER each, previous) AS before_state,"
         " coalesce(lag(flapping) OVER each, false) AS before_flapping"
         " FROM (SELECT *, 'check' AS subject_kind, agent || '/' || \"check\" AS subject FROM check_states)"
-        f' WHERE {meant} WINDOW each AS (PARTITION BY subject ORDER BY "time", id))'
+        f' WHERE {condition} WINDOW each AS (PARTITION BY subject ORDER BY "time", id))'
         ' WHERE "time" >= $since AND "time" < $until GROUP BY subject',
         ("check_states",),
         **reader.period.bounds,
@@ -93,10 +86,10 @@ def changes_of(reader: ReportReader) -> dict[str, StateChanges]:
 
 def now_of(reader: ReportReader) -> dict[str, CurrentStates]:
     """The last piece of every check's timeline."""
-    meant, names = subject_condition(only_checks(reader.filters))
+    condition, names = subject_condition(only_checks(reader.filters))
     rows = reader.rows(
         'SELECT subject, arg_max("class", "from"), arg_max(state, "from"), arg_max(coalesce(flapping, false), "from")'  # noqa: S608
-        f" FROM timeline WHERE subject_kind = 'check' AND \"from\" < $until AND {meant} GROUP BY subject",
+        f" FROM timeline WHERE subject_kind = 'check' AND \"from\" < $until AND {condition} GROUP BY subject",
         ("timeline",),
         since_us=reader.period.to_us - 1,
         **reader.period.bounds,
@@ -109,26 +102,26 @@ def now_of(reader: ReportReader) -> dict[str, CurrentStates]:
 
 
 def only_checks(filters: Filters) -> Filters:
-    """Only the filters that apply to checks."""
     return Filters(subject=filters.subject, agent=filters.agent, check=filters.check)
 
 
-def slow_of(reader: ReportReader) -> Slow:
+def slow_of(reader: ReportReader) -> tuple[list[Row], int]:
+    """Run times, and the start of the hours that were read."""
     since_us = newest_hours(reader)
-    meant, names = subject_condition(only_checks(reader.filters))
+    condition, names = subject_condition(only_checks(reader.filters))
     rows = reader.rows(
         # One aggregate computes both ranks, and names are concatenated once for each check, not for each result.
         "SELECT subject, results, ranks[1], ranks[2] AS p95, longest FROM (SELECT 'check' AS subject_kind,"  # noqa: S608
         " identity || '/' || service AS subject, count(*) AS results, quantile_disc(seconds, [0.5, 0.95]) AS ranks,"
         f" max(seconds) AS longest FROM events WHERE kind = '{ANSWERED}' AND seconds >= 0"
         ' AND "at" >= $since AND "at" < $until GROUP BY identity, service)'
-        f" WHERE {meant} ORDER BY p95 DESC, subject LIMIT {MAX_SLOW:d}",
+        f" WHERE {condition} ORDER BY p95 DESC, subject LIMIT {MAX_SLOW:d}",
         ("events",),
         since_us=since_us,
         **reader.period.bounds,
         **names,
     )
-    return Slow(rows, since_us)
+    return rows, since_us
 
 
 def newest_hours(reader: ReportReader) -> int:
@@ -153,35 +146,17 @@ def newest_hours(reader: ReportReader) -> int:
 
 def report(reader: ReportReader) -> ReportDocument:
     sums = [one for one in sums_of(reader) if one.subject_kind == "check"]
-    known = known_subjects(reader, ("check",)) if not sums and reader.filters.any else ()
-    intervals = [one for one in intervals_of(reader) if one.subject_kind == "check"] if reader.question.why else None
-    answers = sums, changes_of(reader), now_of(reader), slow_of(reader)
-    return build(reader.period, *answers, data_quality_of(reader, TABLES), intervals, known)
-
-
-def build(
-    period: Period,
-    sums: list[Sums],
-    changes: dict[str, StateChanges],
-    now: dict[str, CurrentStates],
-    slow: Slow,
-    quality: DataQuality,
-    intervals: list[Interval] | None = None,
-    known: tuple[str, ...] = (),
-) -> ReportDocument:
+    changes, now, (slow, slow_since_us) = changes_of(reader), now_of(reader), slow_of(reader)
     rows = [_row(one, changes.get(one.subject), now.get(one.subject)) for one in sums]
     rows.sort(key=lambda row: (-float(row[4]), -row[2], -row[3], str(row[0])))
     flapping = sorted((row for row in rows if row[10] or row[11]), key=lambda row: (-row[10], -(row[12] or 0)))
-    why = (interval_table(intervals), *why_tables(quality)) if intervals is not None else ()
-    part = slow.since_us > period.from_us
-    note = (f"Run times are of results since {utc_text(slow.since_us)}: the period has too many.",) if part else ()
     flap_columns = tuple(COLUMNS[at] for at in (0, 1, 10, 3, 12))
-    return ReportDocument(
-        name="checks",
-        title="Checks",
-        period=period,
-        summary=_summary(sums, now, len(flapping)),
-        tables=(
+    note = f"Run times are of results since {utc_text(slow_since_us)}: the period has too many."
+    return document(
+        reader,
+        "checks",
+        _summary(sums, now, len(flapping)),
+        (
             _states(sums, now),
             ReportTable("checks", "Checks, most problems first", COLUMNS, tuple(rows), "no checks"),
             ReportTable(
@@ -191,12 +166,13 @@ def build(
                 tuple(tuple(row[at] for at in (0, 1, 10, 3, 12)) for row in flapping),
                 "none flapped",
             ),
-            ReportTable("slowest", "Slowest checks", SLOW, tuple(slow.rows), "no check was answered"),
-            *why,
+            ReportTable("slowest", "Slowest checks", SLOW, tuple(slow), "no check was answered"),
+            *interval_tables(reader, "check"),
         ),
-        notes=(*notes_of(quality, period), *note),
-        matched=bool(sums) or not known,
-        known=known,
+        reads=TABLES,
+        notes=(note,) if slow_since_us > reader.period.from_us else (),
+        found=bool(sums),
+        known=known_subjects(reader, ("check",)) if not sums and reader.filters.any else (),
     )
 
 

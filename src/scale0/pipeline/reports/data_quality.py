@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports.formatting import counted, share
-from scale0.pipeline.reports.model import ReportColumn, ReportTable
+from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable
 from scale0.pipeline.reports.period import Period, utc_text
 from scale0.pipeline.reports.query import ReportReader
 from scale0.pipeline.time_ranges import DAY_US
@@ -27,8 +27,6 @@ class CoverageGap(NamedTuple):
 
 
 class Restatement(NamedTuple):
-    """A part of a table that a run changed after it was complete."""
-
     run: int
     table: str
     part_us: int
@@ -44,8 +42,34 @@ class DataQuality(NamedTuple):
     restatements: tuple[Restatement, ...]
 
 
+def document(
+    reader: ReportReader,
+    name: str,
+    summary: str,
+    tables: tuple[ReportTable, ...],
+    *,
+    reads: tuple[str, ...],
+    found: bool,
+    known: tuple[str, ...],
+    plots: tuple[Plot, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> ReportDocument:
+    """A report from the tables `reads`, with notes on their quality; with `--why`, also what the notes count."""
+    quality = data_quality_of(reader, reads)
+    return ReportDocument(
+        name=name,
+        title=name.capitalize(),
+        period=reader.period,
+        summary=summary,
+        tables=(*tables, *(why_tables(quality) if reader.question.why else ())),
+        plots=plots,
+        notes=(*notes_of(quality, reader.period), *notes),
+        matched=found or not known,
+        known=known,
+    )
+
+
 def data_quality_of(reader: ReportReader, tables: tuple[str, ...]) -> DataQuality:
-    """For a report from these tables."""
     seen = reader.covered(
         # Whole microseconds: sums of doubles differ from run to run.
         "SELECT sum(round(unobserved_seconds * 1e6)::BIGINT), sum(round("
@@ -58,7 +82,6 @@ def data_quality_of(reader: ReportReader, tables: tuple[str, ...]) -> DataQualit
 
 
 def holes_of(reader: ReportReader) -> tuple[CoverageGap, ...]:
-    """From the audit of the period's days."""
     rows = reader.rows(
         "SELECT source, epoch_us(day::TIMESTAMP), holes, rewinds, duplicates, rejected FROM audit"
         " WHERE holes > 0 OR rewinds > 0 OR rejected > 0 ORDER BY day, source",
@@ -123,7 +146,6 @@ def _of_holes(holes: tuple[CoverageGap, ...]) -> str:
 
 
 def why_tables(quality: DataQuality) -> tuple[ReportTable, ...]:
-    """Holes and restatements for `--why`."""
     holes = ReportTable(
         "holes",
         "Holes in the recorded history",

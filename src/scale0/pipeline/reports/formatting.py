@@ -9,7 +9,7 @@ import math
 from typing import Any, Final
 
 from scale0.pipeline.reports.model import Unit
-from scale0.pipeline.time_ranges import to_time
+from scale0.pipeline.time_ranges import DAY_US, to_time
 
 NOTHING: Final = "–"
 MINUTE: Final = 60
@@ -19,12 +19,10 @@ _BYTES: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def counted(number: int, word: str) -> str:
-    """1 hole, 2 holes."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """In the two largest units."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds == 0:
@@ -81,12 +79,9 @@ def size(value: float) -> str:
 def moment(us: int) -> str:
     """A time in UTC, with seconds if there are any."""
     time = to_time(us)
-    if us % DAY_IN_US == 0:
+    if us % DAY_US == 0:
         return f"{time:%Y-%m-%d}"
     return f"{time:%Y-%m-%d %H:%M:%S}" if time.second or time.microsecond else f"{time:%Y-%m-%d %H:%M}"
-
-
-DAY_IN_US: Final = DAY * 1_000_000
 
 
 def text(value: Any, unit: Unit) -> str:

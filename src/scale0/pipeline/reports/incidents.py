@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from scale0.pipeline.reports.availability import Interval, interval_table, intervals_of
-from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
+from scale0.pipeline.reports.availability import interval_tables
+from scale0.pipeline.reports.data_quality import document
 from scale0.pipeline.reports.formatting import counted, duration
-from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable, Stacks
+from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable, Stacks, stacked
 from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.query import ReportReader, Row, known_subjects, subject_condition
 
@@ -46,11 +46,11 @@ class IncidentLine(NamedTuple):
 
 def incidents_of(reader: ReportReader) -> list[IncidentLine]:
     """All incidents that overlap the period, the newest first."""
-    meant, names = subject_condition(reader.filters)
+    condition, names = subject_condition(reader.filters)
     rows = reader.rows(
         "SELECT subject_kind, subject, epoch_us(opened), epoch_us(closed), worst_state, down_seconds, flapping,"  # noqa: S608
         " also_failing, also_failing_first FROM incidents"
-        f" WHERE opened < $until AND (closed IS NULL OR closed >= $since) AND {meant}"
+        f" WHERE opened < $until AND (closed IS NULL OR closed >= $since) AND {condition}"
         " ORDER BY opened DESC, subject_kind, subject",
         ("incidents",),
         # A row is in the hour of its end, which may be after the period.
@@ -63,38 +63,25 @@ def incidents_of(reader: ReportReader) -> list[IncidentLine]:
 
 def report(reader: ReportReader) -> ReportDocument:
     found = incidents_of(reader)
-    intervals = intervals_of(reader) if reader.question.why else None
     known: tuple[str, ...] = ()
     if not found and reader.filters.any:
-        meant, names = subject_condition(reader.filters)
+        condition, names = subject_condition(reader.filters)
         is_there = reader.rows(
-            f"SELECT 1 FROM availability WHERE {meant} LIMIT 1",  # noqa: S608
+            f"SELECT 1 FROM availability WHERE {condition} LIMIT 1",  # noqa: S608
             ("availability",),
             **names,
         )
         known = () if is_there else known_subjects(reader)
-    return build(reader.period, found, data_quality_of(reader, TABLES), intervals, known)
-
-
-def build(
-    period: Period,
-    incidents: list[IncidentLine],
-    quality: DataQuality,
-    intervals: list[Interval] | None = None,
-    known: tuple[str, ...] = (),
-) -> ReportDocument:
-    rows = tuple(_row(one, period) for one in incidents)
+    rows = tuple(_row(one, reader.period) for one in found)
     table = ReportTable("incidents", "Incidents, newest first", COLUMNS, rows, "nothing went down")
-    why = (interval_table(intervals), *why_tables(quality)) if intervals is not None else ()
-    return ReportDocument(
-        name="incidents",
-        title="Incidents",
-        period=period,
-        summary=_summary(incidents, period),
-        tables=(table, *why),
-        plots=(_stacks(period, incidents),) if incidents else (),
-        notes=notes_of(quality, period),
-        matched=bool(incidents) or not known,
+    return document(
+        reader,
+        "incidents",
+        _summary(found, reader.period),
+        (table, *interval_tables(reader)),
+        reads=TABLES,
+        plots=(_stacks(reader.period, found),) if found else (),
+        found=bool(found),
         known=known,
     )
 
@@ -119,17 +106,16 @@ def _name(other: Any) -> str:
 
 def _stacks(period: Period, incidents: list[IncidentLine]) -> Stacks:
     kinds = tuple(sorted({one.subject_kind for one in incidents}))
-    counts = {step: [0] * len(kinds) for step in period.steps()}
-    for one in incidents:
-        step = one.opened_us // period.unit_us * period.unit_us
-        if step in counts and one.opened_us >= period.from_us:
-            counts[step][kinds.index(one.subject_kind)] += 1
-    return Stacks(
+    opened = [one for one in incidents if one.opened_us >= period.from_us]
+    return stacked(
         f"Incidents opened by {period.unit}",
         f"The number of incidents of each kind of subject that opened in each {period.unit}.",
         kinds,
-        period.unit_us,
-        tuple((step, tuple(count)) for step, count in counts.items()),
+        period,
+        (
+            (one.opened_us // period.unit_us * period.unit_us, [int(one.subject_kind == kind) for kind in kinds])
+            for one in opened
+        ),
     )
 
 

@@ -6,15 +6,15 @@ database merges the histograms: a month has hundreds of thousands of entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from scale0.history.events.histogram import GAMMA, ZERO_BUCKET, Histogram, from_counts, merge, quantile
+from scale0.history.events.histogram import GAMMA, QUANTILES, ZERO_BUCKET, Histogram, from_counts, merge, quantile
 from scale0.pipeline.reports.model import Bars, LinePlot, PlotLine
 from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.query import ReportReader
 
-RANKS: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+TREND_NOTE: Final = "Trends compare the second half of the period with the first."
 MAX_BARS: Final = 48
 """Bars of a drawn histogram: adjacent buckets are merged."""
 
@@ -30,7 +30,6 @@ class Durations(NamedTuple):
     """By step: of all names."""
 
     def named(self, name: str) -> Histogram:
-        """Of the whole period; empty for an unknown name."""
         return merge((self.first.get(name, []), self.second.get(name, [])))
 
     def whole(self) -> Histogram:
@@ -61,13 +60,26 @@ def durations_of(reader: ReportReader, table: str, column: str, name: str, patte
 
 
 def ranks(histogram: Histogram) -> tuple[float | None, ...]:
-    """p50, p90, p99."""
-    return tuple(quantile(histogram, share) for _, share in RANKS)
+    return tuple(quantile(histogram, share) for _, share in QUANTILES)
 
 
 def change(before: float | None, after: float | None) -> float | None:
-    """The relative change; None if there is nothing to compare."""
     return after / before - 1 if before and after is not None else None
+
+
+def share_of(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def failed_points(steps: Iterable[tuple[int, int, int]], period: Period) -> float | None:
+    """The share that failed in the second half of a period, minus that of the first; from (step, failed, ended)."""
+    halves = {False: [0, 0], True: [0, 0]}
+    for step_us, failed, ended in steps:
+        half = halves[step_us >= period.middle_us]
+        half[0] += failed
+        half[1] += ended
+    first, second = share_of(*halves[False]), share_of(*halves[True])
+    return None if first is None or second is None else second - first
 
 
 def p99_change(durations: Durations, name: str) -> float | None:
@@ -83,14 +95,14 @@ def lines(title: str, about: str, steps: Mapping[int, Histogram], period: Period
         "seconds",
         tuple(
             PlotLine(rank, tuple((step, quantile(steps.get(step, []), share)) for step in period.steps()))
-            for rank, share in RANKS
+            for rank, share in QUANTILES
         ),
     )
 
 
 def bars(title: str, about: str, histogram: Histogram) -> Bars:
     known = [(bucket, count) for bucket, count in histogram if bucket > ZERO_BUCKET]
-    marks = tuple((name, value) for name, share in RANKS if (value := quantile(histogram, share)))
+    marks = tuple((name, value) for name, share in QUANTILES if (value := quantile(histogram, share)))
     if not known:
         return Bars(title, about, (), marks)
     low, high = known[0][0], known[-1][0]
@@ -104,7 +116,6 @@ def bars(title: str, about: str, histogram: Histogram) -> Bars:
 
 
 def merge_wide(known: list[tuple[int, int]], low: int, width: int) -> dict[int, int]:
-    """Sum the counts of adjacent buckets."""
     found: dict[int, int] = {}
     for bucket, count in known:
         at = (bucket - low) // width

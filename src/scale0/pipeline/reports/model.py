@@ -5,7 +5,7 @@ Times are whole microseconds, durations are seconds, shares are between 0 and 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -56,13 +56,22 @@ class LinePlot(msgspec.Struct, frozen=True, tag_field="plot", tag="lines"):
 
 
 class Stacks(msgspec.Struct, frozen=True, tag_field="plot", tag="stacks"):
-    """Stacked counts by unit of time."""
-
     title: str
     about: str
     names: tuple[str, ...]
     unit_us: int
     stacks: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def stacked(
+    title: str, about: str, names: tuple[str, ...], period: Period, counts: Iterable[tuple[int, Sequence[int]]]
+) -> Stacks:
+    """Counts at steps of the period, summed by step; others are left out."""
+    sums = {step: [0] * len(names) for step in period.steps()}
+    for step, values in counts:
+        if step in sums:
+            sums[step] = [total + value for total, value in zip(sums[step], values, strict=True)]
+    return Stacks(title, about, names, period.unit_us, tuple((step, tuple(total)) for step, total in sums.items()))
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -77,8 +86,6 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Strip(msgspec.Struct, frozen=True):
-    """One subject over time."""
-
     name: str
     cells: tuple[Cell, ...]
     low: float | None
@@ -161,7 +168,7 @@ def as_data(report: ReportDocument, limit: int | None = None) -> dict[str, Any]:
         "summary": report.summary,
         "notes": list(report.notes),
         "tables": [_table(table, limit) for table in report.tables],
-        "plots": [_plot(plot) for plot in report.plots],
+        "plots": [msgspec.to_builtins(plot) for plot in report.plots],
     }
 
 
@@ -183,8 +190,3 @@ def _table(table: ReportTable, limit: int | None) -> dict[str, Any]:
             for row in table.rows[:limit]
         ],
     }
-
-
-def _plot(plot: Plot) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(plot)
-    return found

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import document
 from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.model import ReportColumn, ReportDocument, ReportTable
-from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.query import ReportReader, Row
 
 TABLES: Final = ("noise",)
@@ -32,22 +31,10 @@ def report(reader: ReportReader) -> ReportDocument:
     known: tuple[str, ...] = ()
     if not rows and reader.filters.check:
         known = tuple(name for (name,) in reader.rows('SELECT DISTINCT "check" FROM noise ORDER BY ALL', TABLES))
-    return build(reader.period, rows, data_quality_of(reader, TABLES), reader.question.why, known)
-
-
-def build(
-    period: Period, rows: list[Row], quality: DataQuality, why: bool = False, known: tuple[str, ...] = ()
-) -> ReportDocument:
     table = ReportTable("noise", "Checks by noise, noisiest first", COLUMNS, tuple(rows), "no check alerted or flapped")
-    return ReportDocument(
-        name="noise",
-        title="Noise",
-        period=period,
-        summary=_summary(rows),
-        tables=(table, *(why_tables(quality) if why else ())),
-        notes=(*notes_of(quality, period), "Months are complete, even if the period has only a part of one."),
-        matched=bool(rows) or not known,
-        known=known,
+    note = "Months are complete, even if the period has only a part of one."
+    return document(
+        reader, "noise", _summary(rows), (table,), reads=TABLES, notes=(note,), found=bool(rows), known=known
     )
 
 

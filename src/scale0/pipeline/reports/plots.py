@@ -27,13 +27,7 @@ ROOM: Final = 1.3
 """Margin above the highest and below the lowest point of a logarithmic scale."""
 KINDS: Final = 4
 """Number of style classes for lines and stacks."""
-STRIP_KINDS: Final = (
-    ("up", "up"),
-    ("unobserved", "unobserved"),
-    ("downtime", "downtime"),
-    ("down", "down"),
-    ("absent", "absent"),
-)
+STRIP_KINDS: Final = ("up", "unobserved", "downtime", "down", "absent")
 
 
 def draw(plot: Plot, key: str) -> str:
@@ -123,7 +117,7 @@ def draw_strips(plot: Strips, key: str) -> str:
     for at, strip in enumerate(plot.strips):
         body += _strip(plot, strip, frame.top + at * (STRIP_HEIGHT + STRIP_GAP), x)
     body += axes.x_axis(frame, from_us, to_us)
-    return figure(key, plot.title, plot.about, frame, body, legend([(f"c-{kind}", name) for kind, name in STRIP_KINDS]))
+    return figure(key, plot.title, plot.about, frame, body, legend([(f"c-{kind}", kind) for kind in STRIP_KINDS]))
 
 
 def _strip(plot: Strips, strip: Strip, top: float, x: axes.Scale) -> list[str]:
@@ -131,7 +125,7 @@ def _strip(plot: Strips, strip: Strip, top: float, x: axes.Scale) -> list[str]:
     gap = 1.0 if x(plot.unit_us) - x(0) > 4 else 0.0
     for cell in strip.cells:
         left, width = x(cell.start_us), x(cell.start_us + plot.unit_us) - x(cell.start_us) - gap
-        seconds = [(kind, getattr(cell, f"{kind}_seconds")) for kind, _ in STRIP_KINDS]
+        seconds = [(kind, getattr(cell, f"{kind}_seconds")) for kind in STRIP_KINDS]
         whole = sum(value for _, value in seconds)
         if not whole:
             continue

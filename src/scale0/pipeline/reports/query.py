@@ -63,8 +63,6 @@ class ReportQuery(msgspec.Struct, frozen=True):
 
 
 class _Views(NamedTuple):
-    """The views of a connection."""
-
     tables: tuple[str, ...]
     since: datetime
     until: datetime
@@ -73,8 +71,6 @@ class _Views(NamedTuple):
 
 
 class ReportReader:
-    """Answers queries about one period, from one manifest."""
-
     def __init__(
         self, warehouse: Warehouse, manifest: Manifest, question: ReportQuery, tables: tuple[str, ...] = ()
     ) -> None:
@@ -212,7 +208,6 @@ def subject_condition(filters: Filters) -> tuple[str, dict[str, Any]]:
 
 
 def known_subjects(reader: ReportReader, kinds: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Every subject of the period."""
     rows = reader.rows(
         "SELECT DISTINCT subject FROM availability WHERE (len($kinds) = 0 OR subject_kind IN $kinds) ORDER BY subject",
         ("availability",),

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import document
 from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.latency import Durations
-from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable, Stacks
+from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable, stacked
 from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.query import ReportReader, Row
 
@@ -36,8 +36,6 @@ COLUMNS: Final = (
 
 
 class Count(NamedTuple):
-    """One service in one step."""
-
     service: str
     step_us: int
     answered: int
@@ -73,40 +71,23 @@ def codes_of(reader: ReportReader) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def durations_of(reader: ReportReader) -> Durations:
-    return latency.durations_of(reader, "request_stats", "histogram", "service", reader.filters.service)
-
-
 def report(reader: ReportReader) -> ReportDocument:
     counts = counts_of(reader)
     known: tuple[str, ...] = ()
     if not counts and reader.filters.service:
-        rows = reader.rows("SELECT DISTINCT service FROM request_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
-        known = tuple(service for (service,) in rows)
-    quality = data_quality_of(reader, TABLES)
-    return build(reader.period, counts, codes_of(reader), durations_of(reader), quality, reader.question.why, known)
-
-
-def build(
-    period: Period,
-    counts: list[Count],
-    codes: dict[str, list[tuple[int, int]]],
-    durations: Durations,
-    quality: DataQuality,
-    why: bool = False,
-    known: tuple[str, ...] = (),
-) -> ReportDocument:
-    rows = rows_of(period, counts, codes, durations)
-    table = ReportTable("requests", "Requests by service", COLUMNS, rows, "no requests")
-    return ReportDocument(
-        name="requests",
-        title="Requests",
-        period=period,
-        summary=_summary(counts),
-        tables=(table, *(why_tables(quality) if why else ())),
-        plots=_plots(period, counts, durations) if counts else (),
-        notes=(*notes_of(quality, period), "Trends compare the second half of the period with the first."),
-        matched=bool(counts) or not known,
+        names = reader.rows("SELECT DISTINCT service FROM request_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
+        known = tuple(service for (service,) in names)
+    durations = latency.durations_of(reader, "request_stats", "histogram", "service", reader.filters.service)
+    rows = rows_of(reader.period, counts, codes_of(reader), durations)
+    return document(
+        reader,
+        "requests",
+        _summary(counts),
+        (ReportTable("requests", "Requests by service", COLUMNS, rows, "no requests"),),
+        reads=TABLES,
+        plots=_plots(reader.period, counts, durations) if counts else (),
+        notes=(latency.TREND_NOTE,),
+        found=bool(counts),
         known=known,
     )
 
@@ -125,10 +106,10 @@ def rows_of(
         named = ", ".join(f"{code}: {count:,}" for code, count in codes.get(service, [])[:MAX_CODES])
         ranks = latency.ranks(durations.named(service))
         row = (
-            *(service, answered, failed, _share(answered, failed), named, *ranks, longest),
+            *(service, answered, failed, latency.share_of(failed, answered + failed), named, *ranks, longest),
             *(
                 latency.p99_change(durations, service),
-                failed_points(steps, period.middle_us),
+                latency.failed_points([(one.step_us, one.failed, one.answered + one.failed) for one in steps], period),
                 sum(one.bytes for one in steps),
             ),
         )
@@ -136,29 +117,14 @@ def rows_of(
     return tuple(entry[-1] for entry in sorted(found, key=lambda entry: entry[:3]))
 
 
-def failed_points(steps: list[Count], middle_us: int) -> float | None:
-    """The share that failed in the second half, minus that of the first."""
-    halves = [s for s in steps if s.step_us < middle_us], [s for s in steps if s.step_us >= middle_us]
-    first, second = (_share(sum(s.answered for s in half), sum(s.failed for s in half)) for half in halves)
-    return None if first is None or second is None else second - first
-
-
-def _share(answered: int, failed: int) -> float | None:
-    return failed / (answered + failed) if answered + failed else None
-
-
 def _plots(period: Period, counts: list[Count], durations: Durations) -> tuple[Plot, ...]:
     unit = period.unit
-    steps: dict[int, tuple[int, int]] = {}
-    for one in counts:
-        answered, failed = steps.get(one.step_us, (0, 0))
-        steps[one.step_us] = answered + one.answered, failed + one.failed
-    stacks = Stacks(
+    stacks = stacked(
         f"Requests by {unit}",
         f"The number of requests that were answered or failed in each {unit}.",
         ("answered", "failed"),
-        period.unit_us,
-        tuple((step, steps.get(step, (0, 0))) for step in period.steps()),
+        period,
+        ((one.step_us, (one.answered, one.failed)) for one in counts),
     )
     return (
         stacks,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from scale0.pipeline.reports import latency
-from scale0.pipeline.reports.data_quality import DataQuality, data_quality_of, notes_of, why_tables
+from scale0.pipeline.reports.data_quality import document
 from scale0.pipeline.reports.formatting import counted, share
 from scale0.pipeline.reports.latency import Durations
-from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable, Stacks
+from scale0.pipeline.reports.model import Plot, ReportColumn, ReportDocument, ReportTable, stacked
 from scale0.pipeline.reports.period import Period
 from scale0.pipeline.reports.query import ReportReader, Row
 
@@ -41,8 +41,6 @@ COLUMNS: Final = (
 
 
 class Count(NamedTuple):
-    """One method in one step."""
-
     method: str
     step_us: int
     submitted: int
@@ -76,32 +74,19 @@ def report(reader: ReportReader) -> ReportDocument:
     counts = counts_of(reader)
     known: tuple[str, ...] = ()
     if not counts and reader.filters.method:
-        rows = reader.rows("SELECT DISTINCT method FROM task_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
-        known = tuple(method for (method,) in rows)
-    quality = data_quality_of(reader, TABLES)
+        names = reader.rows("SELECT DISTINCT method FROM task_stats WHERE grain = 'hour' ORDER BY ALL", TABLES)
+        known = tuple(method for (method,) in names)
     waits, runs = durations_of(reader, "wait"), durations_of(reader, "run")
-    return build(reader.period, counts, waits, runs, quality, reader.question.why, known)
-
-
-def build(
-    period: Period,
-    counts: list[Count],
-    waits: Durations,
-    runs: Durations,
-    quality: DataQuality,
-    why: bool = False,
-    known: tuple[str, ...] = (),
-) -> ReportDocument:
-    table = ReportTable("tasks", "Tasks by method", COLUMNS, rows_of(period, counts, waits, runs), "no tasks")
-    return ReportDocument(
-        name="tasks",
-        title="Tasks",
-        period=period,
-        summary=_summary(counts),
-        tables=(table, *(why_tables(quality) if why else ())),
-        plots=_plots(period, counts, waits, runs) if counts else (),
-        notes=(*notes_of(quality, period), "Trends compare the second half of the period with the first."),
-        matched=bool(counts) or not known,
+    rows = rows_of(reader.period, counts, waits, runs)
+    return document(
+        reader,
+        "tasks",
+        _summary(counts),
+        (ReportTable("tasks", "Tasks by method", COLUMNS, rows, "no tasks"),),
+        reads=TABLES,
+        plots=_plots(reader.period, counts, waits, runs) if counts else (),
+        notes=(latency.TREND_NOTE,),
+        found=bool(counts),
         known=known,
     )
 
@@ -114,41 +99,28 @@ def rows_of(period: Period, counts: list[Count], waits: Durations, runs: Duratio
     found = []
     for method, steps in methods.items():
         submitted, finished, failed, cancelled, retried = (sum(getattr(one, name) for one in steps) for name in _COUNTS)
-        ended = finished + failed
         wait_ranks, run_ranks = latency.ranks(waits.named(method)), latency.ranks(runs.named(method))
         longest = max((one.run_max for one in steps if one.run_max is not None), default=None)
         row = (
-            *(method, submitted, finished, failed, cancelled, retried, failed / ended if ended else None),
+            *(method, submitted, finished, failed, cancelled, retried, latency.share_of(failed, finished + failed)),
             *(*wait_ranks, *run_ranks, longest, latency.p99_change(runs, method)),
-            *(failed_points(steps, period.middle_us), sum(one.busy for one in steps)),
+            *(
+                latency.failed_points([(one.step_us, one.failed, one.finished + one.failed) for one in steps], period),
+                sum(one.busy for one in steps),
+            ),
         )
         found.append((-failed, -submitted, method, row))
     return tuple(entry[-1] for entry in sorted(found, key=lambda entry: entry[:3]))
 
 
-def failed_points(steps: list[Count], middle_us: int) -> float | None:
-    """The share that failed in the second half, minus that of the first."""
-    shares = []
-    for half in ([s for s in steps if s.step_us < middle_us], [s for s in steps if s.step_us >= middle_us]):
-        ended = sum(one.finished + one.failed for one in half)
-        if not ended:
-            return None
-        shares.append(sum(one.failed for one in half) / ended)
-    return shares[1] - shares[0]
-
-
 def _plots(period: Period, counts: list[Count], waits: Durations, runs: Durations) -> tuple[Plot, ...]:
     unit = period.unit
-    steps: dict[int, tuple[int, int, int]] = {}
-    for one in counts:
-        finished, failed, cancelled = steps.get(one.step_us, (0, 0, 0))
-        steps[one.step_us] = finished + one.finished, failed + one.failed, cancelled + one.cancelled
-    ended = Stacks(
+    ended = stacked(
         f"Tasks that ended by {unit}",
         f"The number of tasks that finished, failed or were cancelled in each {unit}.",
         ("finished", "failed", "cancelled"),
-        period.unit_us,
-        tuple((step, steps.get(step, (0, 0, 0))) for step in period.steps()),
+        period,
+        ((one.step_us, (one.finished, one.failed, one.cancelled)) for one in counts),
     )
     return (
         ended,

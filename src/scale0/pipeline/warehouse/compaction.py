@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from scale0.history.events.columns import COLUMNS
@@ -182,8 +181,6 @@ def _counts(events: Sequence[EventsFile]) -> HourKinds:
 
 
 class _Output:
-    """An event file that is being written."""
-
     def __init__(self, transaction: Transaction, stem: str) -> None:
         self.rows = 0
         self._transaction = transaction
@@ -234,7 +231,6 @@ def compact_data_set(transaction: Transaction, data_set: str, day: int) -> bool:
 
 
 def compact_liveness(transaction: Transaction, day: int) -> bool:
-    """Merge a day's liveness files."""
     day_manifest = transaction.day_manifest(day)
     if len(day_manifest.pulses) < 2:
         return False
@@ -265,11 +261,8 @@ def compact_restatements(transaction: Transaction) -> bool:
 
 
 def _tables(warehouse: Warehouse, entries: Sequence[FileEntry]) -> Iterator[pa.Table]:
-    """The valid rows, file by file."""
-    options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-    form = ds.ParquetFileFormat(default_fragment_scan_options=options)
     for entry in entries:
-        rows = ds.dataset([str(warehouse.path(entry.path))], format=form, partitioning=None)
+        rows = dataset([str(warehouse.path(entry.path))], None)
         yield rows.to_table(filter=pc.field(PART).isin(sorted(entry.parts)) if entry.carved else None)
 
 

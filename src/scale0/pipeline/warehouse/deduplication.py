@@ -29,11 +29,11 @@ def read_events(paths: Sequence[str], where: pc.Expression | None = None, column
     return dataset(paths).to_table(filter=where, columns=columns)
 
 
-def dataset(paths: Sequence[str]) -> ds.Dataset:
-    """The files as one data set, with checksum verification."""
+def dataset(paths: Sequence[str], schema: pa.Schema | None = SCHEMA) -> ds.Dataset:
+    """The files as one data set, with checksum verification. None: the schema of the files."""
     options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = ds.ParquetFileFormat(default_fragment_scan_options=options)
-    return ds.dataset(list(paths), format=form, schema=SCHEMA, partitioning=None)
+    return ds.dataset(list(paths), format=form, schema=schema, partitioning=None)
 
 
 def verdicts_of(rows: pa.Table, known_events: pa.Table, covered: Sequence[tuple[int, int]], floor_day: int) -> Any:

@@ -11,7 +11,6 @@ from scale0.pipeline.warehouse.records import WarehouseBusy, WarehouseError
 
 
 def sync(path: Path) -> None:
-    """fsync a file or a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

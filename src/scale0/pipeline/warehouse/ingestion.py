@@ -42,8 +42,6 @@ MAX_PROBLEMS: Final = 1_000
 
 
 class IngestedSegments(msgspec.Struct):
-    """The result of an ingestion."""
-
     segments: int = 0
     """Valid segments, including those with only duplicates."""
     events: int = 0
@@ -69,7 +67,6 @@ class IngestedSegments(msgspec.Struct):
 def ingest_segments(
     transaction: Transaction, urls: str | Sequence[str], now_us: int, *, rescan: bool = False
 ) -> IngestedSegments:
-    """Ingest new segments from these URLs or paths."""
     listings: list[SegmentListing] = []
     inspected: list[Inspected] = []
     for url in dict.fromkeys([urls] if isinstance(urls, str) else urls):
@@ -88,7 +85,6 @@ def ingest_segments(
 
 
 def ingest(transaction: Transaction, inspected: Sequence[Inspected]) -> IngestedSegments:
-    """Ingest the valid segments of each source."""
     ingestion = _Ingestion(transaction)
     by_source: dict[str, list[Inspected]] = defaultdict(list)
     for one in inspected:
@@ -137,7 +133,7 @@ class _Ingestion:
         """Ingest in the order of the events, up to the first damaged segment that no other segment replaces."""
         # Of two segments with one name the valid one comes first: then the other is no loss.
         segments.sort(key=lambda one: (one.found.segment, bool(one.fault), one.found.path))
-        reach = Coverage({source: self._transaction.covered().get(source, ())})
+        reach = Coverage({source: self._transaction.coverage.frozen().get(source, ())})
         for one in segments:
             if not one.fault:
                 reach.add(*one.found.segment)

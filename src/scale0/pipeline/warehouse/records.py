@@ -47,8 +47,9 @@ FORMAT: Final = 1
 """Version of manifests and day manifests; newer ones are refused."""
 
 PART: Final = "part"
+"""int: hours, days or months since 1970 (`time_ranges.py`)."""
 ROW_HASH: Final = "row_hash"
-"""The two extra columns of every data file (the same as in `schemas.py`, which needs Spark)."""
+"""xxhash64 of the row's other columns, bigint. The engine adds it when it writes."""
 
 LIVENESS: Final = "pulses"
 """Liveness samples: computed by ingestion, listed apart from the data sets."""
@@ -63,8 +64,6 @@ Range = tuple[int, int, int]
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """A data file, and its valid parts."""
-
     path: str
     bytes: int
     parts: dict[int, Sum]
@@ -129,8 +128,6 @@ class TableInfo(msgspec.Struct, frozen=True):
 
 
 class SegmentProblem(msgspec.Struct, frozen=True):
-    """A problem with a file in a segment directory."""
-
     name: str
     kind: Literal["damaged", "rejected", "foreign"]
     why: str
@@ -141,6 +138,9 @@ class SeenSegments(msgspec.Struct, frozen=True):
     """The segments of one `written=` directory that were processed: they are not read again."""
 
     names: dict[str, tuple[Range, ...]]
+
+    def pairs(self) -> set[tuple[str, Range]]:
+        return {(source, one) for source, ranges in self.names.items() for one in ranges}
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -184,8 +184,6 @@ class Sealed(msgspec.Struct, frozen=True):
 
 
 class ListedFile(NamedTuple):
-    """A data file to read."""
-
     path: str
     """Absolute."""
     parts: frozenset[int]
@@ -207,7 +205,6 @@ def restrict_all(entries: Iterable[FileEntry], wanted: Callable[[int], bool]) ->
 
 
 def part_sums(entries: Iterable[FileEntry]) -> dict[int, Sum]:
-    """Rows and hash of each part over all files."""
     total: dict[int, Sum] = {}
     for entry in entries:
         for part, (rows, mixed) in entry.parts.items():
@@ -248,7 +245,6 @@ class Coverage:
         return [(max(first, low), min(last, high)) for _, low, high in ranges[start:end]]
 
     def holds(self, source: str, boot: int, first: int, last: int) -> bool:
-        """True if the whole range is covered."""
         return self.within(source, boot, first, last) == [(first, last)]
 
     def frozen(self) -> dict[str, tuple[Range, ...]]:

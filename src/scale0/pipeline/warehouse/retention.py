@@ -129,7 +129,6 @@ def collect(warehouse: Warehouse, now_us: int) -> Collected:
 
 
 def _listed_paths(warehouse: Warehouse, manifests: Iterable[Manifest]) -> set[str]:
-    """Relative paths of everything that these manifests list."""
     named: set[str] = set()
     day_refs: dict[str, DayManifestRef] = {}
     for manifest in manifests:

@@ -67,7 +67,6 @@ def public_name(url: str) -> str:
 
 
 def without_credentials(path: str) -> str:
-    """Remove credentials before the host."""
     return _CREDENTIALS.sub(r"\1", path)
 
 
@@ -181,8 +180,6 @@ TRUTHS: Final = "truths.json"
 
 
 class ListedSegment(NamedTuple):
-    """A segment that was not ingested yet."""
-
     location: str
     """Without credentials."""
     folder: str
@@ -191,7 +188,6 @@ class ListedSegment(NamedTuple):
 
     @property
     def path(self) -> str:
-        """For messages."""
         return f"{self.location}/{self.folder}/{self.name}"
 
     @property
@@ -200,8 +196,6 @@ class ListedSegment(NamedTuple):
 
 
 class SegmentListing(NamedTuple):
-    """The result of listing one segment source."""
-
     location: str
     """Its name in manifests."""
     new: list[ListedSegment]

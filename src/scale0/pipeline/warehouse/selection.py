@@ -37,7 +37,6 @@ class TimeSpan(NamedTuple):
     end: int = (MAX_DAY + 1) * DAY_HOURS
 
     def parts(self, period: Period) -> range:
-        """The parts of a period that overlap the span."""
         days = range(self.first // DAY_HOURS, -(-self.end // DAY_HOURS))
         match period:
             case "hour":
@@ -55,8 +54,6 @@ Cover = Mapping[str, Sequence[TimeSpan]]
 
 
 class SelectedFiles(NamedTuple):
-    """Files that are read in the same way."""
-
     paths: list[str]
     parts: frozenset[int] | None = None
     """The valid parts; None: all parts in the files."""

@@ -54,19 +54,16 @@ class StagingDirectory:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def directory(self, data_set: str) -> Path:
-        """The directory for a data set's files."""
         folder = self.folder / data_set
         folder.mkdir(exist_ok=True)
         return folder
 
     def new_file(self, data_set: str, stem: str) -> Path:
-        """An unused file name in a data set's directory."""
         with self._numbering:
             self._files += 1
             return self.directory(data_set) / f"{stem}-{self._files}.parquet"
 
     def new_directory(self, data_set: str, name: str) -> Path:
-        """A new directory in a data set's directory."""
         with self._numbering:
             self._files += 1
             folder = self.directory(data_set) / f"{name}.{self._files}"

@@ -67,9 +67,9 @@ class Transaction:
         self.newest_us = base.newest_us
         self.floor_day = base.floor_day
         self.listings: dict[str, dict[str, int]] = {public_name(url): dict(of) for url, of in base.listings.items()}
-        self.problems: dict[str, SegmentProblem] = {
-            problem.name: problem for problem in map(_without_credentials, base.problems)
-        }
+        # Older manifests have credentials of URLs in names.
+        problems = (msgspec.structs.replace(one, name=without_credentials(one.name)) for one in base.problems)
+        self.problems: dict[str, SegmentProblem] = {problem.name: problem for problem in problems}
         self.tables: dict[str, TableInfo] = dict(base.tables)
         self.day_manifests: dict[int, DayManifest] = {}
         """Those that differ from the base."""
@@ -94,28 +94,20 @@ class Transaction:
             return self.day_manifests[day]
         return DayManifest(day) if day in self.dropped else self.warehouse.day_manifest(self.base, day)
 
-    def covered(self) -> dict[str, tuple[Range, ...]]:
-        return self.coverage.frozen()
-
     def entries(self, data_set: str, parts: Collection[int] | None = None) -> list[FileEntry]:
         """A data set's files with the requested parts (None: all), one entry per file."""
-        wanted = None if parts is None else frozenset(parts)
-        if wanted is None:
+        if parts is None:
             return merge_entries(entry for group in self._groups(data_set, None) for entry in group)
+        wanted = frozenset(parts)
         return merge_entries(
             entry for group in self._groups(data_set, wanted) for entry in restrict_all(group, wanted.__contains__)
         )
 
     def files(self, data_set: str, parts: Collection[int] | None = None) -> list[ListedFile]:
-        """The same, for reading."""
         return [
             ListedFile(str(self.warehouse.path(entry.path)), frozenset(entry.parts), entry.carved)
             for entry in self.entries(data_set, parts)
         ]
-
-    def liveness_files(self, hours: Collection[int] | None = None) -> list[ListedFile]:
-        """The liveness files of these hours."""
-        return self.files(LIVENESS, hours)
 
     def sums(self, data_set: str, parts: Collection[int] | None = None) -> dict[int, Sum]:
         """Rows and hash of each part of a data set: they show whether it changed."""
@@ -197,7 +189,7 @@ class Transaction:
             case "hour":
                 self._replace_days(data_set, replaced, new, day_of)
             case "day":
-                self._replace_days(data_set, replaced, new, _same_day)
+                self._replace_days(data_set, replaced, new, lambda part: part)
 
     def _replace_days(
         self, data_set: str, replaced: frozenset[int], new: tuple[FileEntry, ...], day_of_part: Callable[[int], int]
@@ -226,8 +218,7 @@ class Transaction:
     def seen_in(self, folder: str) -> set[tuple[str, Range]]:
         """(source, range) of the processed segments of a `written=` directory; the caller may add to it."""
         if folder not in self.seen:
-            known = self.warehouse.seen(self.base, folder)
-            self.seen[folder] = {(source, one) for source, ranges in known.names.items() for one in ranges}
+            self.seen[folder] = self.warehouse.seen(self.base, folder).pairs()
         return self.seen[folder]
 
     def commit(
@@ -294,15 +285,6 @@ def with_entries(day_manifest: DayManifest, data_set: str, entries: tuple[FileEn
     if not entries:
         del slabs[data_set]
     return msgspec.structs.replace(day_manifest, slabs=slabs)
-
-
-def _without_credentials(problem: SegmentProblem) -> SegmentProblem:
-    """Older manifests have credentials of URLs in names."""
-    return msgspec.structs.replace(problem, name=without_credentials(problem.name))
-
-
-def _same_day(part: int) -> int:
-    return part
 
 
 def _as_seen(ranges: set[tuple[str, Range]]) -> SeenSegments:

@@ -190,7 +190,6 @@ class Warehouse:
         return found
 
     def begin(self) -> StagingDirectory:
-        """Create a staging directory for the next manifest."""
         from scale0.pipeline.warehouse.staging import StagingDirectory  # noqa: PLC0415  # it needs pyarrow, and readers do not
 
         numbers = self.numbers()

@@ -2,84 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import astuple
 
-from scale0.storage.check_rows import (
-    AgentRow,
-    CheckStateRow,
-    CheckWrite,
-    DropAgent,
-    DropCheckState,
-    DropNotice,
-    DropSpool,
-    IncidentRow,
-    NoticeRow,
-    PutAgent,
-    PutCheckState,
-    PutIncident,
-    PutNotice,
-    PutSpool,
-    ReadAgents,
-    ReadCheckStates,
-    ReadIncidents,
-    ReadNotices,
-    ReadSpools,
-    SpoolRow,
-    SweepIncidents,
-)
-from scale0.storage.interface import Handlers, dispatch
+from scale0.storage.check_rows import CHECK_TABLES, TABLE_OF, CheckWrite, IncidentRow, ReadIncidents, SweepIncidents
+from scale0.storage.interface import Handlers
 from scale0.storage.rows import bounded
 
-
-class ChecksSnapshot(msgspec.Struct, frozen=True):
-    """All rows, at one moment."""
-
-    agents: dict[str, AgentRow] = {}
-    states: dict[tuple[str, str], CheckStateRow] = {}
-    spools: dict[tuple[str, str], SpoolRow] = {}
-    incidents: dict[str, IncidentRow] = {}
-    notices: dict[str, NoticeRow] = {}
+Tables = Mapping[str, dict[tuple[str, ...], Any]]
+"""By the name of a table: its rows by key."""
 
 
 class MemoryChecks:
     """The rows that one MemoryStore keeps for a Helen."""
 
-    __slots__ = ("agents", "incidents", "notices", "spools", "states")
+    def __init__(self, start: Tables) -> None:
+        self._tables = {table.name: dict(start.get(table.name, {})) for table in CHECK_TABLES}
 
-    def __init__(self, start: ChecksSnapshot) -> None:
-        self.agents = dict(start.agents)
-        self.states = dict(start.states)
-        self.spools = dict(start.spools)
-        self.incidents = dict(start.incidents)
-        self.notices = dict(start.notices)
-
-    def snapshot(self) -> ChecksSnapshot:
+    def snapshot(self) -> Tables:
         """A copy; later writes do not change it."""
-        return ChecksSnapshot(
-            **{name: dict(getattr(self, name)) for name in ChecksSnapshot.__struct_fields__},
-        )
+        return {name: dict(rows) for name, rows in self._tables.items()}
 
     def apply(self, writes: Iterable[CheckWrite]) -> None:
         """Apply all writes in their order; none can fail."""
         for write in writes:
-            dispatch(_WRITES, self, write)
+            if isinstance(write, SweepIncidents):
+                self._sweep(write)
+                continue
+            table = TABLE_OF[type(write)]
+            rows, key = self._tables[table.name], astuple(write)[: len(table.key)]
+            if type(write) is table.row:
+                rows[key] = write
+            else:
+                rows.pop(key, None)
 
-    def sweep(self, write: SweepIncidents) -> None:
+    def _sweep(self, write: SweepIncidents) -> None:
+        incidents = self._tables["incidents"]
         closed = [
             (row.closed_us, row.id)
-            for row in self.incidents.values()
+            for row in incidents.values()
             if row.closed_us is not None and row.closed_us <= write.before_us
         ]
         for _, id_ in sorted(closed)[: bounded(write.limit)]:
-            del self.incidents[id_]
+            del incidents[(id_,)]
+
+    def read_page(self, query: Any) -> tuple[Any, ...]:
+        rows = self._tables[TABLE_OF[type(query)].name]
+        *after, limit = astuple(query)
+        first = tuple(after)
+        return tuple(rows[key] for key in sorted(key for key in rows if key > first)[: bounded(limit)])
 
     def newest_incidents(self, query: ReadIncidents) -> tuple[IncidentRow, ...]:
         rows = [
             row
-            for row in self.incidents.values()
+            for row in self._tables["incidents"].values()
             if (not query.open_only or row.closed_us is None)
             and (query.before_us is None or (row.opened_us, row.id) < (query.before_us, query.before_id))
         ]
@@ -87,51 +65,7 @@ class MemoryChecks:
         return tuple(rows[: bounded(query.limit)])
 
 
-def _put(table: str, row: Any, *key: str) -> Callable[[MemoryChecks, Any], None]:
-    def put(checks: MemoryChecks, write: Any) -> None:
-        getattr(checks, table)[_key(write, key)] = row(*msgspec.structs.astuple(write))
-
-    return put
-
-
-def _drop(table: str, *key: str) -> Callable[[MemoryChecks, Any], None]:
-    def drop(checks: MemoryChecks, write: Any) -> None:
-        getattr(checks, table).pop(_key(write, key), None)
-
-    return drop
-
-
-def _page(table: str, *after: str) -> Callable[[MemoryChecks, Any], tuple[Any, ...]]:
-    def page(checks: MemoryChecks, query: Any) -> tuple[Any, ...]:
-        rows = getattr(checks, table)
-        first = _key(query, after)
-        return tuple(rows[key] for key in sorted(key for key in rows if key > first)[: bounded(query.limit)])
-
-    return page
-
-
-def _key(item: Any, names: tuple[str, ...]) -> Any:
-    values = tuple(getattr(item, name) for name in names)
-    return values if len(values) > 1 else values[0]
-
-
-_WRITES: Final[Handlers] = {
-    PutAgent: _put("agents", AgentRow, "identity"),
-    DropAgent: _drop("agents", "identity"),
-    PutCheckState: _put("states", CheckStateRow, "agent", "check"),
-    DropCheckState: _drop("states", "agent", "check"),
-    PutSpool: _put("spools", SpoolRow, "agent", "spool"),
-    DropSpool: _drop("spools", "agent", "spool"),
-    PutIncident: _put("incidents", IncidentRow, "id"),
-    SweepIncidents: MemoryChecks.sweep,
-    PutNotice: _put("notices", NoticeRow, "id"),
-    DropNotice: _drop("notices", "id"),
-}
-
 CHECK_ANSWERS: Final[Handlers] = {
-    ReadAgents: _page("agents", "after"),
-    ReadCheckStates: _page("states", "after_agent", "after_check"),
-    ReadSpools: _page("spools", "after_agent", "after_spool"),
-    ReadNotices: _page("notices", "after"),
+    **{table.page: MemoryChecks.read_page for table in CHECK_TABLES if table.page},
     ReadIncidents: MemoryChecks.newest_incidents,
 }

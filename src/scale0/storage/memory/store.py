@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from scale0.history.events.journal import JournalRow
+from scale0.storage import rows
 from scale0.storage.interface import (
     CHECK_WRITES,
     FIRST_SEQ,
@@ -20,24 +21,9 @@ from scale0.storage.interface import (
     dispatch,
     hit_failpoint,
 )
-from scale0.storage.memory.checks import CHECK_ANSWERS, ChecksSnapshot, MemoryChecks
+from scale0.storage.memory.checks import CHECK_ANSWERS, MemoryChecks, Tables
 from scale0.storage.memory.tasks import TASK_ANSWERS, MemoryTasks, TasksSnapshot
-from scale0.storage.rows import (
-    Answer,
-    DocumentRow,
-    DropSetting,
-    DropToken,
-    PutDocument,
-    PutSetting,
-    PutToken,
-    Query,
-    ReadDocument,
-    ReadDocuments,
-    ReadJournal,
-    TokenRow,
-    Write,
-    bounded,
-)
+from scale0.storage.rows import Answer, DocumentRow, Query, TokenRow, Write, bounded
 
 DEFAULT_FREE_BYTES: Final = 1 << 40
 """The free space that the store reports, unless a test sets less."""
@@ -55,7 +41,7 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
     last_boot_us: int = 0
     boots: int = 0
     tasks: TasksSnapshot = TasksSnapshot()
-    checks: ChecksSnapshot = ChecksSnapshot()
+    checks: Tables = {}
 
 
 class MemoryStore:
@@ -100,7 +86,6 @@ class MemoryStore:
 
     @property
     def next_seq(self) -> int:
-        """The number of the next event."""
         return self._next_seq
 
     def commit(self, writes: Sequence[Write]) -> None:
@@ -129,19 +114,19 @@ class MemoryStore:
         self._last_time_us = row.time_us
         self._last_boot_us = row.boot
 
-    def _put_setting(self, write: PutSetting) -> None:
+    def _put_setting(self, write: rows.PutSetting) -> None:
         self._settings[write.key] = write.value
 
-    def _drop_setting(self, write: DropSetting) -> None:
+    def _drop_setting(self, write: rows.DropSetting) -> None:
         self._settings.pop(write.key, None)
 
-    def _put_token(self, write: PutToken) -> None:
+    def _put_token(self, write: rows.PutToken) -> None:
         self._tokens[write.digest] = TokenRow(*msgspec.structs.astuple(write))
 
-    def _drop_token(self, write: DropToken) -> None:
+    def _drop_token(self, write: rows.DropToken) -> None:
         self._tokens.pop(write.digest, None)
 
-    def _put_document(self, write: PutDocument) -> None:
+    def _put_document(self, write: rows.PutDocument) -> None:
         if write.current:
             for key, each in self._documents.items():
                 if each.current:
@@ -167,19 +152,19 @@ class MemoryStore:
     def scan(self, query: Query) -> Answer:
         return self.read(query)
 
-    def _read_documents(self, query: ReadDocuments) -> tuple[DocumentRow, ...]:
+    def _read_documents(self, query: rows.ReadDocuments) -> tuple[DocumentRow, ...]:
         keys = sorted(self._documents, reverse=True)
         if query.before_version is not None:
             keys = [key for key in keys if key < (query.before_version, query.before_hash)]
         return tuple(self._documents[key] for key in keys[: bounded(query.limit)])
 
-    def _read_document(self, query: ReadDocument) -> DocumentRow | None:
+    def _read_document(self, query: rows.ReadDocument) -> DocumentRow | None:
         if query.hash is not None:
             return self._documents.get((query.version, query.hash))
         of_version = [each for each in self._documents.values() if each.version == query.version]
         return max(of_version, key=lambda each: (each.current, each.hash), default=None)
 
-    def _read_journal(self, query: ReadJournal) -> tuple[JournalRow, ...]:
+    def _read_journal(self, query: rows.ReadJournal) -> tuple[JournalRow, ...]:
         rows = [row for row in self._journal if row.last_seq > query.after_seq]
         return tuple(rows[: bounded(query.limit)])
 
@@ -221,16 +206,16 @@ class MemoryStore:
 
 _WRITES: Final[Handlers] = {
     JournalRow: MemoryStore._append_journal,
-    PutSetting: MemoryStore._put_setting,
-    DropSetting: MemoryStore._drop_setting,
-    PutToken: MemoryStore._put_token,
-    DropToken: MemoryStore._drop_token,
-    PutDocument: MemoryStore._put_document,
+    rows.PutSetting: MemoryStore._put_setting,
+    rows.DropSetting: MemoryStore._drop_setting,
+    rows.PutToken: MemoryStore._put_token,
+    rows.DropToken: MemoryStore._drop_token,
+    rows.PutDocument: MemoryStore._put_document,
 }
 _ANSWERS: Final[Handlers] = {
-    ReadDocuments: MemoryStore._read_documents,
-    ReadDocument: MemoryStore._read_document,
-    ReadJournal: MemoryStore._read_journal,
+    rows.ReadDocuments: MemoryStore._read_documents,
+    rows.ReadDocument: MemoryStore._read_document,
+    rows.ReadJournal: MemoryStore._read_journal,
     **CHECK_ANSWERS,
     **TASK_ANSWERS,
 }

@@ -11,50 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from scale0.storage import rows as limits
+from scale0.storage import task_queries as queries
+from scale0.storage import task_rows
 from scale0.storage.interface import FIRST_TASK_SEQ, Handlers, StoreFailed, dispatch
 from scale0.storage.rows import MAX_INTEGER, TaskAnswer, bounded
-from scale0.storage.task_queries import (
-    ClaimedTask,
-    ClaimTasks,
-    CountTasks,
-    FindTasks,
-    ListTasks,
-    LookUpSubmission,
-    ReadDependents,
-    ReadEndedDependencies,
-    ReadExpiry,
-    ReadPriorities,
-    ReadQueue,
-    ReadSchedule,
-    SubmissionLookup,
-    TaskPage,
-    TaskQuery,
-)
-from scale0.storage.task_rows import (
-    ASSIGNED,
-    CANCELLED,
-    FAILED,
-    FINISHED,
-    QUEUED,
-    RUNNING,
-    SCHEDULED,
-    ChangeTask,
-    DropDependency,
-    DropTaskClient,
-    EndedTask,
-    EndTask,
-    LeaseTask,
-    OpenTask,
-    PutDependency,
-    PutTask,
-    PutTaskClient,
-    ReopenTask,
-    SweepTasks,
-    TaskClient,
-    TaskWrite,
-    ended,
-    reopened,
-)
+from scale0.storage.task_rows import EndedTask, OpenTask
 
 SPARE_ITEMS: Final = 64
 """How many dropped items a SortedSet keeps before it compacts, beside as many as it has."""
@@ -67,7 +28,7 @@ class TasksSnapshot(msgspec.Struct, frozen=True):
     ended: dict[int, EndedTask] = {}
     dependencies: dict[tuple[int, int], bool] = {}
     """(after_seq, seq), always true: a set that can be undone like the other tables."""
-    clients: dict[str, TaskClient] = {}
+    clients: dict[str, task_rows.TaskClient] = {}
     next_seq: int = FIRST_TASK_SEQ
 
 
@@ -92,7 +53,6 @@ class SortedSet:
             self._items.insert(index, item)
 
     def drop(self, item: Any) -> None:
-        """Remove an item; a missing one is no error."""
         self._live.discard(item)
         if len(self._items) > 2 * len(self._live) + SPARE_ITEMS:
             self._items = [each for each in self._items if each in self._live]
@@ -109,11 +69,6 @@ class SortedSet:
 
 class MemoryTasks:
     """The tasks of one MemoryStore."""
-
-    __slots__ = (
-        *("_backlog", "_clients", "_dependencies", "_dependents", "_ended", "_expiry", "_ids", "_keys", "_open"),
-        *("_schedule", "_undo", "next_seq"),
-    )
 
     def __init__(self, start: TasksSnapshot) -> None:
         self._open = dict(start.open)
@@ -146,7 +101,6 @@ class MemoryTasks:
         )
 
     def __len__(self) -> int:
-        """The number of open tasks."""
         return len(self._open)
 
     def __iter__(self) -> Iterator[OpenTask]:
@@ -154,12 +108,10 @@ class MemoryTasks:
         return iter(self._open.values())
 
     def open(self, seq: int) -> OpenTask | None:
-        """An open task by its seq."""
         return self._open.get(seq)
 
     def can_reopen(self, seq: int) -> bool:
-        """The task has ended, and is not finished."""
-        return seq in self._ended and self._ended[seq].status != FINISHED
+        return seq in self._ended and self._ended[seq].status != task_rows.FINISHED
 
     def set_shelved(self, seq: int, shelved: bool) -> None:
         """Move an open task to the stored backlog, or out of it, between two commits."""
@@ -169,15 +121,15 @@ class MemoryTasks:
     def start(self) -> tuple[OpenTask, ...]:
         """A process starts and holds nothing: all queued tasks go to the stored backlog. The leased tasks."""
         for task in list(self._open.values()):
-            if task.status == QUEUED and not task.shelved:
+            if task.status == task_rows.QUEUED and not task.shelved:
                 self._set_open(task.seq, msgspec.structs.replace(task, shelved=True))
         self._undo.clear()
-        leased = (task for task in self._open.values() if task.status in (ASSIGNED, RUNNING))
+        leased = (task for task in self._open.values() if task.status in (task_rows.ASSIGNED, task_rows.RUNNING))
         return tuple(sorted(leased, key=lambda task: task.seq))
 
     # ---- writes
 
-    def apply(self, writes: Iterable[TaskWrite]) -> None:
+    def apply(self, writes: Iterable[task_rows.TaskWrite]) -> None:
         """Apply all writes in their order, or none and raise: then only a snapshot may be taken."""
         next_seq = self.next_seq
         try:
@@ -192,7 +144,7 @@ class MemoryTasks:
             raise
         self._undo.clear()
 
-    def _put_task(self, write: PutTask) -> None:
+    def _put_task(self, write: task_rows.PutTask) -> None:
         if write.seq in self._open or write.seq in self._ended:
             raise StoreFailed(f"task {write.seq} exists already. Please report this.")
         if write.id in self._ids:
@@ -205,29 +157,29 @@ class MemoryTasks:
         self._set_open(write.seq, OpenTask(*msgspec.structs.astuple(write)))
         self.next_seq = max(self.next_seq, write.seq + 1)
 
-    def _lease(self, write: LeaseTask) -> None:
+    def _lease(self, write: task_rows.LeaseTask) -> None:
         self._change(write, shelved=False)
 
-    def _change(self, write: LeaseTask | ChangeTask, **changes: Any) -> None:
+    def _change(self, write: task_rows.LeaseTask | task_rows.ChangeTask, **changes: Any) -> None:
         task = self._expect(self._open, write.seq)
         self._set_open(write.seq, msgspec.structs.replace(task, **msgspec.structs.asdict(write), **changes))
 
-    def _end(self, write: EndTask) -> None:
-        task = ended(self._expect(self._open, write.seq), write)
+    def _end(self, write: task_rows.EndTask) -> None:
+        task = task_rows.ended(self._expect(self._open, write.seq), write)
         self._set_open(write.seq, None)
         self._set(self._ended, task.seq, task)
         self._expiry.add((task.expires_us, task.seq))
 
-    def _reopen(self, write: ReopenTask) -> None:
+    def _reopen(self, write: task_rows.ReopenTask) -> None:
         seq = write.seq
         task = self._expect(self._ended, seq)
-        if task.status == FINISHED:
+        if task.status == task_rows.FINISHED:
             raise StoreFailed(f"task {seq} cannot be reopened: it is finished and has no params. Please report this.")
         self._set(self._ended, seq, None)
         self._expiry.drop((task.expires_us, seq))
-        self._set_open(seq, reopened(task, write.runnable_us, seq in self._dependents))
+        self._set_open(seq, task_rows.reopened(task, write.runnable_us, seq in self._dependents))
 
-    def _sweep(self, write: SweepTasks) -> None:
+    def _sweep(self, write: task_rows.SweepTasks) -> None:
         expiries = list(islice(self._expiry.after((-MAX_INTEGER, 0)), bounded(write.limit)))
         for seq in (seq for expires_us, seq in expiries if expires_us <= write.before_us):
             task = self._ended[seq]
@@ -237,11 +189,11 @@ class MemoryTasks:
                 self._set(self._keys, (task.client, task.key), None)
             self._expiry.drop((task.expires_us, seq))
 
-    def _put_dependency(self, write: PutDependency) -> None:
+    def _put_dependency(self, write: task_rows.PutDependency) -> None:
         self._set(self._dependencies, (write.after_seq, write.seq), True)
         self._dependents.setdefault(write.after_seq, SortedSet()).add(write.seq)
 
-    def _drop_dependency(self, write: DropDependency) -> None:
+    def _drop_dependency(self, write: task_rows.DropDependency) -> None:
         dependents = self._dependents.get(write.after_seq, SortedSet())
         for seq in list(dependents.after(-1)):
             if write.seqs is None or seq in write.seqs:
@@ -250,12 +202,12 @@ class MemoryTasks:
         if dependents.last() is None:
             self._dependents.pop(write.after_seq, None)
 
-    def _put_client(self, write: PutTaskClient) -> None:
+    def _put_client(self, write: task_rows.PutTaskClient) -> None:
         known = self._clients.get(write.id)
         owner = write.owner if known is None else known.owner
-        self._set(self._clients, write.id, TaskClient(write.id, owner, write.heard_us))
+        self._set(self._clients, write.id, task_rows.TaskClient(write.id, owner, write.heard_us))
 
-    def _drop_client(self, write: DropTaskClient) -> None:
+    def _drop_client(self, write: task_rows.DropTaskClient) -> None:
         self._set(self._clients, write.id, None)
 
     def _expect(self, table: dict[int, Any], seq: int) -> Any:
@@ -272,15 +224,15 @@ class MemoryTasks:
         self._set(self._open, seq, task)
 
     def _add_to_index(self, task: OpenTask) -> None:
-        if task.status == QUEUED and task.shelved:
+        if task.status == task_rows.QUEUED and task.shelved:
             self._backlog.setdefault((task.method, task.priority), SortedSet()).add(task.seq)
-        elif task.status == SCHEDULED and task.waits == 0:
+        elif task.status == task_rows.SCHEDULED and task.waits == 0:
             self._schedule.add((task.runnable_us, task.seq))
 
     def _remove_from_index(self, task: OpenTask) -> None:
-        if task.status == QUEUED and task.shelved:
+        if task.status == task_rows.QUEUED and task.shelved:
             self._backlog[task.method, task.priority].drop(task.seq)
-        elif task.status == SCHEDULED and task.waits == 0:
+        elif task.status == task_rows.SCHEDULED and task.waits == 0:
             self._schedule.drop((task.runnable_us, task.seq))
 
     def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
@@ -289,12 +241,11 @@ class MemoryTasks:
 
     # ---- queries
 
-    def answer(self, query: TaskQuery) -> TaskAnswer:
+    def answer(self, query: queries.TaskQuery) -> TaskAnswer:
         answer: TaskAnswer = dispatch(TASK_ANSWERS, self, query)
         return answer
 
     def by_id(self, name: str) -> OpenTask | EndedTask | None:
-        """An open or ended task."""
         return self._by_seq(self._ids.get(name))
 
     def _by_seq(self, seq: int | None) -> OpenTask | EndedTask | None:
@@ -302,19 +253,19 @@ class MemoryTasks:
             return None
         return self._open.get(seq) or self._ended[seq]
 
-    def _find(self, query: FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
+    def _find(self, query: queries.FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
         return tuple(map(self.by_id, query.ids))
 
-    def _claim(self, query: ClaimTasks) -> tuple[ClaimedTask, ...]:
-        return tuple(ClaimedTask(self.by_id(name)) for name in query.ids)
+    def _claim(self, query: queries.ClaimTasks) -> tuple[queries.ClaimedTask, ...]:
+        return tuple(queries.ClaimedTask(self.by_id(name)) for name in query.ids)
 
-    def _look_up(self, query: LookUpSubmission) -> SubmissionLookup:
+    def _look_up(self, query: queries.LookUpSubmission) -> queries.SubmissionLookup:
         keyed = None if query.key is None else self._by_seq(self._keys.get((query.client, query.key)))
         series = "" if query.series is None else f"{query.series}."
         last = max((name for name in self._ids if name.startswith(series)), default="") if series else ""
-        return SubmissionLookup(self._clients.get(query.client), tuple(map(self.by_id, query.ids)), keyed, last)
+        return queries.SubmissionLookup(self._clients.get(query.client), tuple(map(self.by_id, query.ids)), keyed, last)
 
-    def _read_queue(self, query: ReadQueue) -> tuple[OpenTask, ...]:
+    def _read_queue(self, query: queries.ReadQueue) -> tuple[OpenTask, ...]:
         tasks: list[OpenTask] = []
         size = 0
         backlog = self._backlog.get((query.method, query.priority), SortedSet())
@@ -325,37 +276,37 @@ class MemoryTasks:
                 break
         return tuple(tasks)
 
-    def _read_priorities(self, query: ReadPriorities) -> tuple[tuple[int, int], ...]:
+    def _read_priorities(self, query: queries.ReadPriorities) -> tuple[tuple[int, int], ...]:
         lasts = [(key[1], backlog.last()) for key, backlog in self._backlog.items() if key[0] == query.method]
         return tuple(sorted(((priority, seq) for priority, seq in lasts if seq is not None), reverse=True))
 
-    def _read_schedule(self, query: ReadSchedule) -> tuple[OpenTask, ...]:
+    def _read_schedule(self, query: queries.ReadSchedule) -> tuple[OpenTask, ...]:
         due = islice(self._schedule.after((query.after_us, query.after_seq)), bounded(query.limit))
         return tuple(self._open[seq] for _, seq in due)
 
-    def _read_dependents(self, query: ReadDependents) -> tuple[OpenTask, ...]:
+    def _read_dependents(self, query: queries.ReadDependents) -> tuple[OpenTask, ...]:
         seqs = self._dependents.get(query.after_seq, SortedSet()).after(query.seq)
         return tuple(islice((self._open[seq] for seq in seqs if seq in self._open), bounded(query.limit)))
 
-    def _read_ended_dependencies(self, query: ReadEndedDependencies) -> tuple[EndedTask, ...]:
+    def _read_ended_dependencies(self, query: queries.ReadEndedDependencies) -> tuple[EndedTask, ...]:
         seqs = (seq for seq in sorted(self._dependents) if seq in self._ended)
         return tuple(self._ended[seq] for seq in islice(seqs, bounded(query.limit)))
 
-    def _read_expiry(self, _: ReadExpiry) -> int | None:
+    def _read_expiry(self, _: queries.ReadExpiry) -> int | None:
         first = next(self._expiry.after((-MAX_INTEGER, 0)), None)
         return None if first is None else int(first[0])
 
-    def _count(self, _: CountTasks) -> dict[int, int]:
+    def _count(self, _: queries.CountTasks) -> dict[int, int]:
         return dict(Counter(task.status for task in self._open.values()))
 
-    def _list(self, query: ListTasks) -> TaskPage:
+    def _list(self, query: queries.ListTasks) -> queries.TaskPage:
         """A page of both tables, newest first; it begins and ends where a page of SQLite does."""
         limit = max(1, bounded(query.limit))
         scans: list[tuple[list[Any], int | None]] = []
-        if query.status is None or query.status in (SCHEDULED, QUEUED, ASSIGNED, RUNNING):
+        if query.status is None or query.status in task_rows.OPEN_STATUSES:
             scans.append(_scan(self._open, query, limit, by=()))
-        if query.status is None or query.status in (FINISHED, FAILED, CANCELLED):
-            rare = query.status is not None and query.status != FINISHED
+        if query.status is None or query.status in task_rows.ENDED_STATUSES:
+            rare = query.status is not None and query.status != task_rows.FINISHED
             scans.append(_scan(self._ended, query, limit, by=("status",) if rare else ("method",)))
         lowest = max((stopped for _, stopped in scans if stopped is not None), default=None)
         selected = sorted(
@@ -363,10 +314,12 @@ class MemoryTasks:
             key=lambda task: -task.seq,
         )
         page = tuple(map(_without_large_fields, selected[:limit]))
-        return TaskPage(page, page[-1].seq if len(selected) > limit else lowest)
+        return queries.TaskPage(page, page[-1].seq if len(selected) > limit else lowest)
 
 
-def _scan(table: dict[int, Any], query: ListTasks, limit: int, by: tuple[str, ...]) -> tuple[list[Any], int | None]:
+def _scan(
+    table: dict[int, Any], query: queries.ListTasks, limit: int, by: tuple[str, ...]
+) -> tuple[list[Any], int | None]:
     """The selected tasks of a table, one more than a page at most; and where the scan stopped, None at its end.
 
     SQLite has an index for `by`: it does not pass other rows. For the other filters it scans a limited number of rows.
@@ -402,35 +355,35 @@ def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
         table[key] = value
 
 
-def _check_integers(write: TaskWrite) -> None:
+def _check_integers(write: task_rows.TaskWrite) -> None:
     for value in msgspec.structs.astuple(write):
         if type(value) is int and not -MAX_INTEGER <= value <= MAX_INTEGER:
             raise StoreFailed(f"{value} does not fit a store's integer")
 
 
 _WRITES: Final[Handlers] = {
-    PutTask: MemoryTasks._put_task,
-    LeaseTask: MemoryTasks._lease,
-    ChangeTask: MemoryTasks._change,
-    EndTask: MemoryTasks._end,
-    ReopenTask: MemoryTasks._reopen,
-    SweepTasks: MemoryTasks._sweep,
-    PutDependency: MemoryTasks._put_dependency,
-    DropDependency: MemoryTasks._drop_dependency,
-    PutTaskClient: MemoryTasks._put_client,
-    DropTaskClient: MemoryTasks._drop_client,
+    task_rows.PutTask: MemoryTasks._put_task,
+    task_rows.LeaseTask: MemoryTasks._lease,
+    task_rows.ChangeTask: MemoryTasks._change,
+    task_rows.EndTask: MemoryTasks._end,
+    task_rows.ReopenTask: MemoryTasks._reopen,
+    task_rows.SweepTasks: MemoryTasks._sweep,
+    task_rows.PutDependency: MemoryTasks._put_dependency,
+    task_rows.DropDependency: MemoryTasks._drop_dependency,
+    task_rows.PutTaskClient: MemoryTasks._put_client,
+    task_rows.DropTaskClient: MemoryTasks._drop_client,
 }
 
 TASK_ANSWERS: Final[Handlers] = {
-    FindTasks: MemoryTasks._find,
-    ClaimTasks: MemoryTasks._claim,
-    LookUpSubmission: MemoryTasks._look_up,
-    ReadQueue: MemoryTasks._read_queue,
-    ReadPriorities: MemoryTasks._read_priorities,
-    ReadSchedule: MemoryTasks._read_schedule,
-    ReadDependents: MemoryTasks._read_dependents,
-    ReadEndedDependencies: MemoryTasks._read_ended_dependencies,
-    ReadExpiry: MemoryTasks._read_expiry,
-    CountTasks: MemoryTasks._count,
-    ListTasks: MemoryTasks._list,
+    queries.FindTasks: MemoryTasks._find,
+    queries.ClaimTasks: MemoryTasks._claim,
+    queries.LookUpSubmission: MemoryTasks._look_up,
+    queries.ReadQueue: MemoryTasks._read_queue,
+    queries.ReadPriorities: MemoryTasks._read_priorities,
+    queries.ReadSchedule: MemoryTasks._read_schedule,
+    queries.ReadDependents: MemoryTasks._read_dependents,
+    queries.ReadEndedDependencies: MemoryTasks._read_ended_dependencies,
+    queries.ReadExpiry: MemoryTasks._read_expiry,
+    queries.CountTasks: MemoryTasks._count,
+    queries.ListTasks: MemoryTasks._list,
 }

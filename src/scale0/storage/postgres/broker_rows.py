@@ -10,34 +10,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from scale0.history.events.journal import JournalRow
+from scale0.storage import rows
 from scale0.storage.interface import Handlers
-from scale0.storage.rows import (
-    MAX_INTEGER,
-    DocumentRow,
-    DropSetting,
-    DropToken,
-    PutDocument,
-    PutSetting,
-    PutToken,
-    ReadDocument,
-    ReadDocuments,
-    ReadJournal,
-    TokenRow,
-    bounded,
-)
+from scale0.storage.rows import MAX_INTEGER, DocumentRow, TokenRow, bounded
 
 if TYPE_CHECKING:
     import psycopg
 
 _STATEMENTS: Final[dict[type, str]] = {
     JournalRow: "INSERT INTO journal VALUES (%s, %s, %s, %s, %s, %b)",
-    PutSetting: """
+    rows.PutSetting: """
         INSERT INTO settings VALUES (%s, %s, %b) ON CONFLICT (broker, key) DO UPDATE SET value = excluded.value""",
-    DropSetting: "DELETE FROM settings WHERE broker = %s AND key = %s",
-    PutToken: """
+    rows.DropSetting: "DELETE FROM settings WHERE broker = %s AND key = %s",
+    rows.PutToken: """
         INSERT INTO tokens VALUES (%s, %s, %s, %s, %s) ON CONFLICT (broker, digest) DO UPDATE
         SET name = excluded.name, role = excluded.role, expires_us = excluded.expires_us""",
-    DropToken: "DELETE FROM tokens WHERE broker = %s AND digest = %s",
+    rows.DropToken: "DELETE FROM tokens WHERE broker = %s AND digest = %s",
 }
 """By class: the statement whose parameters are the slot and the fields in order; documents need two."""
 
@@ -55,11 +43,11 @@ _ONE: Final = f"""{_DOCUMENT} AND version = %s AND (%s::text IS NULL OR hash = %
 
 # The row of an event is the last that begins at or before it: the key finds it without a scan.
 JOURNAL_FROM: Final = """
-    FROM journal WHERE broker = %(broker)s AND last_seq > %(after)s AND first_seq >= coalesce(
-        (SELECT max(first_seq) FROM journal WHERE broker = %(broker)s AND first_seq <= %(after)s), 0)
+    FROM journal WHERE broker = %(broker)s AND last_seq > %(seq)s AND first_seq >= coalesce(
+        (SELECT max(first_seq) FROM journal WHERE broker = %(broker)s AND first_seq <= %(seq)s), 0)
     ORDER BY first_seq LIMIT %(limit)s"""
 _JOURNAL: Final = f"SELECT first_seq, last_seq, boot, time_us, body {JOURNAL_FROM}"
-TRIM: Final = "DELETE FROM journal WHERE broker = %s AND first_seq <= %s AND last_seq <= %s"
+TRIM: Final = "DELETE FROM journal WHERE broker = %(broker)s AND first_seq <= %(up_to)s AND last_seq <= %(up_to)s"
 
 
 class StoreSession(NamedTuple):
@@ -74,13 +62,13 @@ def _execute(session: StoreSession, write: Any) -> None:
     session.connection.execute(_STATEMENTS[type(write)], (session.slot, *msgspec.structs.astuple(write)), binary=True)
 
 
-def _put_document(session: StoreSession, write: PutDocument) -> None:
+def _put_document(session: StoreSession, write: rows.PutDocument) -> None:
     if write.current:
         session.connection.execute(_NOT_CURRENT, (session.slot,))
     session.connection.execute(_PUT_DOCUMENT, (session.slot, *msgspec.structs.astuple(write)))
 
 
-OWN_WRITES: Final[Handlers] = {**dict.fromkeys(_STATEMENTS, _execute), PutDocument: _put_document}
+OWN_WRITES: Final[Handlers] = {**dict.fromkeys(_STATEMENTS, _execute), rows.PutDocument: _put_document}
 """Their state has a `connection` and a `slot`."""
 
 
@@ -98,7 +86,7 @@ def read_own(connection: psycopg.Connection[Any], slot: int) -> dict[str, Any]:
     }
 
 
-def _read_documents(session: StoreSession, query: ReadDocuments) -> tuple[DocumentRow, ...]:
+def _read_documents(session: StoreSession, query: rows.ReadDocuments) -> tuple[DocumentRow, ...]:
     if query.before_version is None or query.before_version > MAX_INTEGER:
         found = session.connection.execute(_NEWEST, (session.slot, bounded(query.limit)), binary=True)
     else:
@@ -107,7 +95,7 @@ def _read_documents(session: StoreSession, query: ReadDocuments) -> tuple[Docume
     return tuple(DocumentRow(*row) for row in found)
 
 
-def _read_document(session: StoreSession, query: ReadDocument) -> DocumentRow | None:
+def _read_document(session: StoreSession, query: rows.ReadDocument) -> DocumentRow | None:
     if not 0 <= query.version <= MAX_INTEGER:
         return None
     values = (session.slot, query.version, query.hash, query.hash)
@@ -115,14 +103,14 @@ def _read_document(session: StoreSession, query: ReadDocument) -> DocumentRow | 
     return None if row is None else DocumentRow(*row)
 
 
-def _read_journal(session: StoreSession, query: ReadJournal) -> tuple[JournalRow, ...]:
+def _read_journal(session: StoreSession, query: rows.ReadJournal) -> tuple[JournalRow, ...]:
     after = max(0, min(query.after_seq, MAX_INTEGER))
-    values = {"broker": session.slot, "after": after, "limit": bounded(query.limit)}
+    values = {"broker": session.slot, "seq": after, "limit": bounded(query.limit)}
     return tuple(JournalRow(*row) for row in session.connection.execute(_JOURNAL, values, binary=True))
 
 
 OWN_ANSWERS: Final[Handlers] = {
-    ReadDocuments: _read_documents,
-    ReadDocument: _read_document,
-    ReadJournal: _read_journal,
+    rows.ReadDocuments: _read_documents,
+    rows.ReadDocument: _read_document,
+    rows.ReadJournal: _read_journal,
 }

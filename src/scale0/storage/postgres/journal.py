@@ -10,85 +10,60 @@ from typing import Any, Final
 
 import psycopg
 
-from scale0.history.events.journal import JournalRow
 from scale0.kernel.errors import StoreError
 from scale0.storage.postgres.broker_rows import JOURNAL_FROM, TRIM
 from scale0.storage.postgres.connection import check_url, connect, describe_error
 from scale0.storage.postgres.schema import LOCK_JOURNAL, check_version
-from scale0.storage.rows import MAX_INTEGER
-from scale0.storage.sqlite.journal import PAGE_ROWS, within_page
+from scale0.storage.sqlite.journal import JournalPages, JournalStatements
 
 DEAD_US: Final = 60_000_000
 """How long a broker is dead before another exports its journal: it may come back."""
 
 _SLOT: Final = "SELECT slot FROM brokers WHERE identity = %s"
-_SIZES: Final = f"SELECT first_seq, length(body) {JOURNAL_FROM}"
-_SIZES_BEFORE: Final = """
-    SELECT first_seq, length(body) FROM journal
-    WHERE broker = %(broker)s AND first_seq < %(before)s ORDER BY first_seq DESC LIMIT %(limit)s"""
-_ROWS: Final = """
-    SELECT first_seq, last_seq, boot, time_us, body FROM journal
-    WHERE broker = %s AND first_seq BETWEEN %s AND %s ORDER BY first_seq"""
-_ENDS: Final = """
-    SELECT (SELECT min(first_seq) FROM journal WHERE broker = slot),
-        (SELECT last_seq FROM journal WHERE broker = slot ORDER BY first_seq DESC LIMIT 1), next_seq
-    FROM brokers WHERE slot = %s"""
+_STATEMENTS: Final = JournalStatements(
+    ends="""
+        SELECT (SELECT min(first_seq) FROM journal WHERE broker = slot),
+            (SELECT last_seq FROM journal WHERE broker = slot ORDER BY first_seq DESC LIMIT 1), next_seq
+        FROM brokers WHERE slot = %(broker)s""",
+    sizes_after=f"SELECT first_seq, length(body) {JOURNAL_FROM}",
+    sizes_before="""
+        SELECT first_seq, length(body) FROM journal
+        WHERE broker = %(broker)s AND first_seq < %(seq)s ORDER BY first_seq DESC LIMIT %(limit)s""",
+    rows="""
+        SELECT first_seq, last_seq, boot, time_us, body FROM journal
+        WHERE broker = %(broker)s AND first_seq BETWEEN %(first)s AND %(last)s ORDER BY first_seq""",
+)
 _LOCK: Final = "SELECT pg_try_advisory_lock(%s, %s)"
 _DEAD_WITH_ROWS: Final = """
     SELECT slot, identity FROM brokers WHERE alive_until_us IS NULL AND gone_us <= clock_us() - %s
     AND EXISTS (SELECT 1 FROM journal WHERE broker = slot) ORDER BY slot"""
 
 
-class JournalTable:
+class JournalTable(JournalPages):
     """The journal of one broker, which may be running. An exporter takes a lock; a reader needs none."""
 
     def __init__(self, url: str, source: str, exports: bool = True) -> None:
         check_url(url)
+        super().__init__(_STATEMENTS)
         self._exports = exports
         self._url = url
         self._source = source
-        self._connection: psycopg.Connection[Any] | None = None
         self._slot = 0
-
-    def ends(self) -> tuple[int, int]:
-        """The first and the last seq; for an empty journal, the next seq and the one before it."""
-        ((first, last, next_seq),) = self._all(_ENDS, lambda: (self._slot,))
-        return (next_seq, next_seq - 1) if first is None else (first, last)
-
-    def after(self, seq: int) -> list[JournalRow]:
-        """The next rows that contain events after `seq`, oldest first; as many as fit one read."""
-        values = {"after": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
-        return self._fetch(self._all(_SIZES, lambda: {**values, "broker": self._slot}))
-
-    def before(self, seq: int) -> list[JournalRow]:
-        """The last rows that begin before `seq`, oldest first; as many as fit one read."""
-        values = {"before": min(seq, MAX_INTEGER), "limit": PAGE_ROWS}
-        return self._fetch(self._all(_SIZES_BEFORE, lambda: {**values, "broker": self._slot}))
-
-    def _fetch(self, sizes: list[tuple[Any, ...]]) -> list[JournalRow]:
-        first_seqs = within_page(sizes)
-        if not first_seqs:
-            return []
-        return [JournalRow(*row) for row in self._all(_ROWS, lambda: (self._slot, min(first_seqs), max(first_seqs)))]
 
     def trim(self, up_to_seq: int) -> None:
         """Delete rows of a dead broker that another has exported."""
-        self._all(f"{TRIM} RETURNING first_seq", lambda: (self._slot, up_to_seq, up_to_seq))
+        self._all(f"{TRIM} RETURNING first_seq", up_to=up_to_seq)
 
-    def close(self) -> None:
-        """Close the connection and release its lock; the next read opens it again."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _all(self, statement: str, values: Any) -> list[tuple[Any, ...]]:
+    def _all(self, statement: str, **values: int) -> list[tuple[Any, ...]]:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            return self._connection.execute(statement, values(), binary=True).fetchall()
+            cursor = self._connection.execute(statement, {**values, "broker": self._slot}, binary=True)
+            found: list[tuple[Any, ...]] = cursor.fetchall()
         except psycopg.Error as error:
             self.close()
             raise StoreError(f"cannot read the journal in the database: {describe_error(error, self._url)}") from None
+        return found
 
     def _connect(self) -> psycopg.Connection[Any]:
         connection = connect(self._url, index_only=True)

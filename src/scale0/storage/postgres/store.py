@@ -29,18 +29,8 @@ from scale0.storage.interface import (
     dispatch,
     hit_failpoint,
 )
+from scale0.storage.postgres import brokers
 from scale0.storage.postgres.broker_rows import OWN_ANSWERS, TRIM, StoreSession, read_own
-from scale0.storage.postgres.brokers import (
-    FENCED,
-    BrokerEpoch,
-    BrokerRow,
-    Predecessor,
-    count_open,
-    end_epoch,
-    heartbeat,
-    join,
-    was_committed,
-)
 from scale0.storage.postgres.connection import PostgresConnection, check_url, describe_error
 from scale0.storage.postgres.schema import migrate
 from scale0.storage.postgres.task_lookup import look_up_submissions
@@ -87,7 +77,7 @@ class PostgresStore:
         self._reader = PostgresConnection(url, self._closing, index_only=True)
         self._scanner = PostgresConnection(url, self._closing, index_only=False)
         self._claiming = threading.Lock()
-        self._epoch = BrokerEpoch(0, 0)
+        self._epoch = brokers.BrokerEpoch(0, 0)
         self._commits = self._claims = self._next_seq = 0
         self._state = "new"
 
@@ -117,12 +107,12 @@ class PostgresStore:
         self._state = "open"
         return opened
 
-    def _join(self, connection: Connection) -> tuple[BrokerEpoch, BrokerRow]:
+    def _join(self, connection: Connection) -> tuple[brokers.BrokerEpoch, brokers.BrokerRow]:
         """Start an epoch. Wait for the lease of a predecessor that was killed, but not for one that renews it."""
-        first: Predecessor | None = None
+        first: brokers.Predecessor | None = None
         while True:
-            joined = join(connection, self._identity)
-            if not isinstance(joined, Predecessor):
+            joined = brokers.join(connection, self._identity)
+            if not isinstance(joined, brokers.Predecessor):
                 return joined
             first = first or joined
             if (joined.epoch, joined.alive_until_us) != (first.epoch, first.alive_until_us):
@@ -131,7 +121,7 @@ class PostgresStore:
                 )
             time.sleep(min(POLL_SECONDS, max(joined.left_us, 1_000) / 1e6))
 
-    def _opened(self, connection: Connection, row: BrokerRow) -> OpenedStore:
+    def _opened(self, connection: Connection, row: brokers.BrokerRow) -> OpenedStore:
         return OpenedStore(
             **read_own(connection, self._epoch.slot),
             next_seq=row.next_seq,
@@ -139,7 +129,7 @@ class PostgresStore:
             last_boot_us=row.last_boot_us,
             boots=row.boots,
             next_task_seq=row.counter + 1,
-            open_tasks=count_open(connection),
+            open_tasks=brokers.count_open(connection),
             shared=SharedStoreInfo(self._epoch.slot, self._epoch.epoch),
         )
 
@@ -149,7 +139,7 @@ class PostgresStore:
         self._closing.set()
         if opened and not self._writer.unreachable:
             try:
-                end_epoch(self._writer.connect(), self._epoch)
+                brokers.end_epoch(self._writer.connect(), self._epoch)
             except psycopg.Error:
                 pass
         for connection in (self._scanner, self._reader, self._writer):
@@ -168,7 +158,7 @@ class PostgresStore:
 
     def commit(self, writes: Sequence[Write]) -> None:
         if self._state == "fenced":
-            raise StoreFenced(FENCED)
+            raise StoreFenced(brokers.FENCED)
         if self._state != "open":
             raise StoreFailed(_FAILED)
         next_seq = check_writes(writes, self._next_seq)
@@ -220,7 +210,7 @@ class PostgresStore:
                 raise
         if fence.rowcount != 1:
             connection.rollback()
-            if was_committed(connection, self._epoch, commit=values["number"]):
+            if brokers.was_committed(connection, self._epoch, commit=values["number"]):
                 return
             raise StoreFailed("the database has another state than this broker committed. Please report this.")
         reopened = commit.check()
@@ -256,9 +246,8 @@ class PostgresStore:
     def trim_journal(self, up_to_seq: int) -> None:
         if self._state != "open":
             raise StoreFailed(_FAILED)
-        self._change(
-            self._writer, lambda connection: connection.execute(TRIM, (self._epoch.slot, up_to_seq, up_to_seq))
-        )
+        values = {"broker": self._epoch.slot, "up_to": up_to_seq}
+        self._change(self._writer, lambda connection: connection.execute(TRIM, values))
 
     # ---- queries
 
@@ -322,7 +311,7 @@ class PostgresStore:
             answers: list[Answer] = []
 
             def work(connection: Connection) -> Answer:
-                if answers and was_committed(connection, self._epoch, claim=number):
+                if answers and brokers.was_committed(connection, self._epoch, claim=number):
                     return answers[0]
                 answers[:] = [self._try_claim(connection, query, number)]
                 connection.execute("COMMIT")
@@ -338,14 +327,14 @@ class PostgresStore:
         with connection.pipeline():
             connection.execute("BEGIN")
             if isinstance(query, StoreHeartbeat):
-                answer: Answer = heartbeat(connection, fence, self._epoch, number, query)
+                answer: Answer = brokers.heartbeat(connection, fence, self._epoch, number, query)
             else:
                 values = {"number": number, "slot": self._epoch.slot, "epoch": self._epoch.epoch}
                 fence.execute(_FENCE_CLAIM, values)
                 answer = dispatch(TASK_CLAIMS, self._session(connection), query)
         if fence.rowcount != 1:
             connection.rollback()
-            was_committed(connection, self._epoch, claim=number)
+            brokers.was_committed(connection, self._epoch, claim=number)
             raise StoreFailed("the database is ahead of this broker. Please report this.")
         return answer
 

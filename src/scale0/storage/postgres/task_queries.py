@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.storage import task_queries as queries
 from scale0.storage.interface import Handlers
 from scale0.storage.postgres.broker_rows import StoreSession
 from scale0.storage.postgres.task_rows import (
@@ -27,26 +28,6 @@ from scale0.storage.postgres.task_rows import (
 )
 from scale0.storage.rows import bounded, clamp
 from scale0.storage.sql_tasks import Access, PageStatements, list_tasks, page_statements
-from scale0.storage.task_queries import (
-    ClaimedTask,
-    ClaimTasks,
-    CountTasks,
-    FindEnded,
-    FindTasks,
-    ListTasks,
-    PeekBacklog,
-    PeekQueue,
-    ReadDependents,
-    ReadEndedDependencies,
-    ReadExpiry,
-    ReadPriorities,
-    ReadQueue,
-    ReadSchedule,
-    TakeDue,
-    TakeOrphans,
-    TakeTaskCommands,
-    TaskPage,
-)
 from scale0.storage.task_rows import EndedTask, OpenTask, PutTaskCommand
 
 _BACKLOG: Final = "shelved AND status = 1000 AND method = {method}"
@@ -153,49 +134,49 @@ def _find(session: StoreSession, ids: tuple[str, ...]) -> dict[str, NamedTask]:
     return {cleaned[row[0]]: named_task(row[1:]) for row in rows}
 
 
-def _find_tasks(session: StoreSession, query: FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
+def _find_tasks(session: StoreSession, query: queries.FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
     named = _find(session, query.ids)
     return tuple(named[name].task if name in named else None for name in query.ids)
 
 
-def _find_ended(session: StoreSession, query: FindEnded) -> tuple[EndedTask, ...]:
+def _find_ended(session: StoreSession, query: queries.FindEnded) -> tuple[EndedTask, ...]:
     rows = session.connection.execute(_FIND_ENDED, (list(map(clean, query.ids)),), binary=True)
     return tuple(map(ended_task, rows))
 
 
-def _read_priorities(session: StoreSession, query: ReadPriorities) -> tuple[tuple[int, int], ...]:
+def _read_priorities(session: StoreSession, query: queries.ReadPriorities) -> tuple[tuple[int, int], ...]:
     return tuple(session.connection.execute(_PRIORITIES, {"method": clean(query.method)}).fetchall())
 
 
-def _peek_backlog(session: StoreSession, query: PeekBacklog) -> tuple[tuple[str, int], ...]:
+def _peek_backlog(session: StoreSession, query: queries.PeekBacklog) -> tuple[tuple[str, int], ...]:
     return tuple(session.connection.execute(_PEEK_BACKLOG, (sorted(set(map(clean, query.methods))),)).fetchall())
 
 
-def _peek_queue(session: StoreSession, query: PeekQueue) -> tuple[str, ...]:
+def _peek_queue(session: StoreSession, query: queries.PeekQueue) -> tuple[str, ...]:
     rows = session.connection.execute(_PEEK_QUEUE, (clean(query.method), bounded(query.limit)))
     return tuple(name for (name,) in rows)
 
 
-def _read_schedule(session: StoreSession, query: ReadSchedule) -> tuple[OpenTask, ...]:
+def _read_schedule(session: StoreSession, query: queries.ReadSchedule) -> tuple[OpenTask, ...]:
     values = (clamp(query.after_us), clamp(query.after_seq), bounded(query.limit))
     return tuple(map(open_task, session.connection.execute(_SCHEDULE, values, binary=True)))
 
 
-def _read_ended_dependencies(session: StoreSession, query: ReadEndedDependencies) -> tuple[EndedTask, ...]:
+def _read_ended_dependencies(session: StoreSession, query: queries.ReadEndedDependencies) -> tuple[EndedTask, ...]:
     rows = session.connection.execute(_ENDED_DEPENDENCIES, (bounded(query.limit),), binary=True)
     return tuple(map(ended_task, rows))
 
 
-def _read_expiry(session: StoreSession, _: ReadExpiry) -> int | None:
+def _read_expiry(session: StoreSession, _: queries.ReadExpiry) -> int | None:
     row = session.connection.execute(_EXPIRY).fetchone()
     return None if row is None or row[0] is None else int(row[0])
 
 
-def _count_tasks(session: StoreSession, _: CountTasks) -> dict[int, int]:
+def _count_tasks(session: StoreSession, _: queries.CountTasks) -> dict[int, int]:
     return dict(session.connection.execute(_COUNT).fetchall())
 
 
-def _list_tasks(session: StoreSession, query: ListTasks) -> TaskPage:
+def _list_tasks(session: StoreSession, query: queries.ListTasks) -> queries.TaskPage:
     def run(statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return session.connection.execute(statement, values, binary=True).fetchall()
 
@@ -207,16 +188,16 @@ def _list_tasks(session: StoreSession, query: ListTasks) -> TaskPage:
 
 
 TASK_ANSWERS: Final[Handlers] = {
-    FindTasks: _find_tasks,
-    FindEnded: _find_ended,
-    ReadPriorities: _read_priorities,
-    PeekBacklog: _peek_backlog,
-    PeekQueue: _peek_queue,
-    ReadSchedule: _read_schedule,
-    ReadEndedDependencies: _read_ended_dependencies,
-    ReadExpiry: _read_expiry,
-    CountTasks: _count_tasks,
-    ListTasks: _list_tasks,
+    queries.FindTasks: _find_tasks,
+    queries.FindEnded: _find_ended,
+    queries.ReadPriorities: _read_priorities,
+    queries.PeekBacklog: _peek_backlog,
+    queries.PeekQueue: _peek_queue,
+    queries.ReadSchedule: _read_schedule,
+    queries.ReadEndedDependencies: _read_ended_dependencies,
+    queries.ReadExpiry: _read_expiry,
+    queries.CountTasks: _count_tasks,
+    queries.ListTasks: _list_tasks,
 }
 
 # ---- queries that take, within a transaction that has locked its broker's row
@@ -225,7 +206,7 @@ TASK_ANSWERS: Final[Handlers] = {
 class ClaimAll(msgspec.Struct, frozen=True):
     """Several ClaimTasks in one transaction: their answers, in their order."""
 
-    claims: tuple[ClaimTasks, ...]
+    claims: tuple[queries.ClaimTasks, ...]
 
 
 def _take(session: StoreSession, statement: str, **values: Any) -> tuple[OpenTask, ...]:
@@ -233,7 +214,7 @@ def _take(session: StoreSession, statement: str, **values: Any) -> tuple[OpenTas
     return tuple(sorted(map(open_task, rows), key=lambda task: task.seq))
 
 
-def _take_queue(session: StoreSession, query: ReadQueue) -> tuple[OpenTask, ...]:
+def _take_queue(session: StoreSession, query: queries.ReadQueue) -> tuple[OpenTask, ...]:
     return _take(
         session,
         _TAKE_QUEUE,
@@ -245,59 +226,59 @@ def _take_queue(session: StoreSession, query: ReadQueue) -> tuple[OpenTask, ...]
     )
 
 
-def _take_dependents(session: StoreSession, query: ReadDependents) -> tuple[OpenTask, ...]:
+def _take_dependents(session: StoreSession, query: queries.ReadDependents) -> tuple[OpenTask, ...]:
     after, seq = clamp(query.after_seq), clamp(query.seq)
     return _take(session, _TAKE_DEPENDENTS, after=after, seq=seq, limit=bounded(query.limit))
 
 
-def _take_due(session: StoreSession, query: TakeDue) -> tuple[OpenTask, ...]:
+def _take_due(session: StoreSession, query: queries.TakeDue) -> tuple[OpenTask, ...]:
     due = _take(session, _TAKE_DUE, now=clamp(query.now_us), limit=bounded(query.limit))
     return tuple(sorted(due, key=lambda task: (task.runnable_us, task.seq)))
 
 
-def _take_orphans(session: StoreSession, query: TakeOrphans) -> tuple[OpenTask, ...]:
+def _take_orphans(session: StoreSession, query: queries.TakeOrphans) -> tuple[OpenTask, ...]:
     values = {"slot": session.slot, "patience": clamp(query.patience_us), "limit": bounded(query.limit)}
     rows = session.connection.execute(_TAKE_ORPHANS, values, binary=True).fetchall()
     rows.sort(key=lambda row: (row[-1], row[0]))
     return tuple(open_task(row[:-1]) for row in rows)
 
 
-def _take_commands(session: StoreSession, query: TakeTaskCommands) -> tuple[PutTaskCommand, ...]:
+def _take_commands(session: StoreSession, query: queries.TakeTaskCommands) -> tuple[PutTaskCommand, ...]:
     values = (session.identity, bounded(query.limit))
     rows = session.connection.execute(_TAKE_COMMANDS, values, binary=True).fetchall()
     return tuple(PutTaskCommand(*row[1:]) for row in sorted(rows))
 
 
-def _claim_all(session: StoreSession, query: ClaimAll) -> tuple[tuple[ClaimedTask, ...], ...]:
+def _claim_all(session: StoreSession, query: ClaimAll) -> tuple[tuple[queries.ClaimedTask, ...], ...]:
     ids = tuple(dict.fromkeys(name for claim in query.claims for name in claim.ids))
     if ids:
         session.connection.execute(_CLAIM, {"slot": session.slot, "ids": list(map(clean, ids))})
     named = _find(session, ids)
     nodes = sorted({clean(claim.node) for claim in query.claims if claim.node is not None})
-    orphans: dict[str, list[ClaimedTask]] = {}
+    orphans: dict[str, list[queries.ClaimedTask]] = {}
     for task in _take(session, _TAKE_NODES, nodes=nodes) if nodes else ():
-        orphans.setdefault(task.node, []).append(ClaimedTask(task))
+        orphans.setdefault(task.node, []).append(queries.ClaimedTask(task))
 
-    def claimed(name: str) -> ClaimedTask:
+    def claimed(name: str) -> queries.ClaimedTask:
         known = named.get(name)
         if known is None:
-            return ClaimedTask(None)
-        return ClaimedTask(known.task, "" if known.holder == session.identity else known.holder)
+            return queries.ClaimedTask(None)
+        return queries.ClaimedTask(known.task, "" if known.holder == session.identity else known.holder)
 
     # If a node is named twice, the first claim gets its orphans.
     return tuple((*map(claimed, claim.ids), *orphans.pop(claim.node or "", ())) for claim in query.claims)
 
 
-def _claim(session: StoreSession, query: ClaimTasks) -> tuple[ClaimedTask, ...]:
+def _claim(session: StoreSession, query: queries.ClaimTasks) -> tuple[queries.ClaimedTask, ...]:
     return _claim_all(session, ClaimAll((query,)))[0]
 
 
 TASK_CLAIMS: Final[Handlers] = {
-    ReadQueue: _take_queue,
-    ReadDependents: _take_dependents,
-    TakeDue: _take_due,
-    TakeOrphans: _take_orphans,
-    TakeTaskCommands: _take_commands,
-    ClaimTasks: _claim,
+    queries.ReadQueue: _take_queue,
+    queries.ReadDependents: _take_dependents,
+    queries.TakeDue: _take_due,
+    queries.TakeOrphans: _take_orphans,
+    queries.TakeTaskCommands: _take_commands,
+    queries.ClaimTasks: _claim,
     ClaimAll: _claim_all,
 }

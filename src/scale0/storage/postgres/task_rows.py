@@ -104,21 +104,18 @@ class NamedTask(msgspec.Struct, frozen=True):
 
 
 def open_task(row: Sequence[Any]) -> OpenTask:
-    """A row of OPEN."""
     values = list(row)
     values[_OPEN_KEY] = restore(row[_OPEN_KEY])
     return OpenTask(*values)
 
 
 def ended_task(row: Sequence[Any]) -> EndedTask:
-    """A row of ENDED."""
     values = list(row)
     values[_ENDED_KEY] = restore(row[_ENDED_KEY])
     return EndedTask(*values)
 
 
 def named_task(row: Sequence[Any]) -> NamedTask:
-    """A row of NAMED."""
     holder, reserver, is_live, *fields = row
     opened, ended = fields[: len(OPEN_FIELDS)], fields[len(OPEN_FIELDS) :]
     task: OpenTask | EndedTask | None = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from scale0.storage import task_rows
 from scale0.storage.interface import Handlers, dispatch
 from scale0.storage.postgres.broker_rows import OWN_WRITES
 from scale0.storage.postgres.task_rows import arrays, clean, integers, unnested
@@ -29,20 +30,7 @@ from scale0.storage.sql_tasks import (
     reopened_columns,
     write_batches,
 )
-from scale0.storage.task_rows import (
-    OWN_IDS,
-    DropDependency,
-    DropTaskClient,
-    FreeReservation,
-    LeaseTask,
-    PutDependency,
-    PutTask,
-    PutTaskClient,
-    PutTaskCommand,
-    ReleaseTask,
-    ReopenTask,
-    SweepTasks,
-)
+from scale0.storage.task_rows import OWN_IDS, LeaseTask, PutTask
 
 if TYPE_CHECKING:
     import psycopg
@@ -117,11 +105,11 @@ _SWEEP: Final = """
     DELETE FROM task_keys n USING e WHERE n.client = e.client AND n.key = e.key"""
 
 _STATEMENTS: Final[dict[type, str]] = {
-    PutDependency: "INSERT INTO follows VALUES (%s, %s) ON CONFLICT DO NOTHING",
-    PutTaskClient: """
+    task_rows.PutDependency: "INSERT INTO follows VALUES (%s, %s) ON CONFLICT DO NOTHING",
+    task_rows.PutTaskClient: """
         INSERT INTO task_clients VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET heard_us = excluded.heard_us""",
-    DropTaskClient: "DELETE FROM task_clients WHERE id = %s",
-    PutTaskCommand: """
+    task_rows.DropTaskClient: "DELETE FROM task_clients WHERE id = %s",
+    task_rows.PutTaskCommand: """
         INSERT INTO errands (receiver, kind, id, body) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING""",
 }
 """For writes other than tasks: the statement whose parameters are the fields in order."""
@@ -204,26 +192,26 @@ class TaskCommit:
             }
             self._expect(_USE_KEYS, values, len(keyed), "put under a reserved key")
 
-    def _reopen(self, write: ReopenTask) -> None:
+    def _reopen(self, write: task_rows.ReopenTask) -> None:
         integers((write.seq, write.runnable_us))
         self._reopens.append(self.connection.execute(_REOPEN, msgspec.structs.asdict(write)))
         self._written.add(write.seq)
 
-    def _release(self, write: ReleaseTask) -> None:
+    def _release(self, write: task_rows.ReleaseTask) -> None:
         self._expect(_RELEASE, {"seq": integers((write.seq,)), **self._held([write])}, 1, "release")
         self._written.add(write.seq)
 
-    def _sweep(self, write: SweepTasks) -> None:
+    def _sweep(self, write: task_rows.SweepTasks) -> None:
         integers((write.before_us,))
         self.connection.execute(_SWEEP, {"before": write.before_us, "limit": bounded(write.limit)})
 
-    def _drop_dependency(self, write: DropDependency) -> None:
+    def _drop_dependency(self, write: task_rows.DropDependency) -> None:
         if write.seqs is None:
             self.connection.execute(_DROP_DEPENDENCIES, (write.after_seq,))
         else:
             self.connection.execute(_DROP_DEPENDENCY, (write.after_seq, integers(write.seqs)))
 
-    def _free_reservation(self, write: FreeReservation) -> None:
+    def _free_reservation(self, write: task_rows.FreeReservation) -> None:
         if write.id is not None:
             self.connection.execute(_FREE_ID, (clean(write.id), self.slot))
         if write.key is not None:
@@ -234,13 +222,13 @@ class TaskCommit:
 
 
 _BARRIERS: Final[Handlers] = {
-    ReopenTask: TaskCommit._reopen,
-    ReleaseTask: TaskCommit._release,
-    SweepTasks: TaskCommit._sweep,
+    task_rows.ReopenTask: TaskCommit._reopen,
+    task_rows.ReleaseTask: TaskCommit._release,
+    task_rows.SweepTasks: TaskCommit._sweep,
 }
 _OTHERS: Final[Handlers] = {
-    DropDependency: TaskCommit._drop_dependency,
-    FreeReservation: TaskCommit._free_reservation,
+    task_rows.DropDependency: TaskCommit._drop_dependency,
+    task_rows.FreeReservation: TaskCommit._free_reservation,
     **dict.fromkeys(_STATEMENTS, TaskCommit._execute),
     **OWN_WRITES,
 }

@@ -9,27 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import astuple
+
 from scale0.storage.check_rows import (
-    AgentRow,
-    CheckStateRow,
+    CHECK_TABLES,
+    TABLE_OF,
+    CheckTable,
     CheckWrite,
-    DropAgent,
-    DropCheckState,
-    DropNotice,
-    DropSpool,
     IncidentRow,
-    NoticeRow,
-    PutAgent,
-    PutCheckState,
-    PutIncident,
-    PutNotice,
-    PutSpool,
-    ReadAgents,
-    ReadCheckStates,
     ReadIncidents,
-    ReadNotices,
-    ReadSpools,
-    SpoolRow,
     SweepIncidents,
 )
 from scale0.storage.interface import Handlers
@@ -42,34 +30,29 @@ if TYPE_CHECKING:
     Key = tuple[str, ...]
     Row = tuple[Any, ...]
 
-_PUT_AGENTS: Final = """
-    INSERT INTO agents (identity, body) VALUES {rows} ON CONFLICT (identity) DO UPDATE SET body = excluded.body"""
-_PUT_STATES: Final = """
-    INSERT INTO check_states (agent, check_name, body) VALUES {rows}
-    ON CONFLICT (agent, check_name) DO UPDATE SET body = excluded.body"""
-_PUT_SPOOLS: Final = """
-    INSERT INTO spools (agent, spool, heard_us, seen) VALUES {rows}
-    ON CONFLICT (agent, spool) DO UPDATE SET heard_us = excluded.heard_us, seen = excluded.seen"""
-_PUT_INCIDENTS: Final = """
-    INSERT INTO incidents (id, agent, check_name, opened_us, closed_us, body) VALUES {rows}
-    ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, check_name = excluded.check_name,
-        opened_us = excluded.opened_us, closed_us = excluded.closed_us, body = excluded.body"""
-_PUT_NOTICES: Final = """
-    INSERT INTO notices (id, body) VALUES {rows} ON CONFLICT (id) DO UPDATE SET body = excluded.body"""
 
-_PUTS: Final[dict[type, str]] = {
-    PutAgent: _PUT_AGENTS,
-    PutCheckState: _PUT_STATES,
-    PutSpool: _PUT_SPOOLS,
-    PutIncident: _PUT_INCIDENTS,
-    PutNotice: _PUT_NOTICES,
+def _columns(names: Iterable[str]) -> list[str]:
+    return ["check_name" if name == "check" else name for name in names]
+
+
+def _put(table: CheckTable) -> str:
+    columns, key = _columns(table.row.__struct_fields__), _columns(table.key)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
+    into = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {{rows}}"
+    return f"{into} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changes}"
+
+
+def _drop(table: CheckTable) -> str:
+    return f"DELETE FROM {table.name} WHERE {' AND '.join(f'{name} = ?' for name in _columns(table.key))}"
+
+
+_PUTS: Final = {table.row: _put(table) for table in CHECK_TABLES}
+_DROPS: Final = {table.drop: _drop(table) for table in CHECK_TABLES if table.drop}
+_SHAPES: Final = {
+    kind: (table.name, len(table.key), kind.__struct_fields__.index(table.blob) if kind is table.row else 0)
+    for kind, table in TABLE_OF.items()
 }
-_DROPS: Final[dict[type, str]] = {
-    DropAgent: "DELETE FROM agents WHERE identity = ?",
-    DropCheckState: "DELETE FROM check_states WHERE agent = ? AND check_name = ?",
-    DropSpool: "DELETE FROM spools WHERE agent = ? AND spool = ?",
-    DropNotice: "DELETE FROM notices WHERE id = ?",
-}
+"""The table of a write, the number of its key's fields, and the position of its bytes; 0: it has none."""
 _SWEEP: Final = """
     DELETE FROM incidents WHERE id IN (
         SELECT id FROM incidents WHERE closed_us <= ? ORDER BY closed_us, id LIMIT ?)"""
@@ -79,39 +62,19 @@ def apply_checks(writer: sqlite3.Connection, writes: Iterable[CheckWrite]) -> No
     """Apply all writes, as if in their order, within the caller's transaction."""
     last: dict[str, dict[Key, tuple[type, Row]]] = {}
     for write in writes:
-        if type(write) is SweepIncidents:
+        kind = type(write)
+        if isinstance(write, SweepIncidents):
             _flush(writer, last)
             last = {}
             writer.execute(_SWEEP, (clamp(write.before_us), bounded(write.limit)))
         else:
-            table, key, row = _row(write)
-            last.setdefault(table, {})[key] = (type(write), row)
+            name, key_size, blob = _SHAPES[kind]
+            row = astuple(write)
+            key = row[:key_size]
+            if blob:  # sqlite3 binds a bytearray faster than bytes (see `sqlite.tasks`)
+                row = (*row[:blob], bytearray(row[blob]), *row[blob + 1 :])
+            last.setdefault(name, {})[key] = (kind, row)
     _flush(writer, last)
-
-
-def _row(write: CheckWrite) -> tuple[str, Key, Row]:
-    """Table, key and values. sqlite3 binds a bytearray faster than bytes (see `sqlite.tasks`)."""
-    match write:
-        case PutCheckState(agent, check, body):
-            return "check_states", (agent, check), (agent, check, bytearray(body))
-        case DropCheckState(agent, check):
-            return "check_states", (agent, check), (agent, check)
-        case PutSpool(agent, spool, seen, heard_us):
-            return "spools", (agent, spool), (agent, spool, heard_us, bytearray(seen))
-        case DropSpool(agent, spool):
-            return "spools", (agent, spool), (agent, spool)
-        case PutAgent(identity, body):
-            return "agents", (identity,), (identity, bytearray(body))
-        case DropAgent(identity):
-            return "agents", (identity,), (identity,)
-        case PutIncident(id_, agent, check, opened_us, closed_us, body):
-            return "incidents", (id_,), (id_, agent, check, opened_us, closed_us, bytearray(body))
-        case PutNotice(id_, body):
-            return "notices", (id_,), (id_, bytearray(body))
-        case DropNotice(id_):
-            return "notices", (id_,), (id_,)
-        case _:
-            raise TypeError(type(write).__name__)
 
 
 def _flush(writer: sqlite3.Connection, last: dict[str, dict[Key, tuple[type, Row]]]) -> None:
@@ -128,16 +91,9 @@ def _flush(writer: sqlite3.Connection, last: dict[str, dict[Key, tuple[type, Row
 
 # ---- queries
 
-_AGENTS: Final = "SELECT identity, body FROM agents WHERE identity > ? ORDER BY identity LIMIT ?"
-_STATES: Final = """
-    SELECT agent, check_name, body FROM check_states
-    WHERE (agent, check_name) > (?, ?) ORDER BY agent, check_name LIMIT ?"""
-_SPOOLS: Final = """
-    SELECT agent, spool, seen, heard_us FROM spools WHERE (agent, spool) > (?, ?) ORDER BY agent, spool LIMIT ?"""
-_NOTICES: Final = "SELECT id, body FROM notices WHERE id > ? ORDER BY id LIMIT ?"
-_INCIDENTS: Final = """
-    SELECT id, agent, check_name, opened_us, closed_us, body FROM incidents INDEXED BY {index}
-    WHERE {which} ORDER BY opened_us DESC, id DESC LIMIT ?"""
+_INCIDENTS: Final = f"""
+    SELECT {", ".join(_columns(IncidentRow.__struct_fields__))} FROM incidents INDEXED BY {{index}}
+    WHERE {{which}} ORDER BY opened_us DESC, id DESC LIMIT ?"""
 _BEFORE: Final = "(opened_us, id) < (?, ?)"
 _ALL_INCIDENTS: Final = (
     _INCIDENTS.format(index="incidents_opened", which="true"),
@@ -150,10 +106,14 @@ _OPEN_INCIDENTS: Final = (
 """From the newest on, and before a key."""
 
 
-def _page(statement: str, row: Any, *after: str) -> Callable[[sqlite3.Connection, Any], tuple[Any, ...]]:
+def _page(table: CheckTable) -> Callable[[sqlite3.Connection, Any], tuple[Any, ...]]:
+    columns, key = ", ".join(_columns(table.row.__struct_fields__)), ", ".join(_columns(table.key))
+    after = placeholders(len(table.key))
+    statement = f"SELECT {columns} FROM {table.name} WHERE ({key}) > {after} ORDER BY {key} LIMIT ?"
+
     def page(reader: sqlite3.Connection, query: Any) -> tuple[Any, ...]:
-        values = (*(getattr(query, name) for name in after), bounded(query.limit))
-        return tuple(row(*values) for values in reader.execute(statement, values))
+        *after, limit = astuple(query)
+        return tuple(table.row(*values) for values in reader.execute(statement, (*after, bounded(limit))))
 
     return page
 
@@ -168,9 +128,6 @@ def _read_incidents(reader: sqlite3.Connection, query: ReadIncidents) -> tuple[I
 
 
 CHECK_ANSWERS: Final[Handlers] = {
-    ReadAgents: _page(_AGENTS, AgentRow, "after"),
-    ReadCheckStates: _page(_STATES, CheckStateRow, "after_agent", "after_check"),
-    ReadSpools: _page(_SPOOLS, SpoolRow, "after_agent", "after_spool"),
-    ReadNotices: _page(_NOTICES, NoticeRow, "after"),
+    **{table.page: _page(table) for table in CHECK_TABLES if table.page},
     ReadIncidents: _read_incidents,
 }

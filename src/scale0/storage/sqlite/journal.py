@@ -7,7 +7,7 @@ a reader. The size of one read is bounded.
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from scale0.history.events.journal import JournalRow
@@ -23,75 +23,93 @@ PAGE_ROWS: Final = 2_000
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """The size of one read; a single row may be larger."""
 
-# The row of an event is the last that begins at or before it: the key finds it without a scan.
-_SIZES: Final = """
-    SELECT first_seq, length(body) FROM journal
-    WHERE first_seq >= coalesce((SELECT max(first_seq) FROM journal WHERE first_seq <= :after), 0)
-    AND last_seq > :after ORDER BY first_seq LIMIT :limit"""
-_SIZES_BEFORE: Final = """
-    SELECT first_seq, length(body) FROM journal WHERE first_seq < :before ORDER BY first_seq DESC LIMIT :limit"""
-_ROWS: Final = """
-    SELECT first_seq, last_seq, boot, time_us, body FROM journal
-    WHERE first_seq BETWEEN ? AND ? ORDER BY first_seq"""
-_ENDS: Final = """
-    SELECT (SELECT first_seq FROM journal ORDER BY first_seq LIMIT 1),
-           (SELECT last_seq FROM journal ORDER BY first_seq DESC LIMIT 1), (SELECT next_seq FROM tail)"""
+
+class JournalStatements(NamedTuple):
+    """Statements with named parameters, in the notation of one database."""
+
+    ends: str
+    sizes_after: str
+    sizes_before: str
+    rows: str
 
 
-def within_page(sizes: list[tuple[Any, ...]]) -> list[int]:
-    """The first of these (first_seq, bytes) that fit one read; at least one."""
-    first_seqs: list[int] = []
-    left = PAGE_BYTES
-    for first_seq, size in sizes:
-        left -= size
-        if first_seqs and left < 0:
-            break
-        first_seqs.append(first_seq)
-    return first_seqs
+class JournalPages:
+    """What the journals of all stores share: how they are read in pages. A subclass runs the statements."""
 
-
-class JournalFile:
-    """The journal in one data directory; its owner may be running."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._path = data_dir / DATABASE_NAME
-        self._connection: sqlite3.Connection | None = None
+    def __init__(self, statements: JournalStatements) -> None:
+        self._statements = statements
+        self._connection: Any = None
 
     def ends(self) -> tuple[int, int]:
         """The first and the last seq; for an empty journal, the next seq and the one before it."""
-        ((first, last, next_seq),) = self._all(_ENDS, ())
+        ((first, last, next_seq),) = self._all(self._statements.ends)
         return (next_seq, next_seq - 1) if first is None else (first, last)
 
     def after(self, seq: int) -> list[JournalRow]:
         """The next rows that contain events after `seq`, oldest first; as many as fit one read."""
-        sizes = self._all(_SIZES, {"after": min(seq, MAX_INTEGER), "limit": PAGE_ROWS})
-        return self._fetch(sizes)
+        return self._fetch(self._all(self._statements.sizes_after, seq=min(seq, MAX_INTEGER), limit=PAGE_ROWS))
 
     def before(self, seq: int) -> list[JournalRow]:
         """The last rows that begin before `seq`, oldest first; as many as fit one read."""
-        sizes = self._all(_SIZES_BEFORE, {"before": min(seq, MAX_INTEGER), "limit": PAGE_ROWS})
-        return self._fetch(sizes)
+        return self._fetch(self._all(self._statements.sizes_before, seq=min(seq, MAX_INTEGER), limit=PAGE_ROWS))
 
     def close(self) -> None:
-        """Close the connection; the next read opens it again."""
+        """Close the connection and release its locks; the next read opens it again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _fetch(self, sizes: list[tuple[Any, ...]]) -> list[JournalRow]:
-        first_seqs = within_page(sizes)
+        """The first of these (first_seq, bytes) that fit one read; at least one."""
+        first_seqs: list[int] = []
+        left = PAGE_BYTES
+        for first_seq, size in sizes:
+            left -= size
+            if first_seqs and left < 0:
+                break
+            first_seqs.append(first_seq)
         if not first_seqs:
             return []
-        return [JournalRow(*row) for row in self._all(_ROWS, (min(first_seqs), max(first_seqs)))]
+        rows = self._all(self._statements.rows, first=min(first_seqs), last=max(first_seqs))
+        return [JournalRow(*row) for row in rows]
 
-    def _all(self, statement: str, values: tuple[int, ...] | dict[str, int]) -> list[tuple[Any, ...]]:
+    def _all(self, statement: str, **values: int) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+
+# The row of an event is the last that begins at or before it: the key finds it without a scan.
+_STATEMENTS: Final = JournalStatements(
+    ends="""
+        SELECT (SELECT first_seq FROM journal ORDER BY first_seq LIMIT 1),
+            (SELECT last_seq FROM journal ORDER BY first_seq DESC LIMIT 1), (SELECT next_seq FROM tail)""",
+    sizes_after="""
+        SELECT first_seq, length(body) FROM journal
+        WHERE first_seq >= coalesce((SELECT max(first_seq) FROM journal WHERE first_seq <= :seq), 0)
+        AND last_seq > :seq ORDER BY first_seq LIMIT :limit""",
+    sizes_before="""
+        SELECT first_seq, length(body) FROM journal WHERE first_seq < :seq ORDER BY first_seq DESC LIMIT :limit""",
+    rows="""
+        SELECT first_seq, last_seq, boot, time_us, body FROM journal
+        WHERE first_seq BETWEEN :first AND :last ORDER BY first_seq""",
+)
+
+
+class JournalFile(JournalPages):
+    """The journal in one data directory; its owner may be running."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(_STATEMENTS)
+        self._path = data_dir / DATABASE_NAME
+
+    def _all(self, statement: str, **values: int) -> list[tuple[Any, ...]]:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            return self._connection.execute(statement, values).fetchall()
+            found: list[tuple[Any, ...]] = self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             self.close()
             raise StoreError(f"cannot read the journal in {self._path}: {error}") from error
+        return found
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scale0.history.events.journal import JournalRow
+from scale0.storage import rows
 from scale0.storage.data_dir import FILE_MODE, acquire_lock, free_bytes, make_directory, sync_directory
 from scale0.storage.interface import (
     CHECK_WRITES,
@@ -26,23 +27,7 @@ from scale0.storage.interface import (
     dispatch,
     hit_failpoint,
 )
-from scale0.storage.rows import (
-    MAX_INTEGER,
-    Answer,
-    DocumentRow,
-    DropSetting,
-    DropToken,
-    PutDocument,
-    PutSetting,
-    PutToken,
-    Query,
-    ReadDocument,
-    ReadDocuments,
-    ReadJournal,
-    TokenRow,
-    Write,
-    bounded,
-)
+from scale0.storage.rows import MAX_INTEGER, Answer, DocumentRow, Query, TokenRow, Write, bounded
 from scale0.storage.sqlite.checks import CHECK_ANSWERS, apply_checks
 from scale0.storage.sqlite.schema import check_owner, migrate
 from scale0.storage.sqlite.task_queries import TASK_ANSWERS
@@ -68,10 +53,10 @@ MIN_SQLITE: Final = (3, 37)
 
 _STATEMENTS: Final[dict[type, str]] = {
     JournalRow: "INSERT INTO journal VALUES (?, ?, ?, ?, ?)",
-    PutSetting: "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-    DropSetting: "DELETE FROM settings WHERE key = ?",
-    PutToken: "INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)",
-    DropToken: "DELETE FROM tokens WHERE digest = ?",
+    rows.PutSetting: "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+    rows.DropSetting: "DELETE FROM settings WHERE key = ?",
+    rows.PutToken: "INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)",
+    rows.DropToken: "DELETE FROM tokens WHERE digest = ?",
     **TASK_STATEMENTS,
 }
 """By class: the statement whose parameters are the fields in order; documents need two."""
@@ -294,7 +279,7 @@ def _apply_all(writer: sqlite3.Connection, writes: Sequence[Write]) -> None:
 
 def _apply(writer: sqlite3.Connection, kind: type, group: Any) -> None:
     """Apply consecutive writes of one class together."""
-    if kind is PutDocument:
+    if kind is rows.PutDocument:
         for write in group:
             if write.current:
                 writer.execute("UPDATE documents SET current = 0 WHERE current = 1")
@@ -308,7 +293,7 @@ def _document(row: tuple[Any, ...]) -> DocumentRow:
     return msgspec.structs.replace(document, current=bool(document.current))
 
 
-def _read_documents(reader: sqlite3.Connection, query: ReadDocuments) -> tuple[DocumentRow, ...]:
+def _read_documents(reader: sqlite3.Connection, query: rows.ReadDocuments) -> tuple[DocumentRow, ...]:
     if query.before_version is None or query.before_version > MAX_INTEGER:
         rows = reader.execute(_NEWEST_DOCUMENTS, (bounded(query.limit),))
     else:
@@ -317,23 +302,23 @@ def _read_documents(reader: sqlite3.Connection, query: ReadDocuments) -> tuple[D
     return tuple(map(_document, rows))
 
 
-def _read_document(reader: sqlite3.Connection, query: ReadDocument) -> DocumentRow | None:
+def _read_document(reader: sqlite3.Connection, query: rows.ReadDocument) -> DocumentRow | None:
     if not 0 <= query.version <= MAX_INTEGER:
         return None
     row = reader.execute(_ONE_DOCUMENT, {"version": query.version, "hash": query.hash}).fetchone()
     return None if row is None else _document(row)
 
 
-def _read_journal(reader: sqlite3.Connection, query: ReadJournal) -> tuple[JournalRow, ...]:
+def _read_journal(reader: sqlite3.Connection, query: rows.ReadJournal) -> tuple[JournalRow, ...]:
     after_seq = max(0, min(query.after_seq, MAX_INTEGER))
     rows = reader.execute(_JOURNAL, {"after": after_seq, "limit": bounded(query.limit)})
     return tuple(JournalRow(*row) for row in rows)
 
 
 _ANSWERS: Final[Handlers] = {
-    ReadDocuments: _read_documents,
-    ReadDocument: _read_document,
-    ReadJournal: _read_journal,
+    rows.ReadDocuments: _read_documents,
+    rows.ReadDocument: _read_document,
+    rows.ReadJournal: _read_journal,
     **CHECK_ANSWERS,
     **TASK_ANSWERS,
 }

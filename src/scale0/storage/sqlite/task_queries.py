@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from scale0.storage import task_queries as queries
 from scale0.storage.interface import Handlers
 from scale0.storage.rows import MAX_INTEGER, bounded, clamp
 from scale0.storage.sql_tasks import (
     ENDED_FIELDS,
     FLAGS,
     OPEN_FIELDS,
-    OPEN_STATUSES,
     UNLISTED,
     Access,
     PageStatements,
@@ -22,23 +22,7 @@ from scale0.storage.sql_tasks import (
     list_tasks,
     page_statements,
 )
-from scale0.storage.task_queries import (
-    ClaimedTask,
-    ClaimTasks,
-    CountTasks,
-    FindTasks,
-    ListTasks,
-    LookUpSubmission,
-    ReadDependents,
-    ReadEndedDependencies,
-    ReadExpiry,
-    ReadPriorities,
-    ReadQueue,
-    ReadSchedule,
-    SubmissionLookup,
-    TaskPage,
-)
-from scale0.storage.task_rows import EndedTask, OpenTask, TaskClient
+from scale0.storage.task_rows import OPEN_STATUSES, EndedTask, OpenTask, TaskClient
 
 if TYPE_CHECKING:
     import sqlite3
@@ -112,21 +96,21 @@ def _find_one(reader: sqlite3.Connection, find: str, name: tuple[str, ...]) -> O
     return open_task(reader.execute(_ONE_OPEN, seq).fetchone())
 
 
-def _find_tasks(reader: sqlite3.Connection, query: FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
+def _find_tasks(reader: sqlite3.Connection, query: queries.FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
     return tuple(_find_one(reader, _FIND, (name,)) for name in query.ids)
 
 
-def _claim_tasks(reader: sqlite3.Connection, query: ClaimTasks) -> tuple[ClaimedTask, ...]:
-    return tuple(ClaimedTask(_find_one(reader, _FIND, (name,))) for name in query.ids)
+def _claim_tasks(reader: sqlite3.Connection, query: queries.ClaimTasks) -> tuple[queries.ClaimedTask, ...]:
+    return tuple(queries.ClaimedTask(_find_one(reader, _FIND, (name,))) for name in query.ids)
 
 
-def _look_up_submission(reader: sqlite3.Connection, query: LookUpSubmission) -> SubmissionLookup:
+def _look_up_submission(reader: sqlite3.Connection, query: queries.LookUpSubmission) -> queries.SubmissionLookup:
     client = reader.execute(_FIND_CLIENT, (query.client,)).fetchone()
     last = None
     if query.series is not None:
         # "/" is the character after ".".
         last = reader.execute(_FIND_LAST, (f"{query.series}.", f"{query.series}/")).fetchone()[0]
-    return SubmissionLookup(
+    return queries.SubmissionLookup(
         client=None if client is None else TaskClient(*client),
         tasks=tuple(_find_one(reader, _FIND, (name,)) for name in query.ids),
         keyed=None if query.key is None else _find_one(reader, _FIND_KEY, (query.client, query.key)),
@@ -134,7 +118,7 @@ def _look_up_submission(reader: sqlite3.Connection, query: LookUpSubmission) -> 
     )
 
 
-def _read_queue(reader: sqlite3.Connection, query: ReadQueue) -> tuple[OpenTask, ...]:
+def _read_queue(reader: sqlite3.Connection, query: queries.ReadQueue) -> tuple[OpenTask, ...]:
     values = (query.method, clamp(query.priority), clamp(query.after_seq), bounded(query.limit))
     cursor = reader.execute(_READ_QUEUE, values)
     tasks: list[OpenTask] = []
@@ -149,7 +133,7 @@ def _read_queue(reader: sqlite3.Connection, query: ReadQueue) -> tuple[OpenTask,
     return tuple(tasks)
 
 
-def _read_priorities(reader: sqlite3.Connection, query: ReadPriorities) -> tuple[tuple[int, int], ...]:
+def _read_priorities(reader: sqlite3.Connection, query: queries.ReadPriorities) -> tuple[tuple[int, int], ...]:
     priorities: list[tuple[int, int]] = []
     below = MAX_INTEGER
     while (row := reader.execute(_NEXT_PRIORITY, (query.method, below)).fetchone()) is not None:
@@ -158,33 +142,33 @@ def _read_priorities(reader: sqlite3.Connection, query: ReadPriorities) -> tuple
     return tuple(priorities)
 
 
-def _read_schedule(reader: sqlite3.Connection, query: ReadSchedule) -> tuple[OpenTask, ...]:
+def _read_schedule(reader: sqlite3.Connection, query: queries.ReadSchedule) -> tuple[OpenTask, ...]:
     after_us, limit = clamp(query.after_us), bounded(query.limit)
     moment = reader.execute(_READ_MOMENT, (after_us, clamp(query.after_seq), limit)).fetchall()
     later = reader.execute(_READ_LATER, (after_us, limit - len(moment)))
     return (*map(open_task, moment), *map(open_task, later))
 
 
-def _read_dependents(reader: sqlite3.Connection, query: ReadDependents) -> tuple[OpenTask, ...]:
+def _read_dependents(reader: sqlite3.Connection, query: queries.ReadDependents) -> tuple[OpenTask, ...]:
     values = (clamp(query.after_seq), clamp(query.seq), bounded(query.limit))
     return tuple(map(open_task, reader.execute(_READ_DEPENDENTS, values)))
 
 
-def _read_ended_dependencies(reader: sqlite3.Connection, query: ReadEndedDependencies) -> tuple[EndedTask, ...]:
+def _read_ended_dependencies(reader: sqlite3.Connection, query: queries.ReadEndedDependencies) -> tuple[EndedTask, ...]:
     return tuple(map(_ended_task, reader.execute(_READ_ENDED_DEPENDENCIES, (bounded(query.limit),))))
 
 
-def _read_expiry(reader: sqlite3.Connection, _: ReadExpiry) -> int | None:
+def _read_expiry(reader: sqlite3.Connection, _: queries.ReadExpiry) -> int | None:
     expiry: int | None = reader.execute(_READ_EXPIRY).fetchone()[0]
     return expiry
 
 
-def _count_tasks(reader: sqlite3.Connection, _: CountTasks) -> dict[int, int]:
+def _count_tasks(reader: sqlite3.Connection, _: queries.CountTasks) -> dict[int, int]:
     counts = zip(OPEN_STATUSES, reader.execute(_COUNT).fetchone(), strict=True)
     return {status: count for status, count in counts if count}
 
 
-def _list_tasks(reader: sqlite3.Connection, query: ListTasks) -> TaskPage:
+def _list_tasks(reader: sqlite3.Connection, query: queries.ListTasks) -> queries.TaskPage:
     def run(statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return reader.execute(statement, values).fetchall()
 
@@ -192,15 +176,15 @@ def _list_tasks(reader: sqlite3.Connection, query: ListTasks) -> TaskPage:
 
 
 TASK_ANSWERS: Final[Handlers] = {
-    FindTasks: _find_tasks,
-    ClaimTasks: _claim_tasks,
-    LookUpSubmission: _look_up_submission,
-    ReadQueue: _read_queue,
-    ReadPriorities: _read_priorities,
-    ReadSchedule: _read_schedule,
-    ReadDependents: _read_dependents,
-    ReadEndedDependencies: _read_ended_dependencies,
-    ReadExpiry: _read_expiry,
-    CountTasks: _count_tasks,
-    ListTasks: _list_tasks,
+    queries.FindTasks: _find_tasks,
+    queries.ClaimTasks: _claim_tasks,
+    queries.LookUpSubmission: _look_up_submission,
+    queries.ReadQueue: _read_queue,
+    queries.ReadPriorities: _read_priorities,
+    queries.ReadSchedule: _read_schedule,
+    queries.ReadDependents: _read_dependents,
+    queries.ReadEndedDependencies: _read_ended_dependencies,
+    queries.ReadExpiry: _read_expiry,
+    queries.CountTasks: _count_tasks,
+    queries.ListTasks: _list_tasks,
 }

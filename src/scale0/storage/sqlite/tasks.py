@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from scale0.storage import task_rows
 from scale0.storage.interface import Handlers, dispatch
 from scale0.storage.rows import Write, bounded
 from scale0.storage.sql_tasks import (
@@ -32,17 +33,7 @@ from scale0.storage.sql_tasks import (
     write_batches,
 )
 from scale0.storage.sqlite.task_queries import SELECT_OPEN, open_task
-from scale0.storage.task_rows import (
-    DropDependency,
-    DropTaskClient,
-    LeaseTask,
-    OpenTask,
-    PutDependency,
-    PutTask,
-    PutTaskClient,
-    ReopenTask,
-    SweepTasks,
-)
+from scale0.storage.task_rows import LeaseTask, OpenTask, PutTask
 
 if TYPE_CHECKING:
     import sqlite3
@@ -51,7 +42,6 @@ if TYPE_CHECKING:
 
 
 def placeholders(count: int) -> str:
-    """A row of parameters."""
     return f"({', '.join('?' * count)})"
 
 
@@ -118,10 +108,10 @@ ROWS_AT_ONCE: Final = (200, 20, 1)
 """The numbers of rows that one statement takes: few sizes, so that few statements are prepared."""
 
 TASK_STATEMENTS: Final[dict[type, str]] = {
-    PutDependency: "INSERT OR IGNORE INTO follows VALUES (?, ?)",
-    PutTaskClient: """
+    task_rows.PutDependency: "INSERT OR IGNORE INTO follows VALUES (?, ?)",
+    task_rows.PutTaskClient: """
         INSERT INTO task_clients VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET heard_us = excluded.heard_us""",
-    DropTaskClient: "DELETE FROM task_clients WHERE id = ?",
+    task_rows.DropTaskClient: "DELETE FROM task_clients WHERE id = ?",
 }
 """For writes other than tasks: the statement whose parameters are the fields in order."""
 
@@ -156,7 +146,7 @@ def apply_writes(writer: sqlite3.Connection, writes: Sequence[Write], others: Ap
         if batch.ends:
             _end(writer, batch.ends)
         for kind, group in itertools.groupby(batch.others, type):
-            if kind is DropDependency:
+            if kind is task_rows.DropDependency:
                 _drop_dependencies(writer, group)
             else:
                 others(writer, kind, group)
@@ -164,7 +154,7 @@ def apply_writes(writer: sqlite3.Connection, writes: Sequence[Write], others: Ap
             dispatch(_BARRIERS, writer, batch.barrier)
 
 
-def _drop_dependencies(writer: sqlite3.Connection, group: Iterable[DropDependency]) -> None:
+def _drop_dependencies(writer: sqlite3.Connection, group: Iterable[task_rows.DropDependency]) -> None:
     for drop in group:
         if drop.seqs is None:
             writer.execute(_DROP_DEPENDENCIES, (drop.after_seq,))
@@ -225,18 +215,18 @@ def _put(writer: sqlite3.Connection, puts: list[PutTask]) -> None:
         expect_rows(writer.executemany(_PUT_ID, rows).rowcount, len(rows), "put")
 
 
-def _reopen(writer: sqlite3.Connection, write: ReopenTask) -> None:
+def _reopen(writer: sqlite3.Connection, write: task_rows.ReopenTask) -> None:
     expect_rows(writer.execute(_REOPEN, (write.seq, write.runnable_us)).rowcount, 1, "reopen")
     writer.execute(_DROP_ENDED, (write.seq,))
 
 
-def _sweep(writer: sqlite3.Connection, write: SweepTasks) -> None:
+def _sweep(writer: sqlite3.Connection, write: task_rows.SweepTasks) -> None:
     writer.execute(_STORE_NEXT_SEQ)
     for statement in _SWEEPS:
         writer.execute(statement, (write.before_us, bounded(write.limit)))
 
 
-_BARRIERS: Final[Handlers] = {ReopenTask: _reopen, SweepTasks: _sweep}
+_BARRIERS: Final[Handlers] = {task_rows.ReopenTask: _reopen, task_rows.SweepTasks: _sweep}
 
 # At the start of a process one scan of the open tasks is cheaper than an index that each of them would pay for.
 _SHELVE: Final = "UPDATE open_tasks SET shelved = 1 WHERE status = 1000 AND shelved = 0"

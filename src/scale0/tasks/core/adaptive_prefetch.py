@@ -22,8 +22,6 @@ PACE_WEIGHT: Final = 0.3
 
 
 class AdaptivePrefetch:
-    __slots__ = ("_ahead", "_recall", "_slots", "_state", "_time", "_watching")
-
     def __init__(
         self,
         state: BrokerState,
@@ -60,9 +58,9 @@ class AdaptivePrefetch:
         self._ahead[backend] = None
         if not self._watching:
             self._watching = True
-            self._state.timers.add((self._look, None), now.mono + RECALL_SECONDS)
+            self._state.timers.add((self._reclaim_slow, None), now.mono + RECALL_SECONDS)
 
-    def _look(self, _: None, now: Now, effects: Effects) -> None:
+    def _reclaim_slow(self, _: None, now: Now, effects: Effects) -> None:
         """Reclaims prefetched tasks of slow backends while others are idle."""
         self._watching = False
         ahead, self._ahead = self._ahead, {}
@@ -78,5 +76,5 @@ class AdaptivePrefetch:
                 self.watch(backend, now)
 
     def _is_wanted(self, backend: Any) -> bool:
-        methods = {task.method for task in backend.tasks.values() if not task.said and not task.restored}
+        methods = {task.method for task in backend.tasks.values() if not task.start_reported and not task.restored}
         return any(self._slots.has_room(method) for method in methods)

@@ -29,8 +29,6 @@ Row = QueuedTask | OpenTask | EndedTask
 
 
 class TaskCommands:
-    __slots__ = ("_management", "_tasks")
-
     def __init__(self, management: AdminCommands, tasks: BrokerTasks) -> None:
         self._management = management
         self._tasks = tasks
@@ -45,20 +43,20 @@ class TaskCommands:
         )
 
     def _list(self, call: AdminCall) -> Outcome:
-        said = call.said
-        if said.status is not None and said.status not in STATUS_CODES:
+        request = call.request
+        if request.status is not None and request.status not in STATUS_CODES:
             raise Refusal(codes.MALFORMED, f"status is one of {', '.join(STATUS_CODES)}")
         before = None
-        if said.after is not None:
-            if not (said.after.isascii() and said.after.isdigit() and len(said.after) <= MAX_SEQ_DIGITS):
-                raise Refusal(codes.MALFORMED, "after is what the last page gave as next")
-            before = min(int(said.after), MAX_INTEGER)
+        if request.after is not None:
+            if not (request.after.isascii() and request.after.isdigit() and len(request.after) <= MAX_SEQ_DIGITS):
+                raise Refusal(codes.MALFORMED, "after must be the value of next from the previous page")
+            before = min(int(request.after), MAX_INTEGER)
         ask = ListTasks(
-            limit=max(1, min(said.limit, MAX_PAGE_ROWS)),
+            limit=max(1, min(request.limit, MAX_PAGE_ROWS)),
             before_seq=before,
-            status=None if said.status is None else STATUS_CODES[said.status],
-            method=said.method,
-            client=said.client,
+            status=None if request.status is None else STATUS_CODES[request.status],
+            method=request.method,
+            client=request.client,
         )
 
         def found(page: TaskPage, now: Now, effects: Effects) -> None:
@@ -86,7 +84,7 @@ class TaskCommands:
         return AdminResult({})
 
     def _with_task(self, call: AdminCall, act: Callable[[AdminCall, Row], Outcome]) -> Outcome:
-        id_ = call.said.task_id
+        id_ = call.request.task_id
         if not id_:
             raise Refusal(codes.MALFORMED, "task_id is missing")
 
@@ -114,7 +112,7 @@ class TaskCommands:
 
         def outcome(known: bool) -> Outcome:
             if not known:
-                raise Refusal(codes.NO_ANSWER, f"the broker that holds {row.id} has not answered: ask again")
+                raise Refusal(codes.NO_ANSWER, f"the broker that holds {row.id} has not answered: try again")
             return AdminResult({"task_id": row.id, "cancelled": True}, before, "cancelled", True)
 
         error = error_object(CANCELLED_ERROR, f"cancelled by {call.admin.name}")
@@ -125,7 +123,7 @@ class TaskCommands:
         if not isinstance(row, EndedTask):
             raise Refusal(codes.IN_USE, f"the task {row.id} has not ended: it is {STATUS_NAMES[row.status]}")
         if row.expires_us <= of_seconds(call.now.wall):
-            raise Refusal(codes.NO_SUCH_SERVICE, f"the time of {row.id} is over: submit a new one")
+            raise Refusal(codes.NO_SUCH_SERVICE, f"the task {row.id} has expired: submit a new one")
         if row.status == FINISHED:
             raise Refusal(codes.IN_USE, f"the task {row.id} has finished: submit a new one")
         runnable_us = of_seconds(call.now.wall)

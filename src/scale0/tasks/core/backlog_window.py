@@ -14,8 +14,6 @@ from scale0.tasks.core.task import QueuedTask
 
 
 class OwnBacklogWindow:
-    __slots__ = ("_backlog", "_ready")
-
     def __init__(self, backlog: StoredBacklog, ready: dict[str, MethodQueue]) -> None:
         self._backlog = backlog
         self._ready = ready
@@ -33,7 +31,7 @@ class OwnBacklogWindow:
             level.push(task)
         elif not method_queue.known or level.newest > level.position or not level.has_room:
             level.newest = max(level.newest, task.seq)
-            return "shelf"
+            return "store"
         else:
             level.newest = level.position = task.seq
             level.append(task)
@@ -59,7 +57,7 @@ class OwnBacklogWindow:
             effects,
         )
 
-    def hunger(self, services: frozenset[str], effects: Effects) -> None:
+    def need_tasks(self, services: frozenset[str], effects: Effects) -> None:
         """Does nothing: an own backlog is read before it is needed."""
 
     def _learn(self, method_queue: MethodQueue, found: tuple[tuple[int, int], ...], effects: Effects) -> None:

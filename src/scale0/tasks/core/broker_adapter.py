@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scale0.broker.core.broker import Broker
-from scale0.broker.core.connections import Connection
+from scale0.broker.core.connections import Connection, Connections
 from scale0.broker.core.members import ZEROTASK, Members
+from scale0.broker.core.rate_limits import RateLimits
+from scale0.broker.core.requests import Requests
 from scale0.broker.core.scheduler import Backend
+from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -21,34 +23,38 @@ from scale0.transport.core.sockets import BACKEND
 
 
 class BrokerAdapter:
-    __slots__ = ("_broker",)
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        members: Members,
+        requests: Requests,
+        rate_limits: RateLimits,
+    ) -> None:
+        self._state = state
+        self._connections = connections
+        self._members = members
+        self._requests = requests
+        self.reject = rate_limits.reject
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    @property
-    def _members(self) -> Members:
-        return self._broker.members
-
-    def blame(self, line: Connection, code: int, message: str, now: Now, effects: Effects) -> None:
-        self._broker.blame(line, code, message, now, effects)
-
-    def force(self, line: Connection, now: Now, effects: Effects) -> None:
+    def force(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Requires the client to negotiate again. It may have many results to report, so this does not count as bad
         input."""
-        self._broker.state.count("results_unknown")
-        if line.takes_pushes:
-            said = messages.ForceNegotiate(reason="I do not know your state: start again with CHECKCONFIG")
-            effects.send(line, ("FORCENEGOTIATE", said))
+        self._state.count("results_unknown")
+        if connection.takes_pushes:
+            message = messages.ForceNegotiate(
+                reason="the state of this client is not known: negotiate again with CHECKCONFIG"
+            )
+            effects.send(connection, ("FORCENEGOTIATE", message))
 
-    def renegotiate(self, line: Connection, now: Now, effects: Effects) -> None:
+    def renegotiate(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Requires the client to negotiate again, without any fault of its own."""
-        if line.member is not None:
-            said = messages.ForceNegotiate(reason="there is room on the disk again: say READY and your results")
-            effects.send(line, ("FORCENEGOTIATE", said))
+        if connection.member is not None:
+            message = messages.ForceNegotiate(reason="results can be stored again: send READY, then the results")
+            effects.send(connection, ("FORCENEGOTIATE", message))
 
-    def backend_of(self, line: Connection) -> Backend | None:
-        return line.member.backend if line.member is not None else None
+    def backend_of(self, connection: Connection) -> Backend | None:
+        return connection.member.backend if connection.member is not None else None
 
     def node(self, node_id: str) -> tuple[Backend, Connection] | None:
         member = self._members.by_name.get((BACKEND, node_id))
@@ -56,59 +62,61 @@ class BrokerAdapter:
             return None
         return member.backend, member.connection
 
-    def enlist(self, line: Connection, node_id: str, methods: Sequence[str], now: Now, effects: Effects) -> Backend:
+    def register(
+        self, connection: Connection, node_id: str, methods: Sequence[str], now: Now, effects: Effects
+    ) -> Backend:
         """Registers a node as a backend without slots, because it pulls its work."""
-        own = self._broker.state.config.services
+        own = self._state.config.services
         if own != "all" and not set(methods) <= set(own):
             raise Refusal(codes.NOT_ALLOWED, "this broker does not serve all of these methods")
-        known = line.member
+        known = connection.member
         if known is not None and known.backend is not None and known.backend.pushes:
             # A native backend that also pulls tasks keeps its membership.
             if known.identity != node_id:
                 raise Refusal(codes.IN_USE, f"this connection is {known.identity}")
             return known.backend
-        member = self._members.name(line, node_id, now, effects)
+        member = self._members.name(connection, node_id, now, effects)
         member.protocol = ZEROTASK
         if member.suspended:
             self._members.reconcile(member, (), now, effects)
         if member.backend is not None:
             member.backend.pushes = False
         backend = self._members.join(member, list(methods), 0, now, effects)
-        interval = self._broker.state.interval
-        self._members.judge(member, interval, interval * self._broker.state.liveness, now)
+        interval = self._state.interval
+        self._members.judge(member, interval, interval * self._state.liveness, now)
         return backend
 
-    def rebind(self, line: Connection, node_id: str, now: Now, effects: Effects) -> None:
+    def rebind(self, connection: Connection, node_id: str, now: Now, effects: Effects) -> None:
         """Moves a known node to a new connection; its leases and methods stay."""
         member = self._members.by_name[BACKEND, node_id]
         services, slots = member.services, member.slots
-        self._members.name(line, node_id, now, effects)
+        self._members.name(connection, node_id, now, effects)
         member.suspended, member.protocol = False, ZEROTASK
         self._members.join(member, list(services), slots, now, effects)
 
-    def strike(self, line: Connection, now: Now, effects: Effects) -> None:
-        if line.member is not None:
-            self._members.leave(line.member, now, effects)
+    def remove(self, connection: Connection, now: Now, effects: Effects) -> None:
+        if connection.member is not None:
+            self._members.leave(connection.member, now, effects)
 
-    def heard(self, line: Connection) -> float:
+    def last_received(self, connection: Connection) -> float:
         """Returns when the connection last sent a message; -inf if the broker no longer knows it."""
-        known = self._broker.connections.find(line.door, line.routing_id)
-        return line.heard if known is line else float("-inf")
+        known = self._connections.find(connection.socket, connection.routing_id)
+        return connection.last_received if known is connection else float("-inf")
 
     def serve(self, backend: Backend, now: Now, effects: Effects) -> None:
         """Dispatches queued requests, which take precedence over tasks."""
-        self._broker.requests.serve(backend, now, effects)
+        self._requests.serve(backend, now, effects)
 
-    def heartbeat(self, line: Connection, now: Now) -> None:
-        if line.member is not None:
-            self._members.heartbeat(line.member, now)
+    def heartbeat(self, connection: Connection, now: Now) -> None:
+        if connection.member is not None:
+            self._members.heartbeat(connection.member, now)
 
-    def say_status(self, line: Connection, status: Any) -> None:
-        if line.member is not None:
-            line.member.status = status
+    def set_status(self, connection: Connection, status: Any) -> None:
+        if connection.member is not None:
+            connection.member.status = status
 
     def is_shallow(self, data: bytes) -> bool:
-        return depth_within(data, self._broker.state.limits.max_json_depth)
+        return depth_within(data, self._state.limits.max_json_depth)
 
     def is_service(self, name: str) -> bool:
-        return is_service_name(name, self._broker.state.limits.max_service_bytes) and not is_reserved(name)
+        return is_service_name(name, self._state.limits.max_service_bytes) and not is_reserved(name)

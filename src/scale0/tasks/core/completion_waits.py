@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from scale0.broker.core.connections import Connection
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -16,14 +17,14 @@ from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import QUEUE_FULL, RpcError, notification
 
 TASK_COMPLETE: Final = b"zerotask.client.task_complete"
-MAX_LINE_WAITS: Final = 1_000
+MAX_CONNECTION_WAITS: Final = 1_000
 """Unanswered client_task_wait calls of one connection."""
 MAX_AWAY: Final = 100_000
 """Tasks that other brokers may end and whose ends are pushed to a connection here; clients must poll for any more."""
 MAX_ARRAY_BYTES: Final = 4 * 1024 * 1024
 """Size limit of notifications that are sent as one array."""
 
-LINE_BITS: Final = 62
+NUMBER_BITS: Final = 62
 """Connections are numbered from a random start of this many bits, because a clock that is set back would repeat
 numbers."""
 
@@ -31,10 +32,10 @@ Resolve = Callable[[bytes, Now, Effects], None]
 
 
 class CompletionWait:
-    __slots__ = ("bucket", "complete", "ended", "ids", "line", "ready", "resolve")
+    __slots__ = ("bucket", "complete", "connection", "ended", "ids", "ready", "resolve")
 
-    def __init__(self, line: Any, ids: tuple[str, ...], resolve: Resolve) -> None:
-        self.line = line
+    def __init__(self, connection: Connection, ids: tuple[str, ...], resolve: Resolve) -> None:
+        self.connection = connection
         self.ids = ids
         self.resolve = resolve
         self.complete: dict[str, bytes] = {}
@@ -45,77 +46,75 @@ class CompletionWait:
 
 
 class CompletionWaits:
-    __slots__ = ("_away", "_lines", "_next_line", "_notes", "_per_line", "_publisher", "_state", "_waits", "waiting")
-
     def __init__(self, state: BrokerState, publisher: TaskPublisher) -> None:
         self._state = state
         self._publisher = publisher
-        self._lines: dict[int, Any] = {}
-        self._next_line: int = state.rng.getrandbits(LINE_BITS)
+        self._connections: dict[int, Any] = {}
+        self._next_number: int = state.rng.getrandbits(NUMBER_BITS)
         self._notes: dict[Any, list[bytes]] = {}
         self._waits: dict[str, dict[CompletionWait, None]] = {}
-        self._per_line: dict[Any, int] = {}
+        self._per_connection: dict[Any, int] = {}
         self._away: dict[str, int] = {}
         """Tasks that are not in memory, by id: the number of the connection to notify of their end."""
         self.waiting = 0
 
-    def number(self, line: Any) -> int:
+    def number(self, connection: Connection) -> int:
         """Returns the number of a connection that wants notifications; assigns one if needed."""
-        if not line.number:
-            self._next_line += 1
-            line.number = self._next_line
-            self._lines[line.number] = line
-        number: int = line.number
+        if not connection.number:
+            self._next_number += 1
+            connection.number = self._next_number
+            self._connections[connection.number] = connection
+        number: int = connection.number
         return number
 
-    def forget(self, line: Any) -> None:
-        self._lines.pop(line.number, None)
-        self._notes.pop(line, None)
-        line.number = 0
+    def forget(self, connection: Connection) -> None:
+        self._connections.pop(connection.number, None)
+        self._notes.pop(connection, None)
+        connection.number = 0
 
     def ended(self, task: QueuedTask, status: int, body: bytes, now: Now, effects: Effects) -> None:
         """Notifies the waiting connections that a task has ended, after the end is stored."""
         if self._away:
             self._away.pop(task.id, None)
-        self._tell(task, task.kept.notify, status, body, now, effects)
+        self._notify(task, task.kept.notify, status, body, now, effects)
 
     def leaves(self, task: QueuedTask) -> None:
         """Records that a task of a shared store leaves memory and that another broker may end it."""
         number = task.kept.notify
-        if number in self._lines and len(self._away) < MAX_AWAY:
+        if number in self._connections and len(self._away) < MAX_AWAY:
             self._away[task.id] = number
 
     def wanted(self) -> tuple[str, ...]:
         """Returns the tasks whose end a live connection waits for, in memory or not."""
-        for id_ in [id_ for id_, number in self._away.items() if number not in self._lines]:
+        for id_ in [id_ for id_, number in self._away.items() if number not in self._connections]:
             del self._away[id_]
         return (*self._waits, *self._away)
 
-    def told(self, row: EndedTask, now: Now, effects: Effects) -> None:
+    def ended_elsewhere(self, row: EndedTask, now: Now, effects: Effects) -> None:
         """Handles a task that another broker of the shared store has ended."""
-        self._tell(row, self._away.pop(row.id, 0), row.status, row.result, now, effects)
+        self._notify(row, self._away.pop(row.id, 0), row.status, row.result, now, effects)
 
-    def _tell(
+    def _notify(
         self, task: QueuedTask | EndedTask, number: int, status: int, body: bytes, now: Now, effects: Effects
     ) -> None:
         if number:
-            line = self._lines.get(number)
-            if line is not None:
-                if line.waits > 0:
-                    line.waits -= 1
-                if line.takes_pushes:
+            connection = self._connections.get(number)
+            if connection is not None:
+                if connection.waits > 0:
+                    connection.waits -= 1
+                if connection.takes_pushes:
                     note = notification(TASK_COMPLETE, entry(task.id, status, body))
-                    notes = self._notes.get(line)
+                    notes = self._notes.get(connection)
                     if notes is None:
-                        self._notes[line] = [note]
+                        self._notes[connection] = [note]
                     else:
                         notes.append(note)
         if self._publisher.topics:
             self._publisher.ended(task.client, task.id, STATUS_NAMES[status], effects)
         if task.id in self._waits:
-            told = entry(task.id, status, body)
+            result = entry(task.id, status, body)
             for wait in self._waits.pop(task.id):
-                wait.complete[task.id] = told
+                wait.complete[task.id] = result
                 if wait.ready:
                     self._resolve(wait, now, effects)
 
@@ -124,31 +123,31 @@ class CompletionWaits:
         if not self._notes:
             return
         notes, self._notes = self._notes, {}
-        for line, told in notes.items():
-            if not line.arrays or len(told) == 1:
-                for note in told:
-                    effects.promise(line, [note])
+        for connection, pending in notes.items():
+            if not connection.arrays or len(pending) == 1:
+                for note in pending:
+                    effects.promise(connection, [note])
                 continue
             part: list[bytes] = []
             size = 0
-            for note in told:
+            for note in pending:
                 part.append(note)
                 size += len(note)
                 if size > MAX_ARRAY_BYTES:
-                    effects.promise(line, [b"[%b]" % b",".join(part)])
+                    effects.promise(connection, [b"[%b]" % b",".join(part)])
                     part, size = [], 0
             if part:
-                effects.promise(line, [b"[%b]" % b",".join(part)])
+                effects.promise(connection, [b"[%b]" % b",".join(part)])
 
-    def wait(self, line: Any, ids: tuple[str, ...], resolve: Resolve) -> CompletionWait:
+    def wait(self, connection: Connection, ids: tuple[str, ...], resolve: Resolve) -> CompletionWait:
         """Registers a wait; `ready` becomes true when all its tasks are known to be open."""
-        if self._per_line.get(line, 0) >= MAX_LINE_WAITS:
-            raise RpcError(QUEUE_FULL, f"a connection waits at most {MAX_LINE_WAITS} times at once")
-        wait = CompletionWait(line, tuple(dict.fromkeys(ids)), resolve)
+        if self._per_connection.get(connection, 0) >= MAX_CONNECTION_WAITS:
+            raise RpcError(QUEUE_FULL, f"a connection waits at most {MAX_CONNECTION_WAITS} times at once")
+        wait = CompletionWait(connection, tuple(dict.fromkeys(ids)), resolve)
         for id_ in wait.ids:
             self._waits.setdefault(id_, {})[wait] = None
-        self._per_line[line] = self._per_line.get(line, 0) + 1
-        line.waits += 1
+        self._per_connection[connection] = self._per_connection.get(connection, 0) + 1
+        connection.waits += 1
         self.waiting += 1
         return wait
 
@@ -164,11 +163,11 @@ class CompletionWaits:
         if wait.ended:
             return
         wait.ended = True
-        wait.line.waits -= 1
+        wait.connection.waits -= 1
         self.waiting -= 1
-        self._per_line[wait.line] -= 1
-        if not self._per_line[wait.line]:
-            del self._per_line[wait.line]
+        self._per_connection[wait.connection] -= 1
+        if not self._per_connection[wait.connection]:
+            del self._per_connection[wait.connection]
         if wait.bucket:
             self._state.timers.remove((self._over, wait), wait.bucket)
         for id_ in wait.ids:
@@ -188,8 +187,8 @@ class CompletionWaits:
         self.drop(wait)
         if not self._state.serving:
             return
-        told = [wait.complete[id_] for id_ in wait.ids if id_ in wait.complete]
-        wait.resolve(b"[%b]" % b",".join(told), now, effects)
+        results = [wait.complete[id_] for id_ in wait.ids if id_ in wait.complete]
+        wait.resolve(b"[%b]" % b",".join(results), now, effects)
 
 
 def entry(id_: str, status: int, body: bytes) -> bytes:

@@ -32,11 +32,6 @@ END: Final = (2**63 - 1, 0)
 
 
 class DelayedTasks:
-    __slots__ = (
-        *("_armed", "_beyond", "_crowded", "_heap", "_horizon", "_state", "_loading", "_release", "_backlog"),
-        "_shortened",
-    )
-
     def __init__(
         self, state: BrokerState, backlog: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
     ) -> None:
@@ -99,7 +94,7 @@ class DelayedTasks:
         again = [row.id for row in rows if row.id not in self._backlog.tasks and self._backlog.is_stale(row.seq, mark)]
         if again:
             # These tasks changed during the read: read them again to learn whether they are still scheduled.
-            self._backlog.find(tuple(again), self._look_again, effects)
+            self._backlog.find(tuple(again), self._read_again, effects)
         stale = set(again)
         for row in rows:
             if row.id not in stale and row.id not in self._backlog.tasks:
@@ -112,7 +107,7 @@ class DelayedTasks:
         self._loading = False
         self._arm(now)
 
-    def _look_again(self, rows: tuple[Any, ...], now: Now, effects: Effects) -> None:
+    def _read_again(self, rows: tuple[Any, ...], now: Now, effects: Effects) -> None:
         for row in rows:
             if isinstance(row, OpenTask) and row.status == SCHEDULED and not row.waits:
                 self._push(from_store(row))

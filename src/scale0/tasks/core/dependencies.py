@@ -36,8 +36,6 @@ class EndedDependency:
 
 
 class Dependencies:
-    __slots__ = ("_ended", "_open", "_queue", "_touched")
-
     def __init__(self, queue: TaskQueue) -> None:
         self._queue = queue
         self._ended: list[EndedDependency | None] = []
@@ -65,75 +63,75 @@ class Dependencies:
     def settle(self, effects: Effects) -> None:
         """Starts a round at the end of the turn if none is running."""
         if self._touched and self._queue.shared is not None:
-            self._let_go()  # other brokers may claim them once this turn is stored
+            self._release_done()  # other brokers may claim them once this turn is stored
         if self._open or not self._ended:
             return
         round_, self._ended = self._ended[:ROUND_TASKS], self._ended[ROUND_TASKS:]
-        for telling in round_:
-            if telling is None:
+        for ended in round_:
+            if ended is None:
                 self._queue.backlog.ask(ReadEndedDependencies(PAGE_TASKS), self._settled, effects)
                 continue
             self._open += 1
-            self._ask(telling, 0, effects)
+            self._ask(ended, 0, effects)
 
-    def _ask(self, telling: EndedDependency, after: int, effects: Effects) -> None:
+    def _ask(self, ended: EndedDependency, after: int, effects: Effects) -> None:
         self._queue.backlog.ask(
-            ReadDependents(telling.seq, after, PAGE_TASKS),
-            lambda rows, mark, now, out: self._tell(telling, rows, mark, now, out),
+            ReadDependents(ended.seq, after, PAGE_TASKS),
+            lambda rows, mark, now, out: self._update_dependents(ended, rows, mark, now, out),
             effects,
         )
 
-    def _tell(
-        self, telling: EndedDependency, rows: tuple[OpenTask, ...], mark: int, now: Now, effects: Effects
+    def _update_dependents(
+        self, ended: EndedDependency, rows: tuple[OpenTask, ...], mark: int, now: Now, effects: Effects
     ) -> None:
         backlog = self._queue.backlog
         again: list[str] = []
-        told: list[int] = []
+        released: list[int] = []
         for row in rows:
             if row.id not in backlog.tasks and backlog.is_stale(row.seq, mark):
                 again.append(row.id)
             else:
-                self._step_on(telling, row, now, effects)
-                told.append(row.seq)
-        if told:
-            effects.write(DropDependency(telling.seq, tuple(told)))
+                self._step_on(ended, row, now, effects)
+                released.append(row.seq)
+        if released:
+            effects.write(DropDependency(ended.seq, tuple(released)))
         if again and self._queue.shared is not None:
             # The rows that name the dependents still exist: read them again.
-            self._ask(telling, 0, effects)
+            self._ask(ended, 0, effects)
             return
         if again:
-            telling.open += 1
-            backlog.find(tuple(again), lambda found, at, out: self._tell_again(telling, found, at, out), effects)
+            ended.open += 1
+            backlog.find(tuple(again), lambda found, at, out: self._update_changed(ended, found, at, out), effects)
         if len(rows) == PAGE_TASKS:
-            self._ask(telling, rows[-1].seq, effects)
+            self._ask(ended, rows[-1].seq, effects)
         else:
-            self._done(telling, effects)
+            self._done(ended, effects)
 
-    def _tell_again(self, telling: EndedDependency, found: tuple[Any, ...], now: Now, effects: Effects) -> None:
+    def _update_changed(self, ended: EndedDependency, found: tuple[Any, ...], now: Now, effects: Effects) -> None:
         """Updates the dependents that changed while they were being read."""
         for row in found:
             if isinstance(row, QueuedTask | OpenTask):
-                self._step_on(telling, row, now, effects)
-                effects.write(DropDependency(telling.seq, (row.seq,)))
-        self._done(telling, effects)
+                self._step_on(ended, row, now, effects)
+                effects.write(DropDependency(ended.seq, (row.seq,)))
+        self._done(ended, effects)
 
-    def _done(self, telling: EndedDependency, effects: Effects) -> None:
-        telling.open -= 1
-        if telling.open:
+    def _done(self, ended: EndedDependency, effects: Effects) -> None:
+        ended.open -= 1
+        if ended.open:
             return
         if self._queue.shared is None:
-            effects.write(DropDependency(telling.seq))
+            effects.write(DropDependency(ended.seq))
         self._open -= 1
         if not self._open:
-            self._let_go()
+            self._release_done()
 
-    def _let_go(self) -> None:
+    def _release_done(self) -> None:
         touched, self._touched = self._touched, {}
         for task in touched.values():
             if task.status == SCHEDULED and task.waits > 0:
-                self._queue.backlog.let_go(task)
+                self._queue.backlog.unload(task)
 
-    def _step_on(self, telling: EndedDependency, row: QueuedTask | OpenTask, now: Now, effects: Effects) -> None:
+    def _step_on(self, ended: EndedDependency, row: QueuedTask | OpenTask, now: Now, effects: Effects) -> None:
         backlog = self._queue.backlog
         now_in_memory = backlog.tasks.get(row.id)
         if (now_in_memory or row).waits <= 0:
@@ -143,8 +141,8 @@ class Dependencies:
         if task is None or task.ended:
             return
         self._touched[task.id] = task
-        if telling.status != FINISHED:
-            message = f"the task {telling.id}, which this one waits for, is {STATUS_NAMES[telling.status]}"
+        if ended.status != FINISHED:
+            message = f"the task {ended.id}, which this one waits for, is {STATUS_NAMES[ended.status]}"
             self._queue.end(task, FAILED, error_object(AFTER_FAILED, message), AFTER_FAILED, now, effects)
             return
         task.waits -= 1

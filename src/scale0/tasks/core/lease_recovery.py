@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class LeaseRecovery:
-    __slots__ = ("_leases", "_queue", "_state", "awaited")
-
     def __init__(self, state: BrokerState, leases: Leases, queue: TaskQueue) -> None:
         self._state = state
         self._leases = leases
@@ -33,9 +31,9 @@ class LeaseRecovery:
         for row in rows:
             self._queue.method_queues.need(row.method, now, effects).leased += 1
             task = from_store(row)
-            task.said = row.status == RUNNING
+            task.start_reported = row.status == RUNNING
             # A pulled task counts as started when it is handed out.
-            task.native = task.said or not row.started_us
+            task.native = task.start_reported or not row.started_us
             self._queue.backlog.tasks[task.id] = task
             self.awaited.setdefault(task.node, {})[task.id] = task
         if rows:
@@ -45,9 +43,9 @@ class LeaseRecovery:
     def claim(self, backend: Any, holds: Mapping[str, int] | None, now: Now, effects: Effects) -> None:
         """Resumes or ends the leases of a node that reconnected and holds `holds` (None: it cannot report that)."""
         for id_, task in self.awaited.pop(backend.identity, {}).items():
-            self._await_no_more(task, now, effects)
+            self._stop_waiting(task, now, effects)
             if holds is None or holds.get(id_) == task.attempt:
-                self._leases.take_up(task, backend, now, effects)
+                self._leases.resume(task, backend, now, effects)
             else:
                 self._leases.lost(task, now, effects)
 
@@ -63,9 +61,9 @@ class LeaseRecovery:
         awaited, self.awaited = self.awaited, {}
         for tasks in awaited.values():
             for task in tasks.values():
-                self._await_no_more(task, now, effects)
+                self._stop_waiting(task, now, effects)
                 self._leases.lost(task, now, effects)
 
-    def _await_no_more(self, task: QueuedTask, now: Now, effects: Effects) -> None:
+    def _stop_waiting(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         self._queue.method_queues.need(task.method, now, effects).leased -= 1
         self._queue.dirty[task.method] = None

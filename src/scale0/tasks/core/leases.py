@@ -16,12 +16,12 @@ from scale0.kernel.effects import Effects
 from scale0.storage.task_rows import ASSIGNED, FINISHED, RUNNING, OpenTask
 from scale0.tasks.core.adaptive_prefetch import AdaptivePrefetch
 from scale0.tasks.core.broker_adapter import BrokerAdapter
-from scale0.tasks.core.hand_out import bodies_of
 from scale0.tasks.core.lease_recovery import LeaseRecovery
 from scale0.tasks.core.method_queues import MethodQueue
 from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.reclaim import Reclaim
 from scale0.tasks.core.task import MICRO, QueuedTask, of_seconds
+from scale0.tasks.core.task_messages import bodies_of
 from scale0.tasks.jsonrpc.messages import quoted
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ SAVE_SECONDS: Final = 1.0
 
 
 class Leases:
-    __slots__ = (
-        *("_cancels", "_adapter", "_state", "_hungry", "_out", "_owner", "_pacing", "_queue", "_slots"),
-        *("_unsaved", "leased", "measured", "on_refused", "on_taken_up", "others", "reclaim", "lease_recovery"),
-    )
-
     def __init__(self, state: BrokerState, adapter: BrokerAdapter, slots: Scheduler, queue: TaskQueue) -> None:
         self._state = state
         self._adapter = adapter
@@ -45,11 +40,11 @@ class Leases:
         self._owner = quoted(state.owner)
         self.others: SharedStore | None = None
         """Set if brokers share the store."""
-        self.on_taken_up: Callable[[QueuedTask, Now, Effects], None] = lambda *_: None
+        self.on_resumed: Callable[[QueuedTask, Now, Effects], None] = lambda *_: None
         self.on_refused: Callable[[str, int], None] = lambda *_: None
         self._out: dict[Any, list[QueuedTask]] = {}
         self._cancels: dict[Any, list[bytes]] = {}
-        self._hungry: dict[Any, MethodQueue | None] = {}
+        self._idle_backends: dict[Any, MethodQueue | None] = {}
         self.reclaim = Reclaim(self, queue)
         self.lease_recovery = LeaseRecovery(state, self, queue)
         self._pacing = AdaptivePrefetch(state, slots, self.reclaim.ask, self._time_slotted)
@@ -63,7 +58,7 @@ class Leases:
     def feed(self, backend: Any, now: Now, effects: Effects) -> None:
         """Marks a backend that may have room: it gets work at the end of this turn."""
         if backend.pushes:
-            self._hungry.setdefault(backend, None)
+            self._idle_backends.setdefault(backend, None)
 
     def offer(self, backend: Any, now: Now, effects: Effects) -> None:
         for method in sorted(backend.services):
@@ -80,7 +75,7 @@ class Leases:
             return
         self.lease_recovery.claim(backend, holds, now, effects)
         # These tasks occupy slots from now on: no other work may take the slots before the turn ends.
-        self._absorb(backend)
+        self._assign_free_slots(backend)
         if holds and backend.pushes:
             for id_, attempt in holds.items():
                 held = backend.tasks.get(id_)
@@ -89,8 +84,7 @@ class Leases:
         self.feed(backend, now, effects)
 
     def fetch(self, row: Any, backend: Any, attempt: int | None, now: Now, effects: Effects) -> bool:
-        """Returns True if the lease is unowned or held by another broker of the shared store; this broker then takes it
-        over."""
+        """Starts to take over a lease of this node from the shared store; False if the node does not hold it."""
         if self.others is None or not isinstance(row, OpenTask) or row.status not in (ASSIGNED, RUNNING):
             return False
         if row.node != backend.identity or attempt not in (None, row.attempt):
@@ -119,13 +113,13 @@ class Leases:
         counted = task.status == RUNNING or not task.native
         self._queue.attempt_over(task, "lost", None, b"", counted=counted, now=now, effects=effects)
 
-    def take_up(self, task: QueuedTask, backend: Any, now: Now, effects: Effects) -> None:
+    def resume(self, task: QueuedTask, backend: Any, now: Now, effects: Effects) -> None:
         """Resumes a lease from before this broker's start or from another broker."""
         self._bind(task, backend, now, effects)
         task.restored = True
         if task.status == RUNNING or not task.native:
             self._time(task, now)
-        self.on_taken_up(task, now, effects)
+        self.on_resumed(task, now, effects)
 
     @property
     def is_closed(self) -> bool:
@@ -137,9 +131,9 @@ class Leases:
     def settle(self, now: Now, effects: Effects) -> None:
         """Hands out tasks at the end of a turn and sends the messages."""
         queue = self._queue
-        while queue.dirty or self._hungry:
+        while queue.dirty or self._idle_backends:
             # Backends with room come first: queued requests take precedence over tasks.
-            backends, self._hungry = self._hungry, {}
+            backends, self._idle_backends = self._idle_backends, {}
             for backend, method_queue in backends.items():
                 self._feed(backend, method_queue, now, effects)
             methods, queue.dirty = queue.dirty, {}
@@ -173,7 +167,7 @@ class Leases:
             else:
                 method_queue.hungry = None
 
-    def _absorb(self, backend: Any) -> None:
+    def _assign_free_slots(self, backend: Any) -> None:
         """Assigns free slots to the tasks that the backend already holds."""
         while backend.slotted < len(backend.tasks) and self._slots.take_from(backend):
             backend.slotted += 1
@@ -184,7 +178,7 @@ class Leases:
         `method_queue`: the queue of the task that it completed last. If that queue is empty, its next task goes to this
         backend."""
         slots, method_queues = self._slots, self._queue.method_queues
-        self._absorb(backend)
+        self._assign_free_slots(backend)
         self._adapter.serve(backend, now, effects)
         if self.is_closed or not backend.alive:
             return
@@ -208,7 +202,7 @@ class Leases:
         if method_queue is not None and room > 0:
             method_queue.hungry = backend
         if room > 0 or backend.busy < backend.slots:
-            method_queues.window.hunger(backend.services, effects)
+            method_queues.window.need_tasks(backend.services, effects)
 
     def _hand(
         self, tasks: list[QueuedTask], method_queue: MethodQueue, backend: Any, now: Now, effects: Effects
@@ -228,8 +222,8 @@ class Leases:
             waited = wall - task.runnable_us / MICRO
             task.waited = waited if waited > 0.0 else 0.0
             held[task.id] = task
-            if task.said or task.started_us:
-                task.said, task.started_us, task.started = False, 0, 0.0
+            if task.start_reported or task.started_us:
+                task.start_reported, task.started_us, task.started = False, 0, 0.0
             if not task.fresh:
                 task.shelved = False
                 writes.append(task.lease_write())
@@ -250,7 +244,7 @@ class Leases:
         task.status = ASSIGNED
         task.node = backend.identity
         task.started_us = of_seconds(now.wall)
-        task.native, task.said, task.shelved = False, False, False
+        task.native, task.start_reported, task.shelved = False, False, False
         task.waited = max(0.0, now.wall - task.runnable_us / MICRO)
         self._queue.backlog.tasks[task.id] = task
         self._bind(task, backend, now, effects)
@@ -281,7 +275,7 @@ class Leases:
             self._slots.give_back(backend)
         method_queue = self._queue.method_queues.find(task.method)
         if backend.pushes:
-            self._hungry[backend] = method_queue
+            self._idle_backends[backend] = method_queue
         if task.bucket:
             self._queue.timers.remove(task)
         self._unsaved.pop(task, None)
@@ -300,8 +294,8 @@ class Leases:
     def begun(self, task: QueuedTask, info: bytes, now: Now, effects: Effects) -> None:
         if info:
             task.info = info
-        if not task.said:
-            task.said = True
+        if not task.start_reported:
+            task.start_reported = True
             task.status = RUNNING
             if task.native:
                 task.starts += 1
@@ -330,8 +324,7 @@ class Leases:
             self._state.timers.add((self._save, None), now.mono + SAVE_SECONDS)
 
     def finish(self, task: QueuedTask, result: bytes, now: Now, effects: Effects) -> None:
-        if not task.said and task.native:
-            task.starts += 1
+        self._count_start(task)
         self.release(task)
         self._queue.end(task, FINISHED, result, None, now, effects)
 
@@ -347,7 +340,7 @@ class Leases:
 
     def _count_start(self, task: QueuedTask) -> None:
         """Counts the start of an attempt whose start was not reported."""
-        if task.native and not task.said:
+        if task.native and not task.start_reported:
             task.starts += 1
 
     def cancel(self, task: QueuedTask) -> None:

@@ -135,14 +135,12 @@ class BacklogWindow(Protocol):
         """Reads more tasks if the window is at most half full and the store has more."""
         ...
 
-    def hunger(self, services: frozenset[str], effects: Effects) -> None:
+    def need_tasks(self, services: frozenset[str], effects: Effects) -> None:
         """Handles a backend that has room while memory holds no task for its services."""
         ...
 
 
 class MethodQueues:
-    __slots__ = ("_limit", "_method_queues", "ready", "window")
-
     def __init__(self, limit: Callable[[str], int]) -> None:
         self._method_queues: dict[str, MethodQueue] = {}
         self._limit = limit
@@ -171,7 +169,7 @@ class MethodQueues:
         """Queues a task. Returns `here` (in memory), `backlog`, or `later` if it must be added again."""
         method_queue = self._method_queues.get(task.method)
         if method_queue is None:
-            return "shelf"
+            return "store"
         where = self.window.place(
             method_queue, method_queue.levels.get(task.priority) or method_queue.level(task.priority), task
         )
@@ -309,6 +307,15 @@ class MethodQueues:
             for method, method_queue in self._method_queues.items()
             if any(len(level) or level.more for level in method_queue.levels.values())
         }
+
+    def work(self, most: int) -> dict[str, dict[str, int]]:
+        """Returns queued tasks in memory and leased tasks of the methods that have the most of them."""
+        rows = (
+            (method, sum(map(len, method_queue.levels.values())), method_queue.leased)
+            for method, method_queue in self._method_queues.items()
+        )
+        busiest = heapq.nlargest(most, (row for row in rows if row[1] or row[2]), key=lambda row: row[1] + row[2])
+        return {method: {"queued": queued, "running": running} for method, queued, running in busiest}
 
     def waiting(self, method: str, most: int) -> list[QueuedTask]:
         method_queue = self._method_queues.get(method)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.broker.core.connections import Connection
 from scale0.broker.core.state import BrokerState
 from scale0.history.events.columns import clip_int
 from scale0.history.events.tasks import TaskRefused
@@ -24,7 +25,7 @@ from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, RpcError, error_object, quoted
 from scale0.tasks.node.messages import RETURNED
 
-RESULT_ERROR: Final = error_object(INVALID_PARAMS, "the result is not JSON that can be kept: too deep")
+RESULT_ERROR: Final = error_object(INVALID_PARAMS, "the result nests deeper than the limit")
 KEY_END: Final = b'":'
 RAW: Final = ("result", "error")
 MAX_EARLY: Final = 1_000
@@ -56,8 +57,6 @@ _wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 class NativeProtocol:
-    __slots__ = ("_adapter", "_early", "_early_bytes", "_leases", "_oks", "_queue", "_state", "_unheard")
-
     def __init__(self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
         self._state = state
         self._adapter = adapter
@@ -67,14 +66,16 @@ class NativeProtocol:
         self._early: dict[tuple[str, int], tuple[Any, DoneEntry]] = {}
         self._early_bytes = 0
         """Size of results that arrived before their lease was taken over from another broker of a shared store."""
-        leases.on_taken_up, leases.on_refused = self._arrived, self._turned_away
+        leases.on_resumed, leases.on_refused = self._arrived, self._turned_away
         self._unheard: dict[Any, None] = {}
         """Connections whose results could not be stored; they are asked to send them again."""
 
-    def status(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
+    def status(
+        self, connection: Connection, _message: Any, bodies: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
         body = one_body(bodies)
         entries: list[Any] = read(_statuses, body)
-        backend = self._adapter.backend_of(line)
+        backend = self._adapter.backend_of(connection)
         if backend is None:
             return
         bare = body.count(KEY_END) == BARE_KEYS * len(entries)
@@ -94,7 +95,7 @@ class NativeProtocol:
                 info = msgspec.json.encode({"status": entry.status})
             begun(task, info, now, effects)
 
-    def done(self, line: Any, _said: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
+    def done(self, connection: Connection, _message: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
         body = one_body(bodies)
         entries: list[Any] = read(_dones, body)
         most = self._state.limits.max_batch_messages
@@ -102,16 +103,16 @@ class NativeProtocol:
             raise Refusal(codes.TOO_BIG, f"TASKSDONE holds at most {most} entries")
         if self._state.full:
             # Nothing can be stored. Without an acknowledgement the backend keeps the result and is asked again.
-            self._unheard[line] = None
+            self._unheard[connection] = None
             return
-        backend = self._adapter.backend_of(line)
+        backend = self._adapter.backend_of(connection)
         if backend is None:
             # It may hold a lease from before this broker's start: it must report its leases before its results.
-            self._adapter.force(line, now, effects)
+            self._adapter.force(connection, now, effects)
             return
         tasks = backend.tasks
         before, ended = len(tasks), 0
-        oks = self._oks.setdefault(line, [])
+        oks = self._oks.setdefault(connection, [])
         strangers: list[DoneEntry] = []
         for entry in entries:
             task = tasks.get(entry.id)
@@ -122,17 +123,17 @@ class NativeProtocol:
             else:
                 strangers.append(entry)
         if strangers:
-            self._late(line, backend, strangers, effects)
+            self._late(connection, backend, strangers, effects)
         if ended:
             self._leases.measured(backend, ended, before, now)
 
     def _end(self, task: Any, entry: DoneEntry, now: Now, effects: Effects) -> None:
         if entry.error is not msgspec.UNSET and bytes(entry.error) != b"null":
             try:
-                said = read_error(bytes(entry.error), self._adapter)
+                report = read_error(bytes(entry.error), self._adapter)
             except RpcError as fault:
-                said = NodeReport(fault.code, error_object(fault.code, fault.message), False, 0.0)
-            self._leases.fail(task, said.code, said.error, said.retry, now, effects, said.after)
+                report = NodeReport(fault.code, error_object(fault.code, fault.message), False, 0.0)
+            self._leases.fail(task, report.code, report.error, report.retry, now, effects, report.after)
             return
         result = b"null" if entry.result is msgspec.UNSET else bytes(entry.result)
         depth = self._state.limits.max_json_depth
@@ -141,12 +142,12 @@ class NativeProtocol:
         else:
             self._leases.finish(task, result, now, effects)
 
-    def _late(self, line: Any, backend: Any, entries: list[DoneEntry], effects: Effects) -> None:
+    def _late(self, connection: Connection, backend: Any, entries: list[DoneEntry], effects: Effects) -> None:
         """Handles results without a lease: they are duplicates, late or unknown."""
         name = backend.identity
 
         def found(rows: tuple[Any, ...], now: Now, out: Effects) -> None:
-            oks = self._oks.setdefault(line, [])
+            oks = self._oks.setdefault(connection, [])
             for entry, row in zip(entries, rows, strict=True):
                 held = backend.tasks.get(entry.id)
                 if held is not None and held.attempt == entry.attempt:
@@ -155,7 +156,7 @@ class NativeProtocol:
                     oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
                     continue
                 if self._leases.fetch(row, backend, entry.attempt, now, out):
-                    self._keep(line, entry)  # its lease is being taken over
+                    self._keep(connection, entry)  # its lease is being taken over
                     continue
                 code = late(row, name, entry.attempt)
                 answer = codes.OK if not code else codes.NO_SUCH_SERVICE if code == BAD_TASK else codes.IN_USE
@@ -165,50 +166,50 @@ class NativeProtocol:
 
         self._queue.backlog.find(tuple(entry.id for entry in entries), found, effects)
 
-    def _keep(self, line: Any, entry: DoneEntry) -> None:
+    def _keep(self, connection: Connection, entry: DoneEntry) -> None:
         """Keeps an early result. If there are too many, the backend sends it again later."""
         size = size_of(entry)
         if len(self._early) < MAX_EARLY and self._early_bytes + size <= MAX_EARLY_BYTES:
-            self._let_go((entry.id, entry.attempt))
+            self._pop_early((entry.id, entry.attempt))
             self._early_bytes += size
             raw = {name: value.copy() for name in RAW if isinstance(value := getattr(entry, name), msgspec.Raw)}
-            self._early[entry.id, entry.attempt] = (line, msgspec.structs.replace(entry, **raw))
+            self._early[entry.id, entry.attempt] = (connection, msgspec.structs.replace(entry, **raw))
 
     def _arrived(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Applies an early result when its lease arrives."""
-        early = self._let_go((task.id, task.attempt))
+        early = self._pop_early((task.id, task.attempt))
         if early is not None:
-            line, entry = early
+            connection, entry = early
             self._end(task, entry, now, effects)
-            self._oks.setdefault(line, []).append(b'["%b",%d,200]' % (task.id.encode(), task.attempt))
+            self._oks.setdefault(connection, []).append(b'["%b",%d,200]' % (task.id.encode(), task.attempt))
 
     def _turned_away(self, id_: str, attempt: int) -> None:
-        self._let_go((id_, attempt))
+        self._pop_early((id_, attempt))
 
-    def _let_go(self, key: tuple[str, int]) -> tuple[Any, DoneEntry] | None:
+    def _pop_early(self, key: tuple[str, int]) -> tuple[Any, DoneEntry] | None:
         early = self._early.pop(key, None)
         if early is not None:
             self._early_bytes -= size_of(early[1])
         return early
 
-    def forget(self, line: Any) -> None:
+    def forget(self, connection: Connection) -> None:
         """Discards early results of a closed connection: the backend sends them again on its next one."""
-        for key in [key for key, (whose, _) in self._early.items() if whose is line]:
-            self._let_go(key)
+        for key in [key for key, (whose, _) in self._early.items() if whose is connection]:
+            self._pop_early(key)
 
     def ask_again(self, now: Now, effects: Effects) -> None:
         """Asks for rejected results again when the disk has room: the backend sends them after a new READY."""
         unheard, self._unheard = self._unheard, {}
-        for line in unheard:
-            self._adapter.renegotiate(line, now, effects)
+        for connection in unheard:
+            self._adapter.renegotiate(connection, now, effects)
 
     def settle(self, effects: Effects) -> None:
         """Sends the acknowledgements of this turn after its commit."""
         if self._oks:
             oks, self._oks = self._oks, {}
-            for line, entries in oks.items():
+            for connection, entries in oks.items():
                 if entries:
-                    effects.promise(line, ("TASKSOK", {}, b"[%b]" % b",".join(entries)))
+                    effects.promise(connection, ("TASKSOK", {}, b"[%b]" % b",".join(entries)))
 
 
 def one_body(bodies: Sequence[bytes]) -> bytes:
@@ -234,8 +235,8 @@ def size_of(entry: DoneEntry) -> int:
 
 def info_of(whole: dict[str, Any]) -> bytes:
     """Returns the additional keys of an entry as JSON."""
-    said = {key: value for key, value in whole.items() if key not in ("id", "attempt")}
-    if said.get("status") == "running":
-        del said["status"]
-    info = msgspec.json.encode(said) if said else b""
+    fields = {key: value for key, value in whole.items() if key not in ("id", "attempt")}
+    if fields.get("status") == "running":
+        del fields["status"]
+    info = msgspec.json.encode(fields) if fields else b""
     return info if len(info) <= MAX_STATUS_BYTES else b""

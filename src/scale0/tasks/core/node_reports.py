@@ -43,11 +43,11 @@ class NodeReport(NamedTuple):
 
 def read_error(data: bytes, adapter: BrokerAdapter) -> NodeReport:
     if not adapter.is_shallow(data):
-        raise RpcError(INVALID_PARAMS, "the error nests too deep")
+        raise RpcError(INVALID_PARAMS, "the error nests deeper than the limit")
     try:
         error = _error.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError) as fault:
-        raise RpcError(INVALID_PARAMS, f"an error has code and message: {fault}"[:500]) from fault
+        raise RpcError(INVALID_PARAMS, f"an error needs code and message: {fault}"[:500]) from fault
     whole = error_object(error.code, error.message, bytes(error.data))
     return NodeReport(error.code, whole, error.retry, error.after)
 
@@ -56,14 +56,16 @@ def read_status(params: msgspec.Raw) -> dict[str, Any]:
     """Returns the arguments of task_status: by name with any additional keys, or by position with one object of
     them."""
     try:
-        said = msgspec.json.decode(params)
+        status = msgspec.json.decode(params)
     except (msgspec.DecodeError, RecursionError, ValueError) as fault:
         raise RpcError(INVALID_PARAMS, str(fault)[:500]) from fault
-    if isinstance(said, list):
-        if not 3 <= len(said) <= 4 or (len(said) == 4 and not isinstance(said[3], dict)):
+    if isinstance(status, list):
+        if not 3 <= len(status) <= 4 or (len(status) == 4 and not isinstance(status[3], dict)):
             raise RpcError(INVALID_PARAMS, "task_status takes node_id, task_id, status and an object")
-        more = said[3] if len(said) == 4 else {}
-        said = {**more, "node_id": said[0], "task_id": said[1], "status": said[2]}
-    if not isinstance(said, dict) or not all(isinstance(said.get(k), str) for k in ("node_id", "task_id", "status")):
+        more = status[3] if len(status) == 4 else {}
+        status = {**more, "node_id": status[0], "task_id": status[1], "status": status[2]}
+    if not isinstance(status, dict) or not all(
+        isinstance(status.get(k), str) for k in ("node_id", "task_id", "status")
+    ):
         raise RpcError(INVALID_PARAMS, "task_status takes the strings node_id, task_id and status")
-    return said
+    return status

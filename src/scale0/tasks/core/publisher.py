@@ -27,21 +27,24 @@ MAX_TOPICS: Final = 100_000
 
 
 class TaskPublisher:
-    __slots__ = ("_everything", "_lengths", "_state", "look", "on_method", "on_prefix", "topics", "waiting")
-
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(
+        self,
+        state: BrokerState,
+        on_method: Callable[[str, Now, Effects], None],
+        on_prefix: Callable[[bytes, Now, Effects], None],
+        unassigned: Callable[[int], Iterable[QueuedTask]],
+        announce_stored: Callable[[Effects], None],
+    ) -> None:
+        """`on_method` is called with a subscribed method, `on_prefix` with a subscription to several; `unassigned`
+        returns the first unassigned tasks of each method; `announce_stored` announces tasks that are not in memory."""
         self._state = state
+        self._on_method = on_method
+        self._on_prefix = on_prefix
+        self._unassigned = unassigned
+        self._announce_stored = announce_stored
         self.topics: set[bytes] = set()
         self._lengths: dict[int, int] = {}
         self._everything = False
-        self.on_method: Callable[[str, Now, Effects], None] = lambda *_: None
-        """Called with a subscribed method."""
-        self.on_prefix: Callable[[bytes, Now, Effects], None] = lambda *_: None
-        """Called with a subscription to several methods."""
-        self.waiting: Callable[[int], Iterable[QueuedTask]] = lambda _: ()
-        """Returns the first unassigned tasks of each method."""
-        self.look: Callable[[Effects], None] = lambda _: None
-        """Announces tasks that are not in memory."""
 
     def start(self, now: Now) -> None:
         timers = self._state.timers
@@ -58,21 +61,21 @@ class TaskPublisher:
             if topic not in self.topics:
                 self.topics.add(topic)
                 self._lengths[len(topic)] = self._lengths.get(len(topic), 0) + 1
-            self._meet(topic, now, effects)
+            self._load_method(topic, now, effects)
         elif frame[:1] == b"\x00" and topic in self.topics:
             self.topics.discard(topic)
             self._lengths[len(topic)] -= 1
             if not self._lengths[len(topic)]:
                 del self._lengths[len(topic)]
 
-    def _meet(self, topic: bytes, now: Now, effects: Effects) -> None:
+    def _load_method(self, topic: bytes, now: Now, effects: Effects) -> None:
         """Loads the queue of a subscribed method, so that the next repetition announces its tasks."""
         if topic.startswith(TASK_PREFIX):
             method = topic[len(TASK_PREFIX) :].decode("utf-8", "replace")
             if method:
-                self.on_method(method, now, effects)
+                self._on_method(method, now, effects)
         if TASK_PREFIX.startswith(topic) or topic.startswith(TASK_PREFIX):
-            self.on_prefix(topic, now, effects)
+            self._on_prefix(topic, now, effects)
 
     def is_wanted(self, topic: bytes) -> bool:
         """True if a subscription is a prefix of the topic."""
@@ -113,7 +116,7 @@ class TaskPublisher:
 
     def _repeat(self, _: None, now: Now, effects: Effects) -> None:
         if (self.topics or self._everything) and self._state.serving and not self._state.draining:
-            for task in self.waiting(REPEATED_TASKS):
+            for task in self._unassigned(REPEATED_TASKS):
                 self._announce(task.method, task.id, effects)
-            self.look(effects)
+            self._announce_stored(effects)
         self._state.timers.add((self._repeat, None), now.mono + self._state.interval)

@@ -52,23 +52,6 @@ OnEnd = Callable[[QueuedTask, int, bytes, Now, Effects], None]
 
 
 class TaskQueue:
-    __slots__ = (
-        *(
-            "_changed",
-            "_state",
-            "_next",
-            "_usual",
-            "dirty",
-            "fresh",
-            "method_queues",
-            "on_end",
-            "open",
-            "schedule",
-            "shared",
-        ),
-        *("backlog", "window", "timers", "total_failed", "total_finished", "total_submitted"),
-    )
-
     def __init__(
         self,
         state: BrokerState,
@@ -76,6 +59,7 @@ class TaskQueue:
         next_seq: int,
         shared: SharedStoreInfo | None,
         has_room: Callable[[str], bool],
+        on_end: OnEnd,
     ) -> None:
         self._state = state
         self.backlog = backlog
@@ -96,7 +80,7 @@ class TaskQueue:
         """Tasks accepted in this turn."""
         self.dirty: dict[str, None] = {}
         """Methods that may have tasks to hand out."""
-        self.on_end: OnEnd = lambda *_: None
+        self._on_end = on_end
         self.open = 0
         """Number of tasks that have not ended."""
         self.total_submitted = self.total_finished = self.total_failed = 0
@@ -175,7 +159,7 @@ class TaskQueue:
         elif not waits:
             self.schedule.add(task, now)
         else:
-            self.backlog.let_go(task)
+            self.backlog.unload(task)
         return task
 
     def _kept(self, method: str, options: NewTaskOptions, notify: int) -> StoredOptions:
@@ -208,9 +192,9 @@ class TaskQueue:
             task.shelved = False
             self.backlog.tasks[task.id] = task
             self.dirty[task.method] = None
-        elif where == "shelf":
+        elif where == "store":
             task.shelved = True
-            self.backlog.let_go(task)
+            self.backlog.unload(task)
         else:
             return False
         return True
@@ -232,16 +216,16 @@ class TaskQueue:
         elif not task.fresh:
             effects.write(task.change_write())
 
-    def put_away(self, tasks: Iterable[QueuedTask], effects: Effects) -> None:
+    def return_to_backlog(self, tasks: Iterable[QueuedTask], effects: Effects) -> None:
         """Returns tasks to the stored backlog because no backend here takes them."""
         for task in tasks:
             task.shelved = True
             self.changed(task, effects)
-            self.backlog.let_go(task)
+            self.backlog.unload(task)
 
     def hand_over(self, task: QueuedTask, effects: Effects) -> None:
         """Releases a lease whose node is connected to another broker."""
-        self.backlog.let_go(task)
+        self.backlog.unload(task)
         self.backlog.touch(task.seq)
         self._changed.pop(task, None)
         effects.write(task.change_write())
@@ -381,7 +365,7 @@ class TaskQueue:
             self.total_finished += 1
         else:
             self.total_failed += 1
-        self.on_end(task, status, body, now, effects)
+        self._on_end(task, status, body, now, effects)
 
 
 def due(options: NewTaskOptions, wall_us: int) -> int:

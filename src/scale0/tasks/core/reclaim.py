@@ -21,8 +21,6 @@ RECALL: Final = {"recall": True}
 
 
 class Reclaim:
-    __slots__ = ("_asks", "_leases", "_queue")
-
     def __init__(self, leases: Leases, queue: TaskQueue) -> None:
         self._leases = leases
         self._queue = queue
@@ -34,7 +32,7 @@ class Reclaim:
             return
         spare = len(backend.tasks) - backend.slotted
         for task in list(reversed(backend.tasks.values()))[:spare]:
-            if task.said or task.restored:
+            if task.start_reported or task.restored:
                 continue
             if not backend.returns:
                 self._leases.refuse(backend, task.id, task.attempt)
@@ -45,7 +43,7 @@ class Reclaim:
 
     def returned(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Requeues a returned task; a return that was not requested has no effect."""
-        if task.recalled == task.attempt and not task.said:
+        if task.recalled == task.attempt and not task.start_reported:
             self._back(task, now, effects)
 
     def _back(self, task: QueuedTask, now: Now, effects: Effects) -> None:

@@ -30,8 +30,6 @@ NO_MORE: Final = 0
 
 
 class SharedBacklogWindow:
-    __slots__ = ("_backlog", "_has_room", "_is_closed", "_ready", "short")
-
     def __init__(
         self,
         backlog: StoredBacklog,
@@ -52,7 +50,7 @@ class SharedBacklogWindow:
         method_queue.window = LEAST_WINDOW
         self._peek((method_queue,), False, effects)
 
-    def look(self, wanted: Iterable[MethodQueue], most: int, effects: Effects) -> None:
+    def claim(self, wanted: Iterable[MethodQueue], most: int, effects: Effects) -> None:
         """Claims up to `most` tasks of these queues from the store."""
         found = tuple(wanted)
         for method_queue in found:
@@ -103,7 +101,7 @@ class SharedBacklogWindow:
         if level.more or not method_queue.known or full or not self._is_wanted(method_queue):
             level.newest = MORE
             self.short[method_queue.method] = method_queue
-            return "shelf"
+            return "store"
         put(level, task)
         return "here"
 
@@ -120,7 +118,7 @@ class SharedBacklogWindow:
         else:
             self.short[method_queue.method] = method_queue
 
-    def hunger(self, services: frozenset[str], effects: Effects) -> None:
+    def need_tasks(self, services: frozenset[str], effects: Effects) -> None:
         if len(self.short) <= len(services):
             found = [method_queue for name, method_queue in self.short.items() if name in services]
         else:

@@ -26,8 +26,6 @@ DUE_TASKS: Final = 1_000
 
 
 class SharedDelayedTasks:
-    __slots__ = ("_armed", "_asking", "_backlog", "_release", "_state", "_times")
-
     def __init__(
         self, state: BrokerState, backlog: StoredBacklog, release: Callable[[QueuedTask, Now, Effects], bool]
     ) -> None:
@@ -43,7 +41,7 @@ class SharedDelayedTasks:
 
     def add(self, task: QueuedTask, now: Now) -> None:
         """Schedules a task for its `runnable_us`; no broker holds it until then."""
-        self._backlog.let_go(task)
+        self._backlog.unload(task)
         if len(self._times) < TIMES:
             heapq.heappush(self._times, task.runnable_us)
             self._arm(now)
@@ -65,10 +63,10 @@ class SharedDelayedTasks:
         while self._times and self._times[0] <= wall_us:
             heapq.heappop(self._times)
         if not self._asking:
-            self._look(wall_us, effects)
+            self._read_due(wall_us, effects)
         self._arm(now)
 
-    def _look(self, wall_us: int, effects: Effects) -> None:
+    def _read_due(self, wall_us: int, effects: Effects) -> None:
         self._asking = True
         self._backlog.ask(TakeDue(wall_us, DUE_TASKS), self._taken, effects)
 
@@ -77,4 +75,4 @@ class SharedDelayedTasks:
         for row in rows:
             self._release(from_store(row), now, effects)
         if len(rows) == DUE_TASKS:
-            self._look(of_seconds(now.wall), effects)
+            self._read_due(of_seconds(now.wall), effects)

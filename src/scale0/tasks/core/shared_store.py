@@ -82,22 +82,6 @@ class PendingEnd:
 
 
 class SharedStore:
-    __slots__ = (
-        *(
-            "_endings",
-            "_dependencies",
-            "_heard",
-            "_state",
-            "_leases",
-            "_moving",
-            "_queue",
-            "_said",
-            "_silent",
-            "_slots",
-        ),
-        *("_steady", "_turn", "_completion_waits", "others"),
-    )
-
     def __init__(
         self,
         state: BrokerState,
@@ -118,7 +102,7 @@ class SharedStore:
         self._turn = 0
         self._heard = self._steady = -math.inf
         """When the store last confirmed a heartbeat, and since when it has done so in time."""
-        self._said: dict[str, NodeClaim] = {}
+        self._claims: dict[str, NodeClaim] = {}
         """By node, until the store has answered."""
         self._silent: dict[str, Any] = {}
         """Nodes that cannot report what they hold, by name: they keep all their leases from a failed broker."""
@@ -128,8 +112,8 @@ class SharedStore:
         queue.backlog.on_leaving = completion_waits.leaves
 
     def start(self, now: Now, effects: Effects) -> None:
-        self._beat(None, now, effects)
-        self._look(None, now, effects)
+        self._send_heartbeat(None, now, effects)
+        self._check_others(None, now, effects)
         self._look_for_ends(None, now, effects)
 
     def _later(self, seconds: float, do: Callable[[None, Now, Effects], None], now: Now) -> None:
@@ -137,24 +121,24 @@ class SharedStore:
 
     # Heartbeats and failure detection.
 
-    def _beat(self, _: None, now: Now, effects: Effects) -> None:
+    def _send_heartbeat(self, _: None, now: Now, effects: Effects) -> None:
         lease = self._state.interval * self._state.liveness
         judges = now.mono - self._steady >= STEADY_LEASES * lease
-        self._queue.backlog.ask(StoreHeartbeat(of_seconds(lease), judges), self._beaten, effects)
+        self._queue.backlog.ask(StoreHeartbeat(of_seconds(lease), judges), self._heartbeat_stored, effects)
 
-    def _beaten(self, told: StoreHeartbeatResult, _mark: int, now: Now, effects: Effects) -> None:
-        self._later(self._state.interval, self._beat, now)
+    def _heartbeat_stored(self, result: StoreHeartbeatResult, _mark: int, now: Now, effects: Effects) -> None:
+        self._later(self._state.interval, self._send_heartbeat, now)
         last, self._heard = self._heard, now.mono
         if now.mono - last > self._state.interval * self._state.liveness:
             # The store was unavailable, or this process was suspended: give other brokers more time.
             self._steady = now.mono
-        self._queue.open = told.open_tasks
-        self.others = told.alive
+        self._queue.open = result.open_tasks
+        self.others = result.alive
         patience = 2 * self._state.liveness * self._state.interval
         self._queue.backlog.ask(TakeOrphans(of_seconds(patience), MAX_ORPHANS), self._orphans, effects)
         self._dependencies.start(effects)
         self._silent = {name: backend for name, backend in self._silent.items() if backend.alive}
-        if told.died:
+        if result.died:
             for backend in tuple(self._silent.values()):
                 self.claim(backend, None, now, effects)
 
@@ -171,18 +155,18 @@ class SharedStore:
 
     # Commands and work for this broker.
 
-    def _look(self, _: None, now: Now, effects: Effects) -> None:
+    def _check_others(self, _: None, now: Now, effects: Effects) -> None:
         window = self._queue.window
         if window is not None and not self._leases.is_closed:
             window.peek(self._queue.method_queues.all(), effects)
         ids = tuple(self._moving)
         if ids:
             self._queue.backlog.claim(ids, lambda rows, later, out: self._moved(ids, rows, later, out), effects)
-        self._queue.backlog.ask(TakeTaskCommands(MAX_ERRANDS), self._run_errands, effects)
+        self._queue.backlog.ask(TakeTaskCommands(MAX_ERRANDS), self._run_commands, effects)
 
-    def _run_errands(self, errands: tuple[PutTaskCommand, ...], _mark: int, now: Now, effects: Effects) -> None:
-        self._later(LOOK_SECONDS, self._look, now)
-        for errand in errands:
+    def _run_commands(self, commands: tuple[PutTaskCommand, ...], _mark: int, now: Now, effects: Effects) -> None:
+        self._later(LOOK_SECONDS, self._check_others, now)
+        for errand in commands:
             task = self._queue.backlog.tasks.get(errand.id)
             if task is None:
                 continue  # it has ended or is in the backlog: the caller queries again
@@ -200,23 +184,23 @@ class SharedStore:
         name = backend.identity
         if holds is None:
             self._silent[name] = backend
-        said = self._said.setdefault(name, NodeClaim())
-        said.asked += 1
+        claim = self._claims.setdefault(name, NodeClaim())
+        claim.asked += 1
         self.restate(name, holds)
 
         def last() -> Mapping[str, int] | None:
             """Returns the node's latest report: it may have reported again before the store answered."""
-            said.asked -= 1
-            if not said.asked:
-                del self._said[name]
-            return said.holds
+            claim.asked -= 1
+            if not claim.asked:
+                del self._claims[name]
+            return claim.holds
 
         self._take_over(backend, holds or {}, last, name, effects)
 
     def restate(self, name: str, holds: Mapping[str, int] | None) -> None:
         """Replaces a node's report, which pending claims and moves are judged by."""
-        if name in self._said:
-            self._said[name].holds = holds
+        if name in self._claims:
+            self._claims[name].holds = holds
         if holds is not None:
             gone = [id_ for id_, want in self._moving.items() if want.backend.identity == name and id_ not in holds]
             for id_ in gone:
@@ -231,7 +215,7 @@ class SharedStore:
         self,
         backend: Any,
         holds: Mapping[str, int],
-        said: Callable[[], Mapping[str, int] | None],
+        current_holds: Callable[[], Mapping[str, int] | None],
         node: str | None,
         effects: Effects,
     ) -> None:
@@ -243,7 +227,7 @@ class SharedStore:
         def found(rows: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
             for _ in range(reserved):
                 self._slots.give_back(backend)
-            last = said()
+            last = current_holds()
             behind = (row.task.id for row in rows[len(ids) :] if row.task is not None)
             for id_, row in zip((*ids, *behind), rows, strict=True):
                 self._settle_claim(id_, row, backend, last, now, out)
@@ -266,20 +250,20 @@ class SharedStore:
             if row.holder:
                 self._move(task, row.holder, backend, now, effects)
             else:
-                self._take_up(task, backend, now, effects)
+                self._resume(task, backend, now, effects)
         else:
             if not row.holder:
                 self._put_down(task, backend, now, effects)
             if attempt is not None:
                 self._leases.refuse(backend, id_, attempt)
 
-    def _take_up(self, row: OpenTask, backend: Any, now: Now, effects: Effects) -> None:
+    def _resume(self, row: OpenTask, backend: Any, now: Now, effects: Effects) -> None:
         if not backend.alive:
             self._lose(row, now, effects)
             return
         task = as_leased(row)
         self._queue.backlog.tasks[task.id] = task
-        self._leases.take_up(task, backend, now, effects)
+        self._leases.resume(task, backend, now, effects)
 
     def _put_down(self, row: OpenTask, backend: Any, now: Now, effects: Effects) -> None:
         """Releases a task that was claimed by id but does not match the node's report."""
@@ -346,7 +330,7 @@ class SharedStore:
     def _ends(self, rows: tuple[Any, ...], _mark: int, now: Now, effects: Effects) -> None:
         self._later(ENDS_SECONDS, self._look_for_ends, now)
         for row in rows:
-            self._completion_waits.told(row, now, effects)
+            self._completion_waits.ended_elsewhere(row, now, effects)
             for ending in self._endings.pop(row.id, ()):
                 ending.then(True, now, effects)
         for id_, endings in list(self._endings.items()):
@@ -360,7 +344,7 @@ class SharedStore:
 def as_leased(row: OpenTask) -> QueuedTask:
     """Returns a stored lease as a task; only its node knows its progress."""
     task = from_store(row)
-    task.said = row.status == RUNNING
+    task.start_reported = row.status == RUNNING
     # A pulled task counts as started when it is handed out.
-    task.native = task.said or not row.started_us
+    task.native = task.start_reported or not row.started_us
     return task

@@ -20,8 +20,6 @@ Then = Callable[[Any, int, Now, Effects], None]
 
 
 class StoredBacklog:
-    __slots__ = ("_asked", "_marks", "_next", "on_leaving", "on_loaded", "tasks")
-
     def __init__(self) -> None:
         self.tasks: dict[str, QueuedTask] = {}
         """Every task in memory, by id."""
@@ -69,7 +67,7 @@ class StoredBacklog:
         self.tasks[row.id] = task
         return task
 
-    def let_go(self, task: QueuedTask) -> None:
+    def unload(self, task: QueuedTask) -> None:
         """Removes a task from memory; it stays in the store."""
         self.tasks.pop(task.id, None)
         self.on_leaving(task)

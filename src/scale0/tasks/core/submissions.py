@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.broker.core.connections import Connection
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -59,10 +60,10 @@ def is_plain(counter: str) -> bool:
 class NewSubmission:
     """A submission that needs a lookup in the store."""
 
-    __slots__ = ("after", "args", "asked", "options", "params", "until")
+    __slots__ = ("after", "args", "call", "options", "params", "until")
 
-    def __init__(self, asked: RpcCall, args: Any, params: bytes, options: NewTaskOptions) -> None:
-        self.asked = asked
+    def __init__(self, call: RpcCall, args: Any, params: bytes, options: NewTaskOptions) -> None:
+        self.call = call
         self.args = args
         self.params = params
         self.options = options
@@ -72,8 +73,6 @@ class NewSubmission:
 
 
 class Submissions:
-    __slots__ = ("_adapter", "_claimed", "_clients", "_completion_waits", "_keys", "_queue", "_series", "_state")
-
     def __init__(
         self,
         state: BrokerState,
@@ -94,8 +93,8 @@ class Submissions:
         self._keys: dict[tuple[str, str], list[NewSubmission]] = {}
         """Keys that are being looked up, and later submissions with the same key."""
 
-    def new_task(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _form.read(asked.params)
+    def new_task(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _form.read(call.params)
         state, options = self._state, args.options or USUAL
         params = bytes(args.params)
         self._check_params(params)
@@ -104,15 +103,15 @@ class Submissions:
         unknown = self._queue.method_queues.find(args.method) is None
         if is_reserved(args.method) or (unknown and not self._adapter.is_service(args.method)):
             raise RpcError(INVALID_PARAMS, f"a method's name is 1 to {state.limits.max_service_bytes} printable bytes")
-        known = self._clients.check(asked.line, args.client_id)
+        known = self._clients.check(call.connection, args.client_id)
         id_ = args.task_id
         if not known or options.key is not None or options.after or not (id_ is None or self._is_new(id_)):
             if id_ is not None and (not is_identity(id_) or id_.startswith(OWN_IDS)):
                 raise RpcError(BAD_TASK, f"a task id is 1 to 128 characters of A-Z a-z 0-9 . _ : -, not from {OWN_IDS}")
-            self._look(NewSubmission(asked, args, params, options), effects)
+            self._look_up(NewSubmission(call, args, params, options), effects)
             return
-        task = self._accept(id_, args, params, options, 0, asked.line, now, effects)
-        asked.answer(b'"%b"' % task.id.encode(), effects)
+        task = self._accept(id_, args, params, options, 0, call.connection, now, effects)
+        call.answer(b'"%b"' % task.id.encode(), effects)
 
     def _check_room(self) -> None:
         state = self._state
@@ -146,7 +145,7 @@ class Submissions:
         self._series[series] = counter
         return True
 
-    def _look(self, new: NewSubmission, effects: Effects) -> None:
+    def _look_up(self, new: NewSubmission, effects: Effects) -> None:
         id_, key = new.args.task_id, new.options.key
         if key is not None:
             waiting = self._keys.get((new.args.client_id, key))
@@ -188,27 +187,27 @@ class Submissions:
             return
         if found.busy and self._wait_for(new, now):
             return
-        id_, key, asked = new.args.task_id, new.options.key, new.asked
+        id_, key, call = new.args.task_id, new.options.key, new.call
         others = [] if id_ is None else self._claimed.pop(id_, [])
         if series is not None:
             self._learn_series(series, found.last)
         try:
             answer = self._decide(new, found, now, effects)
         except RpcError as error:
-            asked.refuse(error.code, error.message, effects, error.data)
+            call.refuse(error.code, error.message, effects, error.data)
             if self._queue.shared is not None and not found.busy:
                 self._free(new, found, effects)
             if error.code in BAD_INPUT:
-                self._adapter.blame(asked.line, 400, error.message, now, effects)
+                self._adapter.reject(call.connection, 400, error.message, now, effects)
         else:
-            asked.answer(quoted(answer), effects)
+            call.answer(quoted(answer), effects)
         if key is not None:
             others += self._keys.pop((new.args.client_id, key), ())
         for other in others:
             try:
-                self._look(other, effects)
+                self._look_up(other, effects)
             except RpcError as error:
-                other.asked.refuse(error.code, error.message, effects)
+                other.call.refuse(error.code, error.message, effects)
 
     def _wait_for(self, new: NewSubmission, now: Now) -> bool:
         """Schedules a retry while another broker is accepting the same submission; returns False after the time
@@ -243,27 +242,27 @@ class Submissions:
     def _decide(self, new: NewSubmission, found: SubmissionLookup, now: Now, effects: Effects) -> str:
         """Accepts the submission or raises RpcError; returns the task's id."""
         args, options = new.args, new.options
-        line = new.asked.line
-        if options.notify and self._adapter.heard(line) == -math.inf:
+        connection = new.call.connection
+        if options.notify and self._adapter.last_received(connection) == -math.inf:
             # The connection has closed since, so it cannot be notified.
             options = msgspec.structs.replace(options, notify=False)
-        self._clients.learn(line, found.client, args.client_id)
+        self._clients.learn(connection, found.client, args.client_id)
         if found.keyed is not None:
             return found.keyed.id
         if found.busy:
-            raise RpcError(NOT_STORED, "another broker is just taking a task with this id or key: try again")
+            raise RpcError(NOT_STORED, "another broker is accepting a task with this id or key: try again")
         self._check_room()
         id_ = args.task_id
         rows = found.tasks
         if id_ is not None:
             if rows[0] is not None or id_ in self._queue.backlog.tasks:
-                raise RpcError(BAD_TASK, f"the task id {id_} is taken")
+                raise RpcError(BAD_TASK, f"the task id {id_} is in use")
             rows = rows[1:]
             self._is_new(id_)
         befores = [self._before(args.client_id, name, row) for name, row in zip(new.after, rows, strict=True)]
         failed = [each for each in befores if isinstance(each, EndedTask) and each.status != FINISHED]
         waits = sum(not isinstance(each, EndedTask) for each in befores) if not failed else 1
-        task = self._accept(id_, args, new.params, options, waits, line, now, effects)
+        task = self._accept(id_, args, new.params, options, waits, connection, now, effects)
         if failed:
             message = f"the task {failed[0].id}, which this one waits for, is {STATUS_NAMES[failed[0].status]}"
             self._queue.end(task, FAILED, error_object(AFTER_FAILED, message), AFTER_FAILED, now, effects)
@@ -296,14 +295,14 @@ class Submissions:
         params: bytes,
         options: NewTaskOptions,
         waits: int,
-        line: Any,
+        connection: Connection,
         now: Now,
         effects: Effects,
     ) -> QueuedTask:
         notify = 0
-        if options.notify and line.takes_pushes:
-            notify = line.number or self._completion_waits.number(line)
-            line.waits += 1
+        if options.notify and connection.takes_pushes:
+            notify = connection.number or self._completion_waits.number(connection)
+            connection.waits += 1
         queue = self._queue
         if id_ is None:
             id_ = queue.next_id()

@@ -57,7 +57,7 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
     """The backend that holds the lease."""
     native: bool = False
     """It was pushed, so TASKSCANCEL can be sent."""
-    said: bool = False
+    start_reported: bool = False
     """Its node has reported that it runs."""
     restored: bool = False
     """Its lease is older than this broker process: only its node knows whether it runs."""

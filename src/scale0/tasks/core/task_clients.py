@@ -5,8 +5,9 @@ will be with this turn's commit."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Final
 
+from scale0.broker.core.connections import Connection
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -21,23 +22,21 @@ MAX_KNOWN: Final = 100_000
 
 
 class KnownClient:
-    __slots__ = ("line", "owner")
+    __slots__ = ("connection", "owner")
 
-    def __init__(self, line: Any, owner: str) -> None:
-        self.line = line
+    def __init__(self, connection: Connection, owner: str) -> None:
+        self.connection = connection
         self.owner = owner
         """The key that owns the id; empty without CURVE."""
 
 
 class TaskClients:
-    __slots__ = ("_adapter", "_known", "_state")
-
     def __init__(self, state: BrokerState, adapter: BrokerAdapter) -> None:
         self._state = state
         self._adapter = adapter
         self._known: OrderedDict[str, KnownClient] = OrderedDict()
 
-    def connect(self, line: Any, client_id: str | None, now: Now, effects: Effects) -> str:
+    def connect(self, connection: Connection, client_id: str | None, now: Now, effects: Effects) -> str:
         """Makes an id valid; raises RpcError if another client uses it."""
         if client_id is None:
             client_id = f"client-{self._state.rng.getrandbits(64):016x}"
@@ -45,42 +44,40 @@ class TaskClients:
             raise RpcError(BAD_CLIENT, "a client id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         known = self._known.get(client_id)
         if known is None:
-            self._remember(client_id, KnownClient(line, line.user_id))
+            self._remember(client_id, KnownClient(connection, connection.user_id))
         else:
-            self._check_owner(known, line)
-            if known.line is not line and self._is_used(known, now):
+            self._check_owner(known, connection)
+            if known.connection is not connection and self._is_used(known, now):
                 raise RpcError(BAD_CLIENT, f"{client_id} is in use by another connection")
-            known.line = line
-        effects.write(PutTaskClient(client_id, line.user_id, of_seconds(now.wall)))
+            known.connection = connection
+        effects.write(PutTaskClient(client_id, connection.user_id, of_seconds(now.wall)))
         return client_id
 
-    def disconnect(self, line: Any, client_id: str, effects: Effects) -> None:
+    def disconnect(self, connection: Connection, client_id: str, effects: Effects) -> None:
         """Invalidates an id; its tasks continue."""
         known = self._known.pop(client_id)
-        self._check_owner(known, line)
+        self._check_owner(known, connection)
         effects.write(DropTaskClient(client_id))
 
-    def check(self, line: Any, client_id: str) -> bool:
+    def check(self, connection: Connection, client_id: str) -> bool:
         """True for a valid id; False if it must be looked up in the store."""
         known = self._known.get(client_id)
         if known is None:
             if not is_identity(client_id):
                 raise RpcError(BAD_CLIENT, "a client id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
             return False
-        if known.line is not line:
-            self._check_owner(known, line)
-            if known.line is None:
-                known.line = line
+        if known.connection is not connection:
+            self._check_owner(known, connection)
         return True
 
-    def learn(self, line: Any, found: TaskClient | None, client_id: str) -> None:
+    def learn(self, connection: Connection, found: TaskClient | None, client_id: str) -> None:
         """Caches a lookup result; raises RpcError if the id is not valid."""
         if client_id in self._known:
             return
         if found is None:
-            raise RpcError(BAD_CLIENT, f"unknown client id {client_id}: say client_connect first")
-        known = KnownClient(line, found.owner)
-        self._check_owner(known, line)
+            raise RpcError(BAD_CLIENT, f"unknown client id {client_id}: call client_connect first")
+        known = KnownClient(connection, found.owner)
+        self._check_owner(known, connection)
         self._remember(client_id, known)
 
     def _remember(self, client_id: str, known: KnownClient) -> None:
@@ -89,8 +86,8 @@ class TaskClients:
             self._known.popitem(last=False)
 
     def _is_used(self, known: KnownClient, now: Now) -> bool:
-        return known.line is not None and now.mono - self._adapter.heard(known.line) <= self._state.interval
+        return now.mono - self._adapter.last_received(known.connection) <= self._state.interval
 
-    def _check_owner(self, known: KnownClient, line: Any) -> None:
-        if known.owner and known.owner != line.user_id:
+    def _check_owner(self, known: KnownClient, connection: Connection) -> None:
+        if known.owner and known.owner != connection.user_id:
             raise RpcError(BAD_CLIENT, "this client id belongs to another key")

@@ -56,22 +56,6 @@ class LeaseId(msgspec.Struct):
 
 
 class BrokerTasks:
-    __slots__ = (
-        *(
-            "_adapter",
-            "_state",
-            "_slots",
-            "publisher",
-            "client_methods",
-            "clients",
-            "dependencies",
-            "leases",
-            "native",
-            "queue",
-        ),
-        *("own_room", "rpc", "shared_store", "backlog", "completion_waits"),
-    )
-
     def __init__(
         self,
         state: BrokerState,
@@ -86,9 +70,9 @@ class BrokerTasks:
         self.backlog = StoredBacklog()
         self.own_room: Callable[[str], bool] = lambda _: True
         """True if the broker itself could start a task of a reserved method (a stored request)."""
-        self.publisher = TaskPublisher(state)
+        self.publisher = TaskPublisher(state, self._listen, self._listen_wide, self._waiting, self._announce_unclaimed)
         self.completion_waits = CompletionWaits(state, self.publisher)
-        self.queue = TaskQueue(state, self.backlog, next_seq, shared, self._has_room)
+        self.queue = TaskQueue(state, self.backlog, next_seq, shared, self._has_room, self._ended)
         self.leases = Leases(state, adapter, slots, self.queue)
         self.clients = TaskClients(state, adapter)
         self.dependencies = Dependencies(self.queue)
@@ -104,12 +88,6 @@ class BrokerTasks:
         )
         nodes = NodeMethods(state, adapter, self.queue, self.leases)
         self.rpc = RpcEndpoint(state, adapter, {FRONTEND: self.client_methods.table, BACKEND: nodes.table})
-        self.queue.on_end = self._ended
-        self.publisher.on_method = self._listen
-        self.publisher.on_prefix = self._listen_wide
-        self.publisher.waiting = self._waiting
-        if self.shared_store is not None:
-            self.publisher.look = self._look_on_the_shelf
 
     def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, effects: Effects) -> None:
         self.queue.open = open_tasks
@@ -160,10 +138,10 @@ class BrokerTasks:
         leases = {lease.id: lease.attempt for lease in msgspec.json.decode(body, type=list[LeaseId])}
         self.leases.unsent(backend, leases, now, effects)
 
-    def forget(self, line: Connection) -> None:
-        self.native.forget(line)
-        if line.number:
-            self.completion_waits.forget(line)
+    def forget(self, connection: Connection) -> None:
+        self.native.forget(connection)
+        if connection.number:
+            self.completion_waits.forget(connection)
 
     def waits(self, method: str) -> bool:
         return bool(self.queue.method_queues.waiting(method, 1))
@@ -210,8 +188,10 @@ class BrokerTasks:
 
         effects.ask(StoreQuery(ListTasks(limit=1_000, status=QUEUED), listed, aside=True))
 
-    def _look_on_the_shelf(self, effects: Effects) -> None:
+    def _announce_unclaimed(self, effects: Effects) -> None:
         """Shared store only: looks up and announces unclaimed tasks of subscribed methods."""
+        if self.shared_store is None:
+            return
         for method in self.queue.method_queues.methods():
             if self.publisher.is_wanted(b"task." + method.encode("utf-8", "surrogatepass")):
                 self._repeat(method, effects)
@@ -230,7 +210,7 @@ class BrokerTasks:
         self.queue.dirty.update(dict.fromkeys(self.queue.method_queues.ready))
         if self.queue.window is not None:
             for method_queue in self.queue.method_queues.all():
-                self.queue.put_away(self.queue.window.spare(method_queue), effects)
+                self.queue.return_to_backlog(self.queue.window.spare(method_queue), effects)
         self.queue.method_queues.top_up_all(effects)
         if not self._state.full:
             self.native.ask_again(now, effects)
@@ -242,7 +222,7 @@ class BrokerTasks:
         for task in self.queue.method_queues.drop_unneeded(
             lambda method: offered(method) or wanted.is_wanted(b"task." + method.encode("utf-8", "surrogatepass")), now
         ):
-            self.queue.put_away((task,), effects)
+            self.queue.return_to_backlog((task,), effects)
         self._state.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
 
     def _look_for_old(self, _: None, now: Now, effects: Effects) -> None:

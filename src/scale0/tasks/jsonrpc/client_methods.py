@@ -49,8 +49,6 @@ CANCEL_ERROR: Final = error_object(CANCELLED_ERROR, "cancelled by its client")
 
 
 class ClientMethods:
-    __slots__ = ("_clients", "_completion_waits", "_leases", "_queue", "_shared_store", "_state", "_submissions")
-
     def __init__(
         self,
         state: BrokerState,
@@ -81,48 +79,48 @@ class ClientMethods:
             "zerotask.broker.client_task_cancel": self.cancel,
         }
 
-    def connect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _connect.read(asked.params)
+    def connect(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _connect.read(call.params)
         self._check_room()
         client_id = args.client_id
-        if client_id is None or not asked.line.user_id or self._clients.check(asked.line, client_id):
-            asked.answer(quoted(self._clients.connect(asked.line, client_id, now, effects)), effects)
+        if client_id is None or not call.connection.user_id or self._clients.check(call.connection, client_id):
+            call.answer(quoted(self._clients.connect(call.connection, client_id, now, effects)), effects)
             return
 
         def answered(found: SubmissionLookup, _mark: int, later: Now, out: Effects) -> None:
             """With CURVE, the store knows which key owns the id."""
             try:
                 if found.client is not None:
-                    self._clients.learn(asked.line, found.client, client_id)
-                asked.answer(quoted(self._clients.connect(asked.line, client_id, later, out)), out)
+                    self._clients.learn(call.connection, found.client, client_id)
+                call.answer(quoted(self._clients.connect(call.connection, client_id, later, out)), out)
             except RpcError as error:
-                asked.refuse(error.code, error.message, out, error.data)
+                call.refuse(error.code, error.message, out, error.data)
 
         self._queue.backlog.ask(LookUpSubmission(client_id, (), None, None), answered, effects)
 
-    def disconnect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _disconnect.read(asked.params)
+    def disconnect(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _disconnect.read(call.params)
         self._check_room()
 
         def known(_: list[Row | None], _now: Now, out: Effects) -> None:
-            self._clients.disconnect(asked.line, args.client_id, out)
-            asked.answer(b"true", out)
+            self._clients.disconnect(call.connection, args.client_id, out)
+            call.answer(b"true", out)
 
-        self._look(asked, args.client_id, (), known, now, effects)
+        self._look_up(call, args.client_id, (), known, now, effects)
 
-    def status(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _of_task.read(asked.params)
+    def status(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _of_task.read(call.params)
 
         def found(rows: list[Row | None], _now: Now, out: Effects) -> None:
             row = the_one(rows, args.task_id)
             if isinstance(row, QueuedTask):
                 self._leases.save(row, out)
-            asked.answer(status_of(row), out)
+            call.answer(status_of(row), out)
 
-        self._look(asked, args.client_id, (args.task_id,), found, now, effects)
+        self._look_up(call, args.client_id, (args.task_id,), found, now, effects)
 
-    def result(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _of_task.read(asked.params)
+    def result(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _of_task.read(call.params)
 
         def found(rows: list[Row | None], _now: Now, out: Effects) -> None:
             row = the_one(rows, args.task_id)
@@ -133,26 +131,26 @@ class ClientMethods:
                 data = b'{"status":"%b"}' % name.encode()
                 raise RpcError(NOT_COMPLETE, f"the task {row.id} is {name}", data)
             if row.status == FINISHED:
-                asked.answer(row.result, out)
+                call.answer(row.result, out)
             else:
-                asked.fail(row.result, out)
+                call.fail(row.result, out)
 
-        self._look(asked, args.client_id, (args.task_id,), found, now, effects)
+        self._look_up(call, args.client_id, (args.task_id,), found, now, effects)
 
-    def cancel(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _of_task.read(asked.params)
+    def cancel(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _of_task.read(call.params)
         self._check_room()
 
         def ended(known: bool, _now: Now, out: Effects) -> None:
             if known:
-                asked.answer(b"true", out)
+                call.answer(b"true", out)
             else:
-                asked.refuse(NOT_STORED, "the broker that holds the task has not answered: ask again", out)
+                call.refuse(NOT_STORED, "the broker that holds the task has not answered: try again", out)
 
         def found(rows: list[Row | None], later: Now, out: Effects) -> None:
             self.cancel_row(the_one(rows, args.task_id), CANCEL_ERROR, ended, later, out)
 
-        self._look(asked, args.client_id, (args.task_id,), found, now, effects)
+        self._look_up(call, args.client_id, (args.task_id,), found, now, effects)
 
     def cancel_row(self, row: Row, error: bytes, then: Then, now: Now, effects: Effects) -> None:
         """Ends a task unless it has ended; calls `then` with whether the task has ended."""
@@ -182,14 +180,14 @@ class ClientMethods:
         self._leases.cancel(task)
         self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, effects)
 
-    def wait(self, asked: RpcCall, now: Now, effects: Effects) -> None:
+    def wait(self, call: RpcCall, now: Now, effects: Effects) -> None:
         """Returns the completed ones of some tasks, as soon as there is one."""
-        args = _wait.read(asked.params)
+        args = _wait.read(call.params)
         timeout = DEFAULT_WAIT_SECONDS if args.timeout is None else min(args.timeout, MAX_WAIT_SECONDS)
-        if asked.in_batch:
+        if call.in_batch:
             timeout = 0.0
         ids = tuple(args.task_ids)
-        wait = self._completion_waits.wait(asked.line, ids, lambda told, _now, out: asked.answer(told, out))
+        wait = self._completion_waits.wait(call.connection, ids, lambda result, _now, out: call.answer(result, out))
 
         def found(rows: list[Row | None], later: Now, out: Effects) -> None:
             for id_, row in zip(ids, rows, strict=True):
@@ -201,7 +199,7 @@ class ClientMethods:
             self._completion_waits.begin(wait, timeout, later, out)
 
         try:
-            self._look(asked, args.client_id, ids, found, now, effects, lambda: self._completion_waits.drop(wait))
+            self._look_up(call, args.client_id, ids, found, now, effects, lambda: self._completion_waits.drop(wait))
         except RpcError:
             self._completion_waits.drop(wait)
             raise
@@ -210,9 +208,9 @@ class ClientMethods:
         if self._state.full:
             raise RpcError(NOT_STORED, CANNOT_STORE)
 
-    def _look(
+    def _look_up(
         self,
-        asked: RpcCall,
+        call: RpcCall,
         client_id: str,
         ids: tuple[str, ...],
         then: Callable[[list[Row | None], Now, Effects], None],
@@ -223,7 +221,7 @@ class ClientMethods:
         """Reads a client's tasks by id: from memory if all are there, otherwise from the store."""
         backlog = self._queue.backlog
         tasks = backlog.tasks
-        if self._clients.check(asked.line, client_id) and all(id_ in tasks for id_ in ids):
+        if self._clients.check(call.connection, client_id) and all(id_ in tasks for id_ in ids):
             then([own(tasks[id_], client_id, now) for id_ in ids], now, effects)
             return
 
@@ -232,12 +230,12 @@ class ClientMethods:
                 backlog.ask(LookUpSubmission(client_id, ids, None, None), answered, out)
                 return
             try:
-                self._clients.learn(asked.line, found.client, client_id)
+                self._clients.learn(call.connection, found.client, client_id)
                 rows = zip(ids, found.tasks, strict=True)
                 then([own(tasks.get(id_) or row, client_id, later) for id_, row in rows], later, out)
             except RpcError as error:
                 dropped()
-                asked.refuse(error.code, error.message, out, error.data)
+                call.refuse(error.code, error.message, out, error.data)
 
         backlog.ask(LookUpSubmission(client_id, ids, None, None), answered, effects)
 

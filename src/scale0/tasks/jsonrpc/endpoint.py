@@ -5,10 +5,11 @@ sent when the last of its calls is answered; every answer waits until all earlie
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from scale0.broker.core.connections import Connection
 from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
@@ -37,10 +38,10 @@ MAX_SHOWN_CHARS: Final = 64
 
 
 class RpcReply:
-    __slots__ = ("_answers", "_line", "_open", "_unstored", "batch")
+    __slots__ = ("_answers", "_connection", "_open", "_unstored", "batch")
 
-    def __init__(self, line: Any, count: int, batch: bool) -> None:
-        self._line = line
+    def __init__(self, connection: Connection, count: int, batch: bool) -> None:
+        self._connection = connection
         self.batch = batch
         self._answers: list[bytes | None] = [None] * count
         self._open = count
@@ -57,22 +58,22 @@ class RpcReply:
             self._send(effects)
 
     def _send(self, effects: Effects) -> None:
-        line = self._line
+        connection = self._connection
         say = effects.send if self._unstored else effects.promise
-        said = [data for data in self._answers if data is not None]
-        if not said:
-            if line.delimiter:
-                say(line, [b"null"])
+        answers = [data for data in self._answers if data is not None]
+        if not answers:
+            if connection.delimiter:
+                say(connection, [b"null"])
         elif self.batch:
-            say(line, [b"[%b]" % b",".join(said)])
+            say(connection, [b"[%b]" % b",".join(answers)])
         else:
-            say(line, [said[0]])
+            say(connection, [answers[0]])
 
 
 class RpcCall(msgspec.Struct, eq=False, gc=False):
     """One call. It may be kept and answered in a later turn."""
 
-    line: Any
+    connection: Connection
     params: msgspec.Raw
     _id: bytes | None
     _reply: RpcReply
@@ -97,8 +98,6 @@ Method = Callable[[RpcCall, Now, Effects], None]
 
 
 class RpcEndpoint:
-    __slots__ = ("_adapter", "_methods", "_names", "_state")
-
     def __init__(self, state: BrokerState, adapter: BrokerAdapter, methods: Mapping[str, Mapping[str, Method]]) -> None:
         """`methods`: by socket, by name."""
         self._state = state
@@ -110,29 +109,32 @@ class RpcEndpoint:
     def table(self) -> Mapping[str, Mapping[str, Method]]:
         return self._methods
 
-    def receive(self, line: Any, frames: list[bytes], now: Now, effects: Effects) -> None:
+    def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         if len(frames) != 1:
-            effects.promise(line, [error_answer(NULL_ID, error_object(INVALID_REQUEST, "exactly one frame"))])
-            self._adapter.blame(line, codes.MALFORMED, "JSON-RPC in several frames", now, effects)
+            effects.promise(
+                connection,
+                [error_answer(NULL_ID, error_object(INVALID_REQUEST, "a JSON-RPC message has exactly one frame"))],
+            )
+            self._adapter.reject(connection, codes.MALFORMED, "JSON-RPC in several frames", now, effects)
             return
         limits = self._state.limits
         batch, calls = read_calls(frames[0], limits.max_batch_messages)
         too_big = len(frames[0]) > limits.max_message_bytes
         if batch:
-            line.arrays = True
+            connection.arrays = True
         refusal: RpcError | None = None
         if too_big:
             refusal = RpcError(TOO_BIG, f"a message is at most {limits.max_message_bytes} bytes")
         elif not self._state.serving:
-            refusal = RpcError(NOT_SERVING, "this broker does not serve now: try another")
-        reply = RpcReply(line, len(calls), batch)
-        methods = self._methods.get(line.door, {})
+            refusal = RpcError(NOT_SERVING, "this broker does not accept tasks now: use another one")
+        reply = RpcReply(connection, len(calls), batch)
+        methods = self._methods.get(connection.socket, {})
         for place, call in enumerate(calls):
             if type(call) is MalformedCall:
-                self._fault(line, reply, place, call, now, effects)
+                self._fault(connection, reply, place, call, now, effects)
                 continue
             id_ = None if call.id is msgspec.UNSET else bytes(call.id)
-            asked = RpcCall(line, call.params, id_, reply, place)
+            rpc_call = RpcCall(connection, call.params, id_, reply, place)
             method = methods.get(call.method)
             try:
                 if method is None:
@@ -140,24 +142,26 @@ class RpcEndpoint:
                 if refusal is not None:
                     raise refusal
                 if id_ is not None and id_[0] in NO_IDS:
-                    asked = RpcCall(line, call.params, NULL_ID, reply, place)
+                    rpc_call = RpcCall(connection, call.params, NULL_ID, reply, place)
                     raise RpcError(INVALID_REQUEST, "an id is a string, a number or null")
-                method(asked, now, effects)
+                method(rpc_call, now, effects)
             except RpcError as error:
-                asked.refuse(error.code, error.message, effects, error.data)
+                rpc_call.refuse(error.code, error.message, effects, error.data)
                 if error.code in BAD_INPUT:
-                    self._adapter.blame(line, codes.MALFORMED, error.message, now, effects)
+                    self._adapter.reject(connection, codes.MALFORMED, error.message, now, effects)
 
-    def pack(self, line: Any, messages: Sequence[Message]) -> list[list[bytes]]:
+    def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
         """A connection that uses only JSON-RPC receives nothing else."""
         return [message for message in messages if isinstance(message, list)]
 
     def _unknown(self, name: str) -> RpcError:
         shown = name[:MAX_SHOWN_CHARS]
         if name in self._names:
-            return RpcError(METHOD_NOT_FOUND, f"{shown} is for the other socket")
+            return RpcError(METHOD_NOT_FOUND, f"{shown} must be called on the other socket")
         return RpcError(METHOD_NOT_FOUND, f"no such method: {shown}")
 
-    def _fault(self, line: Any, reply: RpcReply, place: int, fault: MalformedCall, now: Now, effects: Effects) -> None:
+    def _fault(
+        self, connection: Connection, reply: RpcReply, place: int, fault: MalformedCall, now: Now, effects: Effects
+    ) -> None:
         reply.put(place, error_answer(fault.id, error_object(fault.code, fault.message)), effects)
-        self._adapter.blame(line, codes.MALFORMED, fault.message, now, effects)
+        self._adapter.reject(connection, codes.MALFORMED, fault.message, now, effects)

@@ -26,7 +26,9 @@ ATTEMPTS_LOST: Final = -32090
 AFTER_FAILED: Final = -32091
 CANCELLED_ERROR: Final = -32092
 
-CANNOT_STORE: Final = "nothing can be stored now: the disk is almost full, or the database is away; try again later"
+CANNOT_STORE: Final = (
+    "nothing can be stored now: the disk is almost full, or the database is unavailable; try again later"
+)
 
 MEANINGS: Final[dict[int, str]] = {
     PARSE_ERROR: "not JSON",
@@ -94,7 +96,7 @@ _many: Final = msgspec.json.Decoder(list[CallMessage])
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _id: Final = msgspec.json.Decoder(_Id)
 
-Heard = CallMessage | MalformedCall
+ParsedCall = CallMessage | MalformedCall
 
 
 def read_calls(frame: bytes, most: int) -> tuple[bool, list[Any]]:
@@ -130,7 +132,7 @@ def _walk(frame: bytes, most: int) -> tuple[bool, list[Any]]:
     return True, [_read_one(bytes(element)) for element in elements]
 
 
-def _read_one(data: bytes) -> Heard:
+def _read_one(data: bytes) -> ParsedCall:
     try:
         return _one.decode(data)
     except (msgspec.ValidationError, RecursionError) as error:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.broker.core.connections import Connection
 from scale0.broker.core.scheduler import Backend
 from scale0.broker.core.state import BrokerState
 from scale0.history.events.columns import clip_int
@@ -60,18 +61,16 @@ _failed: Final = TwoArgumentForms(ShortNodeTaskFailed, NodeTaskFailed)
 class WaitingResult:
     """A result that waits for its lease."""
 
-    __slots__ = ("args", "asked", "do", "tries")
+    __slots__ = ("args", "call", "do", "tries")
 
-    def __init__(self, asked: RpcCall, args: Any, do: Any, tries: int) -> None:
-        self.asked = asked
+    def __init__(self, call: RpcCall, args: Any, do: Any, tries: int) -> None:
+        self.call = call
         self.args = args
         self.do = do
         self.tries = tries
 
 
 class NodeMethods:
-    __slots__ = ("_adapter", "_leases", "_queue", "_state")
-
     def __init__(self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
         self._state = state
         self._adapter = adapter
@@ -92,12 +91,12 @@ class NodeMethods:
             "zerotask.broker.node_task_failed": self.failed,
         }
 
-    def connect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _connect.read(asked.params)
+    def connect(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _connect.read(call.params)
         node_id = args.node_id
         if node_id is None:
-            held = self._adapter.backend_of(asked.line)
-            made = made_for(asked.line.user_id, f"node-{self._state.rng.getrandbits(64):016x}")
+            held = self._adapter.backend_of(call.connection)
+            made = made_for(call.connection.user_id, f"node-{self._state.rng.getrandbits(64):016x}")
             node_id = held.identity if held is not None else made
         elif not is_identity(node_id):
             raise RpcError(BAD_NODE, "a node id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
@@ -105,75 +104,75 @@ class NodeMethods:
         if len(methods) > MAX_NODE_METHODS or not all(map(self._adapter.is_service, methods)):
             raise RpcError(INVALID_PARAMS, f"methods are at most {MAX_NODE_METHODS} printable names")
         other = self._adapter.node(node_id)
-        if other is not None and other[1] is not asked.line and (other[0].pushes or self._is_used(other[1], now)):
+        if other is not None and other[1] is not call.connection and (other[0].pushes or self._is_used(other[1], now)):
             raise RpcError(BAD_NODE, f"{node_id} is in use by another connection")
         try:
-            backend = self._adapter.enlist(asked.line, node_id, methods, now, effects)
+            backend = self._adapter.register(call.connection, node_id, methods, now, effects)
         except Refusal as refusal:
             raise RpcError(BAD_NODE, refusal.message) from refusal
         self._leases.claim(backend, None, now, effects)
         self._leases.offer(backend, now, effects)
-        asked.answer(quoted(node_id), effects)
+        call.answer(quoted(node_id), effects)
 
-    def heartbeat(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        self._node(asked, _of_node.read(asked.params).node_id, now, effects)
-        self._adapter.heartbeat(asked.line, now)
-        asked.answer(b"true", effects)
+    def heartbeat(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        self._node(call, _of_node.read(call.params).node_id, now, effects)
+        self._adapter.heartbeat(call.connection, now)
+        call.answer(b"true", effects)
 
-    def status(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _status.read(asked.params)
-        self._node(asked, args.node_id, now, effects)
-        said = msgspec.json.encode(args.status)
-        if len(said) > MAX_STATUS_BYTES:
+    def status(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _status.read(call.params)
+        self._node(call, args.node_id, now, effects)
+        encoded = msgspec.json.encode(args.status)
+        if len(encoded) > MAX_STATUS_BYTES:
             raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes")
-        self._adapter.say_status(asked.line, args.status)
-        asked.answer(b"true", effects)
+        self._adapter.set_status(call.connection, args.status)
+        call.answer(b"true", effects)
 
-    def disconnect(self, asked: RpcCall, now: Now, effects: Effects) -> None:
+    def disconnect(self, call: RpcCall, now: Now, effects: Effects) -> None:
         """Disconnects a node; its tasks are queued again."""
-        self._node(asked, _of_node.read(asked.params).node_id, now, effects)
-        self._adapter.strike(asked.line, now, effects)
-        asked.answer(b"true", effects)
+        self._node(call, _of_node.read(call.params).node_id, now, effects)
+        self._adapter.remove(call.connection, now, effects)
+        call.answer(b"true", effects)
 
-    def task_request(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _request.read(asked.params)
+    def task_request(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _request.read(call.params)
         self._check_room()
-        self._node(asked, getattr(args, "node_id", None), now, effects)
+        self._node(call, getattr(args, "node_id", None), now, effects)
 
         def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
             row = rows[0]
-            backend = self._adapter.backend_of(asked.line)
+            backend = self._adapter.backend_of(call.connection)
             if backend is None:
-                asked.refuse(BAD_NODE, "this connection has no node any more", out)
+                call.refuse(BAD_NODE, "this connection has no node any more", out)
             elif row is None or isinstance(row, EndedTask) or is_reserved(row.method):
-                asked.refuse(BAD_TASK, f"unknown or complete task {args.task_id}", out)
+                call.refuse(BAD_TASK, f"unknown or complete task {args.task_id}", out)
             elif row.status != QUEUED or self._leases.is_closed or self._queue.at_limit(row.method):
-                asked.answer(b"{}", out)
+                call.answer(b"{}", out)
             elif isinstance(row, OpenTask) and self._queue.shared is not None:
-                self._take_and_pull(asked, row.id, out)
+                self._take_and_pull(call, row.id, out)
             else:
                 task = self._take_out(row)
                 self._leases.pull(task, backend, later, out)
-                asked.answer(task_json(task), out)
+                call.answer(task_json(task), out)
 
         self._find(args.task_id, found, now, effects)
 
-    def _take_and_pull(self, asked: RpcCall, id_: str, effects: Effects) -> None:
+    def _take_and_pull(self, call: RpcCall, id_: str, effects: Effects) -> None:
         """A broker may hand out a task of a shared store only while it holds it."""
 
         def taken(found: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
             row, theirs = self._queue.backlog.tasks.get(id_) or found[0].task, bool(found[0].holder)
-            backend = self._adapter.backend_of(asked.line)
+            backend = self._adapter.backend_of(call.connection)
             if not isinstance(row, QueuedTask) and (not isinstance(row, OpenTask) or theirs):
-                asked.answer(b"{}", out)
+                call.answer(b"{}", out)
             elif row.status != QUEUED or backend is None or self._leases.is_closed:
                 if isinstance(row, OpenTask):
                     self._queue.put_down(row, now, out)
-                asked.answer(b"{}", out)
+                call.answer(b"{}", out)
             else:
                 task = self._take_out(row)
                 self._leases.pull(task, backend, now, out)
-                asked.answer(task_json(task), out)
+                call.answer(task_json(task), out)
 
         self._queue.backlog.claim((id_,), taken, effects)
 
@@ -184,20 +183,20 @@ class NodeMethods:
         self._queue.method_queues.withdraw(row)
         return row
 
-    def tasks_request(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _requests.read(asked.params)
+    def tasks_request(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _requests.read(call.params)
         self._check_room()
-        backend = self._node(asked, args.node_id, now, effects)
+        backend = self._node(call, args.node_id, now, effects)
         limit = MAX_PULL if args.limit is None else min(args.limit, MAX_PULL)
         needed = [self._queue.method_queues.need(method, now, effects) for method in sorted(backend.services)]
         if self._queue.window is not None:
-            self._queue.window.look(
+            self._queue.window.claim(
                 [method_queue for method_queue in needed if method_queue.head() is None], limit, effects
             )
-        self._pull(asked, limit, MAX_LOOKS, now, effects)
+        self._pull(call, limit, MAX_LOOKS, now, effects)
 
-    def _pull(self, asked: RpcCall, limit: int, looks: int, now: Now, effects: Effects) -> None:
-        backend = self._adapter.backend_of(asked.line)
+    def _pull(self, call: RpcCall, limit: int, looks: int, now: Now, effects: Effects) -> None:
+        backend = self._adapter.backend_of(call.connection)
         method_queues = [
             method_queue
             for method_queue in map(self._queue.method_queues.find, backend.services if backend else ())
@@ -207,7 +206,7 @@ class NodeMethods:
             self._queue.method_queues.top_up(method_queue, effects)
         if looks and any(not method_queue.known or method_queue.is_loading for method_queue in method_queues):
             # The queue is being read from the store: answer after that.
-            self._queue.backlog.find((), lambda _, at, out: self._pull(asked, limit, looks - 1, at, out), effects)
+            self._queue.backlog.find((), lambda _, at, out: self._pull(call, limit, looks - 1, at, out), effects)
             return
         taken: list[bytes] = []
         size = 0
@@ -219,48 +218,48 @@ class NodeMethods:
                 size += len(task.params)
                 self._leases.pull(task, backend, now, effects)
                 taken.append(task_json(task))
-        asked.answer(b"[%b]" % b",".join(taken), effects)
+        call.answer(b"[%b]" % b",".join(taken), effects)
 
-    def task_status(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        said = read_status(asked.params)
-        backend = self._node(asked, said.pop("node_id"), now, effects)
-        id_, status = said.pop("task_id"), said["status"]
+    def task_status(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        fields = read_status(call.params)
+        backend = self._node(call, fields.pop("node_id"), now, effects)
+        id_, status = fields.pop("task_id"), fields["status"]
         if status in FINAL:
-            raise RpcError(INVALID_PARAMS, f"{status} is said by node_task_finished or node_task_failed")
+            raise RpcError(INVALID_PARAMS, f"{status} is reported with node_task_finished or node_task_failed")
         task = backend.tasks.get(id_)
         if task is None:
             raise RpcError(BAD_TASK, f"this node does not have the task {id_}")
-        info = msgspec.json.encode(said)
+        info = msgspec.json.encode(fields)
         if len(info) > MAX_STATUS_BYTES or not self._adapter.is_shallow(info):
             raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes, and not too deep")
         self._leases.begun(task, info, now, effects)
         self._leases.save(task, effects)
-        asked.answer(b"true", effects)
+        call.answer(b"true", effects)
 
-    def finished(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _finished.read(asked.params)
+    def finished(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _finished.read(call.params)
         result = bytes(args.task_result)
         if result.count(b"[") + result.count(b"{") > 64 and not self._adapter.is_shallow(result):
             raise RpcError(INVALID_PARAMS, f"a result nests at most {self._state.limits.max_json_depth} deep")
-        self._end(asked, args, lambda task, at, out: self._leases.finish(task, result, at, out), 0, now, effects)
+        self._end(call, args, lambda task, at, out: self._leases.finish(task, result, at, out), 0, now, effects)
 
-    def failed(self, asked: RpcCall, now: Now, effects: Effects) -> None:
-        args = _failed.read(asked.params)
-        said = read_error(bytes(args.error), self._adapter)
+    def failed(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        args = _failed.read(call.params)
+        report = read_error(bytes(args.error), self._adapter)
 
         def fail(task: QueuedTask, at: Now, out: Effects) -> None:
-            self._leases.fail(task, said.code, said.error, said.retry, at, out, said.after)
+            self._leases.fail(task, report.code, report.error, report.retry, at, out, report.after)
 
-        self._end(asked, args, fail, 0, now, effects)
+        self._end(call, args, fail, 0, now, effects)
 
-    def _end(self, asked: RpcCall, args: Any, do: Any, tries: int, now: Now, effects: Effects) -> None:
+    def _end(self, call: RpcCall, args: Any, do: Any, tries: int, now: Now, effects: Effects) -> None:
         self._check_room()
-        backend = self._node(asked, getattr(args, "node_id", None), now, effects)
+        backend = self._node(call, getattr(args, "node_id", None), now, effects)
         attempt = getattr(args, "attempt", None)
         task = backend.tasks.get(args.task_id)
         if task is not None and (attempt is None or attempt == task.attempt):
             do(task, now, effects)
-            asked.answer(b"true", effects)
+            call.answer(b"true", effects)
             return
 
         def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
@@ -268,27 +267,27 @@ class NodeMethods:
             if held is not None and (attempt is None or attempt == held.attempt):
                 # Meanwhile this broker took the lease over from another broker of the shared store.
                 do(held, later, out)
-                asked.answer(b"true", out)
+                call.answer(b"true", out)
                 return
             if tries < MAX_FETCHES and self._leases.fetch(rows[0], backend, attempt, later, out):
-                again = WaitingResult(asked, args, do, tries + 1)
+                again = WaitingResult(call, args, do, tries + 1)
                 self._state.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
                 return
             code = late(rows[0], backend.identity, attempt)
             if not code:
-                asked.answer(b"true", out)
+                call.answer(b"true", out)
                 return
             message = "unknown task" if code == BAD_TASK else "another attempt owns the task"
             out.record(TaskRefused(args.task_id[:128], backend.identity, clip_int(attempt or 0), code))
-            asked.refuse(code, f"{message}: {args.task_id[:128]}", out)
+            call.refuse(code, f"{message}: {args.task_id[:128]}", out)
 
         self._find(args.task_id, found, now, effects)
 
     def _end_again(self, again: WaitingResult, now: Now, effects: Effects) -> None:
         try:
-            self._end(again.asked, again.args, again.do, again.tries, now, effects)
+            self._end(again.call, again.args, again.do, again.tries, now, effects)
         except RpcError as error:
-            again.asked.refuse(error.code, error.message, effects)
+            again.call.refuse(error.code, error.message, effects)
 
     def _find(self, id_: str, found: Any, now: Now, effects: Effects) -> None:
         task = self._queue.backlog.tasks.get(id_)
@@ -297,28 +296,28 @@ class NodeMethods:
         else:
             self._queue.backlog.find((id_,), found, effects)
 
-    def _node(self, asked: RpcCall, node_id: str | None, now: Now, effects: Effects) -> Backend:
+    def _node(self, call: RpcCall, node_id: str | None, now: Now, effects: Effects) -> Backend:
         """Returns the calling node; raises RpcError if it is not registered."""
-        own = self._adapter.backend_of(asked.line)
+        own = self._adapter.backend_of(call.connection)
         if own is not None and (node_id is None or own.identity == node_id):
             return own
         if node_id is None:
-            raise RpcError(BAD_NODE, "this connection is no node: say node_connect first")
+            raise RpcError(BAD_NODE, "this connection has not registered as a node: call node_connect first")
         if own is not None:
             raise RpcError(BAD_NODE, f"this connection is the node {own.identity}")
         other = self._adapter.node(node_id)
         if other is None:
-            raise RpcError(BAD_NODE, f"unknown node {node_id[:128]}: say node_connect first")
+            raise RpcError(BAD_NODE, f"unknown node {node_id[:128]}: call node_connect first")
         if other[0].pushes or self._is_used(other[1], now):
             raise RpcError(BAD_NODE, f"{node_id} is in use by another connection")
         try:
-            self._adapter.rebind(asked.line, node_id, now, effects)
+            self._adapter.rebind(call.connection, node_id, now, effects)
         except Refusal as refusal:
             raise RpcError(BAD_NODE, refusal.message) from refusal
         return other[0]
 
-    def _is_used(self, line: Any, now: Now) -> bool:
-        return now.mono - self._adapter.heard(line) <= self._state.interval
+    def _is_used(self, connection: Connection, now: Now) -> bool:
+        return now.mono - self._adapter.last_received(connection) <= self._state.interval
 
     def _check_room(self) -> None:
         if self._state.full:

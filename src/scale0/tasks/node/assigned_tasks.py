@@ -249,8 +249,10 @@ class AssignedTasks:
     def set_broker(self, broker: str) -> None:
         """The connection now leads to this broker: results for others wait until they are connected again."""
         self._owners.clear()
+        if broker != self._broker:
+            self._returned = []  # else it may be the same connection, on which the broker keeps our leases
         self._broker = broker
-        self._started, self._progress, self._unsent, self._returned = [], {}, [], []
+        self._started, self._progress, self._unsent = [], {}, []
         self._unconfirmed_bytes = sum(
             result.size for result in self._unconfirmed.values() if self._is_current(result.owner)
         )

@@ -51,11 +51,6 @@ class SessionConfig(msgspec.Struct, frozen=True):
 
 
 class AddressBook:
-    __slots__ = (
-        *("_given", "_keys", "_learned", "_names", "_owners", "_redirected_by", "_rng", "_role", "_tried"),
-        "current",
-    )
-
     def __init__(self, role: str, given: Sequence[str], rng: random.Random) -> None:
         self._role = role
         self._given = list(dict.fromkeys(given))
@@ -108,7 +103,7 @@ class AddressBook:
         return len(self._order()) > 1
 
     def update(self, groups: Sequence[KnownGroup], here: str) -> None:
-        """Replace what the configuration said about brokers; `here` is the identity of the current broker."""
+        """Replace the configuration's brokers; `here` is the identity of the current broker."""
         names: dict[str, str] = {}
         endpoints_of_groups: list[list[str]] = []
         for group in groups:

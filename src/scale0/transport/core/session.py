@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 60.0
+RECHECK_SECONDS: Final = 0.15
+"""Silence beyond the limit is checked again after this time: messages of a suspended process may not be read yet."""
 MIN_ANSWER_SECONDS: Final = 3.0
 """The least time that a broker has to answer CHECKCONFIG or READY."""
 MAX_URGENT_BACKOFF_SECONDS: Final = 5.0
@@ -108,6 +110,8 @@ class Session:
         self.interval = 1.0
         self.liveness = 3
         self.last_received = 0.0
+        self._suspected_at = -math.inf
+        """When silence beyond the limit was first found."""
         self.last_sent = 0.0
         self._last_heartbeat = 0.0
         """When we last sent a HEARTBEAT: only that is always answered, so other messages do not replace it for long."""
@@ -262,11 +266,19 @@ class Session:
                 self._check_liveness(now, effects)
 
     def _check_liveness(self, now: Now, effects: SessionEffects) -> None:
-        if now.mono >= self.last_received + self.interval * self.liveness:
-            self.closed("the broker's heartbeats stopped", now, effects)
-        elif now.mono >= self._heartbeat_at() and self._ready is not None:
+        if now.mono >= self._silent_at():
+            since = self._suspected_at
+            if since < self._silent_at() or now.mono > since + 2 * RECHECK_SECONDS:
+                self._suspected_at = now.mono
+            elif now.mono >= since + RECHECK_SECONDS:
+                self.closed("the broker's heartbeats stopped", now, effects)
+                return
+        if now.mono >= self._heartbeat_at() and self._ready is not None:
             effects.sends.append(("HEARTBEAT", {"time": now.wall, "config_version": self.config_version}))
             self.last_sent = self._last_heartbeat = now.mono
+
+    def _silent_at(self) -> float:
+        return self.last_received + self.interval * self.liveness
 
     def deadline(self, waiting: bool) -> float | None:
         if self.state == DOWN:
@@ -280,7 +292,8 @@ class Session:
             late = self.is_draining and not self._can_move()
             times.append(self._move.at + MOVE_SECONDS if late else self._move.at)
         if waiting or self._ready is not None:
-            times.append(self.last_received + self.interval * self.liveness)
+            silent_at = self._silent_at()
+            times.append(silent_at if self._suspected_at < silent_at else self._suspected_at + RECHECK_SECONDS)
         if self._ready is not None:
             times.append(self._heartbeat_at())
         return min(times, default=None)

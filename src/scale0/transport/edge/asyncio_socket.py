@@ -81,7 +81,7 @@ class AsyncioSocket:
         after_poll: Callable[[], None] = lambda: None,
         keys: ClientKeys | None = None,
     ) -> None:
-        """`notify` receives each notification in order; `after_poll` is called after each look at the socket."""
+        """`notify` receives each notification in order; `after_poll` is called after each poll of the socket."""
         self._loop = asyncio.get_running_loop()
         self._socket = ClientSocket(session, self._store, keys)
         self._watcher = SocketWatcher(self._loop, self._socket, after_poll)

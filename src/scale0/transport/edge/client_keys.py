@@ -40,8 +40,6 @@ LOCAL_FOLDER: Final = ".scale0"
 
 
 class ClientKeys:
-    __slots__ = ("_given", "_server_key", "learned", "own")
-
     def __init__(self, own: CurveCertificate, server_key: str, given: Sequence[str]) -> None:
         self.own = own
         self._server_key = server_key

@@ -44,7 +44,7 @@ MAX_WAIT_SECONDS: Final = 3_600.0
 CLOSE_LINGER_MS: Final = 200
 """How long an orderly close waits for the last messages to leave."""
 IDLE_SECONDS: Final = 0.01
-"""After this long without a look at the socket, a sender looks first."""
+"""After this long without a poll of the socket, a sender polls first."""
 PLAIN_IPV4: Final = re.compile(r"tcp://[0-9.]+:[0-9]+")
 
 

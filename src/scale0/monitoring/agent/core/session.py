@@ -115,7 +115,6 @@ class AgentSession:
             self._retry_at = now.mono + self._backoff_seconds()
 
     def end(self, now: Now, effects: AgentEffects) -> None:
-        """Disconnect for good."""
         if self.state == ENDED:
             return
         self._disconnect(effects)

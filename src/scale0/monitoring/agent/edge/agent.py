@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ import msgspec
 
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
+from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.kernel.log_context import about
 from scale0.monitoring.agent.core.check_schedule import CheckSchedule, DueCheck
@@ -94,13 +94,7 @@ class ScheduleFile:
 
     def write(self, body: bytes) -> None:
         """Replace the file; blocks. Raises OSError."""
-        partial = self._path.with_name(f".{SCHEDULE_NAME}")
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(self._path)
+        write_secret(self._path, body)
 
     def _read(self) -> bytes | None:
         try:

@@ -108,7 +108,6 @@ async def renew(config_file: Path) -> None:
 
 
 async def start_renewal(config_file: Path) -> asyncio.subprocess.Process:
-    """Start the process that renews the certificate. Raises OSError."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         *("-P", "-m", RENEWAL_MODULE, str(config_file)),  # -P: never import modules from the working directory

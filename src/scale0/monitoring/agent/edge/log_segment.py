@@ -71,11 +71,6 @@ def framed(value: SegmentHeader | LogRecord) -> bytes:
 class LogSegment:
     """One file, or memory if the disk is full."""
 
-    __slots__ = (
-        *("_buffer", "_buffer_at", "_descriptor", "_header_end", "_read_to", "acked", "damaged_bytes"),
-        *("dirty", "header", "in_flight", "live", "offered", "order", "path", "size"),
-    )
-
     def __init__(self, order: int, path: Path | None, descriptor: int | None, size: int) -> None:
         self.order = order
         self.path = path

@@ -95,8 +95,6 @@ class LuaRun:
 
 
 class LuaConnection:
-    __slots__ = ("_pidfd", "_sent_versions", "_unsent", "closing", "connection", "full", "idle_since", "runs", "since")
-
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.runs: deque[LuaRun] = deque()

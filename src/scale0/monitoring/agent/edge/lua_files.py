@@ -42,7 +42,6 @@ class LuaFiles:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the checks that exist now."""
         try:
             changed = os.stat(self._folder).st_mtime_ns
             listed, when = self._listed

@@ -55,7 +55,6 @@ class LuaChecks:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The checks whose files exist now."""
         return self._files.names
 
     async def run(self, name: str, args: bytes, timeout: float) -> CheckFinding:

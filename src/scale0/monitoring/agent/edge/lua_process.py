@@ -21,25 +21,9 @@ from lupa.lua54 import LuaError, LuaMemoryError, LuaRuntime
 
 from scale0.history.events.columns import EventMetric
 from scale0.kernel.edge.parent_death import end_with_parent
-from scale0.monitoring.agent.edge.lua_connection import (
-    MAX_MESSAGE_BYTES,
-    LuaAnswer,
-    LuaBatch,
-    LuaHello,
-    LuaScript,
-    LuaTask,
-    receive_buffer,
-)
+from scale0.monitoring.agent.edge import lua_connection, sandbox
 from scale0.monitoring.agent.edge.lua_host import ask
 from scale0.monitoring.agent.edge.lua_prelude import FIELDS, PRELUDE
-from scale0.monitoring.agent.edge.sandbox import (
-    LUA_LIMITS,
-    CheckUser,
-    apply_limits,
-    become,
-    forbid_new_privileges,
-    limit_cpu,
-)
 from scale0.monitoring.protocol.results import (
     CRITICAL,
     MAX_MESSAGE_CHARS,
@@ -59,7 +43,7 @@ CPU_SECONDS: Final = 600
 """CPU time that a process may use until the limit is renewed."""
 MAX_ARGS_DEPTH: Final = 32
 
-_decode: Final = msgspec.msgpack.Decoder(LuaScript | LuaBatch).decode
+_decode: Final = msgspec.msgpack.Decoder(lua_connection.LuaScript | lua_connection.LuaBatch).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 _read_args: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -115,25 +99,27 @@ class LuaProcess:
         self._renew_limit_at = 0.0
 
     def serve(self) -> None:
-        self._agent.send(_encode(LuaHello(os.getpid())))
+        self._agent.send(_encode(lua_connection.LuaHello(os.getpid())))
         while True:
             self._limit_cpu()
             if self._spare is None:  # created in advance, so that the next run starts at once
                 self._spare = fresh_state()
-            size = self._agent.recv_into(receive_buffer)
+            size = self._agent.recv_into(lua_connection.receive_buffer)
             if not size:
                 return
-            message = _decode(receive_buffer[:size])
-            if isinstance(message, LuaScript):
+            message = _decode(lua_connection.receive_buffer[:size])
+            if isinstance(message, lua_connection.LuaScript):
                 self._codes[message.name] = compiled(message.name, message.source)
                 continue
             for task in message.tasks:
-                answer = _encode(LuaAnswer(task.number, self._run(task)))
-                if len(answer) > MAX_MESSAGE_BYTES:
-                    answer = _encode(LuaAnswer(task.number, CheckFinding(UNKNOWN, "the check's result is too long")))
+                answer = _encode(lua_connection.LuaAnswer(task.number, self._run(task)))
+                if len(answer) > lua_connection.MAX_MESSAGE_BYTES:
+                    answer = _encode(
+                        lua_connection.LuaAnswer(task.number, CheckFinding(UNKNOWN, "the check's result is too long"))
+                    )
                 self._agent.send(answer)
 
-    def _run(self, task: LuaTask) -> CheckFinding:
+    def _run(self, task: lua_connection.LuaTask) -> CheckFinding:
         started, begun = time.time(), time.perf_counter()
         code = self._codes.get(task.name, "there is no such check")
         if isinstance(code, str):
@@ -159,7 +145,7 @@ class LuaProcess:
         used = time.process_time()
         if used >= self._renew_limit_at:
             self._renew_limit_at = used + 1.0
-            limit_cpu(int(used) + CPU_SECONDS)
+            sandbox.limit_cpu(int(used) + CPU_SECONDS)
 
 
 class BadArgs(Exception):
@@ -225,16 +211,16 @@ def _cut(text: str) -> str:
 _PRELUDE_CODE: Final = _prelude()
 
 
-def serve(agent: socket.socket, user: CheckUser | None, _cgroup: str) -> None:
+def serve(agent: socket.socket, user: sandbox.CheckUser | None, _cgroup: str) -> None:
     """The main function of a Lua process, which the launcher has just started."""
     parent = os.getppid()
     if user is not None:
-        become(user)
+        sandbox.become(user)
     end_with_parent(signal.SIGKILL)  # after the change of user, which resets it
     if os.getppid() != parent:
         os._exit(1)
-    apply_limits(LUA_LIMITS)
-    forbid_new_privileges()
+    sandbox.apply_limits(sandbox.LUA_LIMITS)
+    sandbox.forbid_new_privileges()
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_STACK, (8 * 2**20, 8 * 2**20))
     with contextlib.suppress(ConnectionError):

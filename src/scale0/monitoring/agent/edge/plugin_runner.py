@@ -17,18 +17,9 @@ import struct
 import time
 from typing import Final
 
+from scale0.monitoring.agent.edge import sandbox
 from scale0.monitoring.agent.edge.cgroup import PidsLimitEvents
-from scale0.monitoring.agent.edge.sandbox import (
-    MAX_PROCESSES,
-    PLUGIN_LIMITS,
-    CheckUser,
-    acting_as,
-    apply_limits,
-    become_subreaper,
-    descendants,
-    end_all,
-    limit_cpu,
-)
+from scale0.monitoring.agent.edge.sandbox import MAX_PROCESSES, CheckUser
 
 HELLO: Final = struct.Struct("!i")
 """The first message of a plugin runner: its pid."""
@@ -99,7 +90,7 @@ class PluginRunner:
         err, err_end = os.pipe()
         try:
             # The limit includes this process, which has used CPU time for earlier runs.
-            limit_cpu(int(time.process_time()) + int(timeout) + 2)
+            sandbox.limit_cpu(int(time.process_time()) + int(timeout) + 2)
             try:
                 pid = self._spawn(words, out_end, err_end)
             except OSError as error:
@@ -112,7 +103,7 @@ class PluginRunner:
             try:
                 outcome = run.watch(self._agent)
             except ParentGoneError:
-                end_all((pid,), KILL_SECONDS)
+                sandbox.end_all((pid,), KILL_SECONDS)
                 os._exit(0)
             if outcome == ENDED:
                 run.read_rest()
@@ -120,7 +111,7 @@ class PluginRunner:
             status = run.status
             if self._limit_events.occurred() and status != 0:
                 outcome = TOO_MANY_PROCESSES
-            if not end_all((pid,) if status is None else (), KILL_SECONDS):
+            if not sandbox.end_all((pid,) if status is None else (), KILL_SECONDS):
                 outcome |= SURVIVORS
             run.close()
             head = ANSWER.pack(outcome, status or 0, time.monotonic() - begun, len(run.output))
@@ -135,7 +126,7 @@ class PluginRunner:
             (os.POSIX_SPAWN_DUP2, out, 1),
             (os.POSIX_SPAWN_DUP2, err, 2),
         ]
-        with acting_as(self._user):
+        with sandbox.acting_as(self._user):
             # By its path in the agent's configuration, or by the fixed PATH; setsid: a process group of its own.
             start = os.posix_spawn if "/" in words[0] else os.posix_spawnp
             return start(words[0], words, ENVIRONMENT, file_actions=actions, setsid=True, setsigdef=_DEFAULT_SIGNALS)
@@ -183,7 +174,7 @@ class _Run:
             if time.monotonic() < count_at:
                 continue
             count_at = time.monotonic() + COUNT_SECONDS
-            if len(descendants(MAX_PROCESSES)) > MAX_PROCESSES:
+            if len(sandbox.descendants(MAX_PROCESSES)) > MAX_PROCESSES:
                 return TOO_MANY_PROCESSES
             if not reading:
                 reading = True
@@ -218,7 +209,7 @@ def serve(agent: socket.socket, user: CheckUser | None, cgroup: str) -> None:
     os.chdir("/")
     if user is not None:
         os.setgroups([])
-    become_subreaper()
+    sandbox.become_subreaper()
     # The number of processes is limited only for the user of checks: it is unknown how many another user needs.
-    apply_limits(PLUGIN_LIMITS if user is not None else PLUGIN_LIMITS._replace(processes=None))
+    sandbox.apply_limits(sandbox.PLUGIN_LIMITS if user is not None else sandbox.PLUGIN_LIMITS._replace(processes=None))
     PluginRunner(agent, user, cgroup).serve()

@@ -18,20 +18,8 @@ from typing import Final
 from scale0.config.schema import Plugin
 from scale0.kernel.errors import Refusal
 from scale0.monitoring.agent.core.plugin_command import PluginCommand
-from scale0.monitoring.agent.edge.plugin_runner import (
-    ANSWER,
-    HELLO,
-    KEPT_STDERR_BYTES,
-    KILL_SECONDS,
-    MAX_OUTPUT_BYTES,
-    MAX_RUNS,
-    NOT_STARTED,
-    REQUEST,
-    SURVIVORS,
-    TIMED_OUT,
-    TOO_MANY_PROCESSES,
-    TOO_MUCH_OUTPUT,
-)
+from scale0.monitoring.agent.edge import plugin_runner
+from scale0.monitoring.agent.edge.plugin_runner import ANSWER, KILL_SECONDS, SURVIVORS
 from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from scale0.monitoring.agent.edge.sandbox import MAX_PROCESSES
 from scale0.monitoring.checks.perfdata import read_plugin
@@ -48,8 +36,6 @@ SPARE_SECONDS: Final = 1.0
 
 
 class _Runner:
-    __slots__ = ("answer", "connection", "gone", "idle_since", "pidfd", "ready", "runs")
-
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.runs = 0
@@ -64,7 +50,7 @@ class _Runner:
 
     def receive(self) -> None:
         try:
-            data = self.connection.recv(ANSWER.size + MAX_OUTPUT_BYTES + KEPT_STDERR_BYTES)
+            data = self.connection.recv(ANSWER.size + plugin_runner.MAX_OUTPUT_BYTES + plugin_runner.KEPT_STDERR_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -75,7 +61,7 @@ class _Runner:
         elif not self.ready:
             self.ready = True
             with contextlib.suppress(OSError):  # it has died since: end of file follows
-                self.pidfd = os.pidfd_open(HELLO.unpack(data)[0])
+                self.pidfd = os.pidfd_open(plugin_runner.HELLO.unpack(data)[0])
             return
         self.resolve(data)
 
@@ -123,7 +109,7 @@ class Plugins:
             left = begun + timeout - time.monotonic()
             if left <= 0:
                 return CheckFinding(UNKNOWN, f"not started within {timeout:g} s", (), started, timeout)
-            request = REQUEST.pack(left) + b"\0".join(map(os.fsencode, words))
+            request = plugin_runner.REQUEST.pack(left) + b"\0".join(map(os.fsencode, words))
             try:
                 answer = await self._request(request, left + KILL_SECONDS + SPARE_SECONDS)
             except OSError as error:
@@ -161,7 +147,7 @@ class Plugins:
             reusable = False
             try:
                 answer = await runner.answer
-                reusable = bool(answer and not answer[0] & SURVIVORS) and runner.runs < MAX_RUNS
+                reusable = bool(answer and not answer[0] & SURVIVORS) and runner.runs < plugin_runner.MAX_RUNS
             finally:
                 timer.cancel()
                 runner.answer = None
@@ -229,10 +215,10 @@ def finding_of(answer: bytes, timeout: float, started: float, seconds: float) ->
     output = answer[ANSWER.size : ANSWER.size + length]
     errors = answer[ANSWER.size + length :]
     reason = {
-        TIMED_OUT: f"killed: it took longer than {timeout:g} s",
-        TOO_MUCH_OUTPUT: f"killed: too much output, more than {MAX_OUTPUT_BYTES} bytes",
-        TOO_MANY_PROCESSES: f"killed: too many processes, more than {MAX_PROCESSES}",
-        NOT_STARTED: f"it could not be started: {errors.decode('utf-8', 'replace')}",
+        plugin_runner.TIMED_OUT: f"killed: it took longer than {timeout:g} s",
+        plugin_runner.TOO_MUCH_OUTPUT: f"killed: too much output, more than {plugin_runner.MAX_OUTPUT_BYTES} bytes",
+        plugin_runner.TOO_MANY_PROCESSES: f"killed: too many processes, more than {MAX_PROCESSES}",
+        plugin_runner.NOT_STARTED: f"it could not be started: {errors.decode('utf-8', 'replace')}",
     }.get(outcome & ~SURVIVORS)
     if reason is None:
         found = read_plugin(status, output, errors)

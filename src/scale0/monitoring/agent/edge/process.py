@@ -22,7 +22,7 @@ from typing import Any, Final
 from scale0 import __version__
 from scale0.config import AgentConfig
 from scale0.config.edge.files import read_config
-from scale0.kernel.edge.log_setup import log_to_stderr, now_called
+from scale0.kernel.edge.log_setup import log_to_stderr, set_process_name
 from scale0.kernel.edge.private_files import check as check_files
 from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.kernel.errors import ConfigError, Scale0Error
@@ -31,9 +31,8 @@ from scale0.monitoring.agent.core.check_schedule import CheckSchedule
 from scale0.monitoring.agent.core.session import AgentSession
 from scale0.monitoring.agent.edge.agent import AgentFacts, AgentRuntime, ScheduleFile, read_boot_id
 from scale0.monitoring.agent.edge.certificate import read_certificate, renew_forever
-from scale0.monitoring.agent.edge.check_registry import CheckProcesses, CheckRegistry, NoCheckProcesses
 from scale0.monitoring.agent.edge.lua_pool import LuaChecks
-from scale0.monitoring.agent.edge.running_checks import RunningChecks
+from scale0.monitoring.agent.edge.running_checks import CheckProcesses, CheckRegistry, NoCheckProcesses, RunningChecks
 from scale0.monitoring.agent.edge.spool import Spool
 from scale0.monitoring.agent.edge.stage0 import RELOAD_STATUS, USAGE_STATUS
 from scale0.monitoring.agent.edge.tls_client import TlsClient, client_context, described
@@ -79,7 +78,6 @@ def main(arguments: list[str]) -> int:
 
 
 def check_certificates(config: AgentConfig) -> None:
-    """Raise ConfigError if TLS cannot work with these files."""
     for key in ("certificate", "private_key", "server_ca"):
         path = Path(getattr(config, key))
         if not os.access(path, os.R_OK):
@@ -108,10 +106,9 @@ def lock_directory(folder: Path) -> int:
 
 
 async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> int:
-    """Assemble the agent, run it, and stop it."""
     loop = asyncio.get_running_loop()
     identity = read_certificate(Path(config.certificate)).identity
-    now_called(identity)
+    set_process_name(identity)
     folder = Path(config.data_dir)
     plugins, lua = check_processes(config)
     checks = CheckRegistry(plugins, built_in(folder, config.log_paths), lua)

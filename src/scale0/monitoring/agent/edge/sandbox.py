@@ -94,7 +94,6 @@ def limit_cpu(seconds: int) -> None:
 
 
 def become(user: CheckUser) -> None:
-    """Change to this user for good."""
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)

@@ -206,7 +206,7 @@ class Spool:
         for segment in tuple(self._segments):
             if segment.path is None and (count := segment.count_left()):
                 self.dropped += count
-                log.error("%d results are lost: the disk is full", count, extra=about())
+                log.error("%d results are lost: they could not be written to the disk", count, extra=about())
             if segment.is_empty() or segment.path is None:
                 segment.remove()
             segment.release()

@@ -1,4 +1,4 @@
-"""Agent bundles: what one Helen hands to another when an agent moves, and the messages that carry it.
+"""Agent bundles: what one Helen sends to another when an agent migrates, and the messages that carry it.
 
 A bundle is validated as a whole before it is used: if any part of it is invalid, nothing of it counts.
 """
@@ -55,7 +55,6 @@ class EvaluationBundle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The bytes of all rows."""
         return len(self.own) + sum(map(len, self.states.values())) + sum(map(len, self.incidents))
 
     def shorten(self) -> EvaluationBundle:
@@ -144,7 +143,7 @@ def import_evaluation(
 
 
 class AgentBundle(msgspec.Struct, frozen=True, kw_only=True, rename={"evaluation": "watch"}):
-    """Everything that one Helen hands to another about an agent."""
+    """Everything that one Helen sends to another about an agent."""
 
     id: str
     """The id of this handover: it counts once."""

@@ -12,18 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
 from scale0.monitoring.helen.core.socket_events import AGENTS, ConnectionOpened
+from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.encoder import encode
-from scale0.monitoring.protocol.messages import (
-    MAX_INT,
-    VERSION_1,
-    VERSION_2,
-    Enrol,
-    Hello,
-    Report,
-    Result,
-    ToAgent,
-    ToHelen,
-)
+from scale0.monitoring.protocol.messages import Report, ToAgent, ToHelen
 from scale0.monitoring.protocol.parser import Parser
 
 if TYPE_CHECKING:
@@ -39,7 +30,7 @@ JOINING: Final = "joining"
 ACTIVE: Final = "active"
 """The agent is accepted."""
 RELOADING: Final = "reloading"
-"""The agent's version is too old; it was told to reload."""
+"""The agent's version is too old; it was asked to reload."""
 ENDED: Final = "ended"
 
 MAX_PENDING_CHECKS: Final = 1_000
@@ -80,7 +71,7 @@ class AgentConnection:
         "suspected_at",
     )
 
-    door: Final = AGENTS
+    socket: Final = AGENTS
 
     def __init__(self, routing_id: bytes, opened: ConnectionOpened, now: Now) -> None:
         self.routing_id = routing_id
@@ -127,26 +118,26 @@ class AgentConnection:
     def refuses(self, message: ToHelen) -> FaultReason:
         """Why this message is not allowed now; empty: it is."""
         kind, stage = type(message), self.stage
-        if self.identity is None and (kind is not Enrol or stage is not AWAITING_HELLO):
+        if self.identity is None and (kind is not messages.Enrol or stage is not AWAITING_HELLO):
             return "without a certificate only one enrol is allowed"
         if stage is AWAITING_HELLO:
-            return "" if kind is Hello or kind is Enrol else "the first message must be hello"
+            return "" if kind is messages.Hello or kind is messages.Enrol else "the first message must be hello"
         if stage is SIGNING:
             return "no message may follow enrol"
-        if kind is Hello:
+        if kind is messages.Hello:
             return "hello was sent twice"
-        if kind is Enrol:
+        if kind is messages.Enrol:
             return "enrol may only be sent in place of hello"
         if stage is JOINING:
             return "no message may be sent before accepted"
-        if stage is ACTIVE and self.protocol < VERSION_2 and kind is not Result:
-            return f"{kind.__name__.lower()} is not a message of version {VERSION_1}"
+        if stage is ACTIVE and self.protocol < messages.VERSION_2 and kind is not messages.Result:
+            return f"{kind.__name__.lower()} is not a message of version {messages.VERSION_1}"
         return ""
 
     def accept(self, agent: Agent, protocol: int) -> None:
         self.stage, self.agent = ACTIVE, agent
-        self.protocol = min(protocol, VERSION_2)
-        self.reports = self.protocol >= VERSION_2
+        self.protocol = min(protocol, messages.VERSION_2)
+        self.reports = self.protocol >= messages.VERSION_2
 
     def end(self) -> None:
         self.stage, self.reports, self.schedule = ENDED, False, None
@@ -154,7 +145,7 @@ class AgentConnection:
     def issue(self) -> int | None:
         """A new message id; None: all are used, and the connection must end."""
         number = self._next_id
-        if number > MAX_INT:
+        if number > messages.MAX_INT:
             return None
         self._next_id = number + 1
         return number
@@ -172,7 +163,7 @@ class AgentConnection:
         self.pending[number] = pending
         self.pending_bytes += pending.size
 
-    def settle_result(self, message: Result) -> PendingRequest | FaultReason:
+    def settle_result(self, message: messages.Result) -> PendingRequest | FaultReason:
         """The check that this result answers, or why it answers none."""
         pending = None if self.pending is None else self.pending.pop(message.message_id, None)
         if pending is not None:

@@ -101,7 +101,7 @@ class Agent:
         self.left: float | None = None
         """When it disconnected, wall time; None: it is connected, or Helen did not see it disconnect."""
         self.reloaded: tuple[int, str] | None = None
-        """The versions with which it was told to reload because they are too old."""
+        """The versions with which it was asked to reload because they are too old."""
         self._takeovers: deque[tuple[float, str]] | None = None
         self.doubled_at: float | None = None
         self.serial = ""
@@ -215,8 +215,6 @@ class Agent:
 
 
 class Agents:
-    __slots__ = ("_changed", "by_identity", "connected")
-
     def __init__(self) -> None:
         self.by_identity: dict[str, Agent] = {}
         self.connected = 0
@@ -269,7 +267,6 @@ class Agents:
         self._changed[agent] = None
 
     def change(self, agent: Agent) -> None:
-        """Mark a record as changed."""
         self._changed[agent] = None
 
     def forget(self, agent: Agent, effects: Effects) -> None:

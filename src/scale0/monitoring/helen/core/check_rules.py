@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from scale0.config.monitoring import CheckDefinition, Downtime, Reaction, Silence, reference
+from scale0.config.monitoring import CheckDefinition, Downtime, NotificationHandler, Silence, reference
 from scale0.config.schema import ClientConfig
 from scale0.history.events.columns import EventMetric
 from scale0.monitoring.checks.thresholds import Range, judge
@@ -171,15 +171,10 @@ class ActiveSuppressions(NamedTuple):
 
 
 class CheckRules:
-    __slots__ = (
-        *("_active", "_schedules", "_selections", "_since", "_until", "alive", "definitions", "downtimes"),
-        *("handlers", "silences"),
-    )
-
     def __init__(
         self,
         checks: Iterable[CheckDefinition] = (),
-        handlers: Iterable[Reaction] = (),
+        handlers: Iterable[NotificationHandler] = (),
         downtimes: Iterable[Downtime] = (),
         silences: Iterable[Silence] = (),
     ) -> None:

@@ -120,8 +120,6 @@ class _Spool:
 
 
 class Spools:
-    __slots__ = ("_by_agent", "_forgotten", "_to_write")
-
     def __init__(self) -> None:
         self._by_agent: dict[str, dict[str, _Spool]] = {}
         self._to_write: list[tuple[str, str, _Spool]] = []
@@ -220,7 +218,6 @@ class Spools:
         return len(old)
 
     def forget(self, agent: str) -> None:
-        """Forget all spools of an agent."""
         for name in list(self._by_agent.get(agent, ())):
             self._drop(agent, name)
         self._by_agent.pop(agent, None)

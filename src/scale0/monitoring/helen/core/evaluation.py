@@ -63,8 +63,6 @@ class IncomingResult(msgspec.Struct, frozen=True, gc=False):
 class Reevaluation:
     """What must be re-evaluated after planned times or the configuration changed: agents, then held notifications."""
 
-    __slots__ = ("_agents", "_boundary", "_check_clock_at", "_held", "_mono", "_wall")
-
     def __init__(self) -> None:
         self._agents: deque[MonitoredAgent] = deque()
         """Agents whose selection or downtimes may have changed."""
@@ -78,7 +76,6 @@ class Reevaluation:
         self._check_clock_at = 0.0
 
     def begin(self, agents: Iterable[MonitoredAgent], held: Iterable[Key], boundary: float | None, now: Now) -> None:
-        """Re-evaluate everything."""
         for monitored in agents:
             self.queue(monitored)
         self._held = deque(held)
@@ -134,11 +131,6 @@ class _AgentCheck(NamedTuple):
 
 class Evaluation:
     """The checks of all agents of one Helen."""
-
-    __slots__ = (
-        *("_agents", "_changed_agents", "_changed_states", "_config", "_config_changed", "_held", "_incidents"),
-        *("_outbox", "_reevaluation", "_rules", "_started", "_sweep_at", "_wall"),
-    )
 
     def __init__(self, rows: StoredChecks) -> None:
         self._agents, self._config = read_states(rows.states)
@@ -347,7 +339,6 @@ class Evaluation:
         effects.write(DropCheckState(*key))
 
     def forget(self, agent: str, now: Now, effects: Effects) -> None:
-        """Remove an agent for good."""
         monitored = self._agents.pop(agent, None)
         if monitored is None:
             return

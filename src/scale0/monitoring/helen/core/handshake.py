@@ -19,7 +19,7 @@ from scale0.monitoring.helen.core.agent_connection import ENDED, RELOADING, SIGN
 from scale0.monitoring.helen.core.agents import MAX_SOFTWARE_CHARS, Agent, is_older
 from scale0.monitoring.helen.core.migration import Migration
 from scale0.monitoring.helen.core.replicas import Replicas
-from scale0.monitoring.helen.core.schedules import Schedules
+from scale0.monitoring.helen.core.schedule_push import Schedules
 from scale0.monitoring.helen.core.socket_events import ConnectionOpened
 from scale0.monitoring.helen.core.state import AGENT, LEFT, REPLACED, HelenState
 from scale0.monitoring.protocol.encoder import in_one_line
@@ -45,8 +45,6 @@ Revoked = Callable[[str, str, float], bool]
 
 
 class Handshake:
-    __slots__ = ("_migration", "_replicas", "_schedules", "_signing", "_state", "draining", "revoked")
-
     def __init__(self, state: HelenState, schedules: Schedules, replicas: Replicas, migration: Migration) -> None:
         self._state = state
         self._schedules = schedules

@@ -14,6 +14,7 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
 from scale0.kernel.timers import ring
+from scale0.monitoring.helen.core import socket_events as events
 from scale0.monitoring.helen.core.agent_connection import ACTIVE, ENDED, RELOADING, AgentConnection
 from scale0.monitoring.helen.core.evaluation import Evaluation
 from scale0.monitoring.helen.core.handshake import Handshake, Revoked
@@ -23,32 +24,12 @@ from scale0.monitoring.helen.core.migration import Migration
 from scale0.monitoring.helen.core.pending_requests import Requester
 from scale0.monitoring.helen.core.replicas import Replicas
 from scale0.monitoring.helen.core.reports import Reports
-from scale0.monitoring.helen.core.schedules import Schedules
+from scale0.monitoring.helen.core.schedule_push import Schedules
 from scale0.monitoring.helen.core.services import Services, status
-from scale0.monitoring.helen.core.socket_events import (
-    NETWORK,
-    BytesReceived,
-    ConfigReceived,
-    ConfigRejected,
-    ConnectionClosed,
-    ConnectionOpened,
-    NetworkEvent,
-    NetworkRequest,
-    NetworkTask,
-)
+from scale0.monitoring.helen.core.socket_events import NETWORK, BytesReceived
 from scale0.monitoring.helen.core.state import LEFT, LOST, HelenSettings, HelenState
-from scale0.monitoring.protocol.messages import (
-    Enrol,
-    Error,
-    Fetch,
-    File,
-    Hello,
-    Ping,
-    Redirect,
-    Report,
-    Result,
-    ToHelen,
-)
+from scale0.monitoring.protocol import messages
+from scale0.monitoring.protocol.messages import Report, ToHelen
 from scale0.monitoring.protocol.parser import ParseFault
 from scale0.storage.check_rows import AgentRow, SpoolRow
 
@@ -72,11 +53,6 @@ INTERNAL_ERROR: Final = "internal error; see the log of this Helen"
 
 
 class Helen:
-    __slots__ = (
-        *("_bundles", "_handshake", "_keepalive", "_migration", "_replicas", "_reports", "_schedules", "_services"),
-        *("config_error", "state"),
-    )
-
     def __init__(self, settings: HelenSettings, evaluation: Evaluation) -> None:
         self.state = state = HelenState(settings, evaluation)
         state.on_timer = self._check_liveness
@@ -133,7 +109,7 @@ class Helen:
         if endpoint is None:
             return False
         self.state.count("agents_redirected")
-        connection.send(Redirect(endpoint), effects)
+        connection.send(messages.Redirect(endpoint), effects)
         return True
 
     def receive(self, socket: str, routing_id: bytes, frames: list[Any], now: Now, effects: Effects) -> None:
@@ -156,9 +132,9 @@ class Helen:
                     # Later messages are lost, too: if the connection stayed open, they would be acknowledged.
                     self.state.refuse(connection, INTERNAL_ERROR, now, effects)
                     raise
-            case ConnectionOpened():
+            case events.ConnectionOpened():
                 self._handshake.open(routing_id, event, now, effects)
-            case ConnectionClosed() if connection is not None:
+            case events.ConnectionClosed() if connection is not None:
                 self.state.drop(connection, LEFT if event.orderly else LOST, now, effects, closed=True)
 
     def _handle_bytes(self, connection: AgentConnection, data: bytes, now: Now, effects: Effects) -> None:
@@ -184,35 +160,37 @@ class Helen:
         if connection.stage is RELOADING:
             return
         match message:
-            case Result():
+            case messages.Result():
                 self._reports.answer(connection, message, now, effects)
-            case Ping():
+            case messages.Ping():
                 effects.send(connection, [b"pong %d\n" % message.message_id])
-            case Hello():
+            case messages.Hello():
                 self._handshake.hello(connection, message, now, effects)
-            case Enrol():
+            case messages.Enrol():
                 self._handshake.enrol(connection, message, now, effects)
-            case Fetch() if "\r" in message.name or len(message.name.encode()) > MAX_FILE_NAME_BYTES:
+            case messages.Fetch() if "\r" in message.name or len(message.name.encode()) > MAX_FILE_NAME_BYTES:
                 reason = f"a file name must have at most {MAX_FILE_NAME_BYTES} bytes and no carriage return"
                 self.state.refuse(connection, reason, now, effects)
-            case Fetch():
-                connection.send(File(message.message_id, message.name, b""), effects)
+            case messages.Fetch():
+                connection.send(messages.File(message.message_id, message.name, b""), effects)
             case _:
                 # A pong proves what each message proves; terminals are not implemented.
                 pass
 
-    def _receive_from_network(self, requester: Requester, event: NetworkEvent, now: Now, effects: Effects) -> None:
+    def _receive_from_network(
+        self, requester: Requester, event: events.NetworkEvent, now: Now, effects: Effects
+    ) -> None:
         match event:
-            case NetworkRequest():
+            case events.NetworkRequest():
                 self._services.request(requester, event, now, effects)
-            case NetworkTask():
+            case events.NetworkTask():
                 self._services.task(requester, event, now, effects)
-            case ConfigReceived():
+            case events.ConfigReceived():
                 self.config_error = ""
                 self.state.count("configs_taken")
                 self.state.evaluation.configure(event.config, now, effects)
                 self._schedules.change_all()
-            case ConfigRejected():
+            case events.ConfigRejected():
                 self.state.count("configs_refused")
                 self.config_error = event.error
 
@@ -255,7 +233,7 @@ class Helen:
         state.agents.settle(effects)
         self._reports.settle(effects)
 
-    def hear_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None:
+    def receive_subscription(self, frames: list[bytes], now: Now, effects: Effects) -> None:
         """Helen publishes nothing."""
 
     def tick(self, now: Now, effects: Effects) -> None:
@@ -298,7 +276,8 @@ class Helen:
                 self.state.count("agents_lost")
                 # The agent may only have been suspended: then this is the first message that it reads.
                 connection.send(
-                    Error(f"no message was received for {now.mono - connection.last_seen:.0f} seconds"), effects
+                    messages.Error(f"no message was received for {now.mono - connection.last_seen:.0f} seconds"),
+                    effects,
                 )
                 self.state.drop(connection, LOST, now, effects)
             return

@@ -66,7 +66,6 @@ class Incident(msgspec.Struct, kw_only=True):
 
     @property
     def sort_key(self) -> tuple[int, str]:
-        """By time, then by id."""
         return _microseconds(self.opened), self.id
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,8 +115,6 @@ def id_of(key: Key, opened: float) -> str:
 
 
 class Incidents:
-    __slots__ = ("_ends", "_open", "_recent")
-
     def __init__(self, rows: Iterable[IncidentRow]) -> None:
         self._open: dict[Key, Incident] = {}
         self._recent: deque[Incident] = deque(maxlen=RECENT)
@@ -134,7 +131,6 @@ class Incidents:
         return len(self._open)
 
     def find(self, key: Key) -> Incident | None:
-        """The open incident of a check."""
         return self._open.get(key)
 
     def open(
@@ -170,7 +166,6 @@ class Incidents:
         self._write(incident, effects)
 
     def flaps(self, key: Key, effects: Effects) -> None:
-        """Mark the open incident of a check as flapping."""
         incident = self._open.get(key)
         if incident is not None and not incident.flapping:
             incident.flapping = True
@@ -277,7 +272,6 @@ class Incidents:
         effects.write(SweepIncidents(max(0, _microseconds(now.wall - KEPT_SECONDS)), SWEEP_LIMIT))
 
     def newest_first(self, open_only: bool) -> list[Incident]:
-        """All incidents in memory."""
         found = list(self._open.values())
         if not open_only:
             found += self._recent

@@ -68,8 +68,6 @@ class _Round:
 
 
 class Keepalive:
-    __slots__ = ("_clock_offset", "_definitions", "_judges_from", "_recheck_later", "_rounds", "_started", "_state")
-
     def __init__(self, state: HelenState) -> None:
         self._state = state
         self._definitions: tuple[CompiledCheck, ...] = ()

@@ -17,7 +17,7 @@ from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.monitoring.helen.core.agent_bundles import AgentBundle, OpenedBundle, bundle_of, open_bundle
 from scale0.monitoring.helen.core.agents import Agent
-from scale0.monitoring.helen.core.schedules import Schedules
+from scale0.monitoring.helen.core.schedule_push import Schedules
 from scale0.monitoring.helen.core.state import HelenState
 from scale0.storage.check_rows import DropAgent, PutAgent
 
@@ -40,7 +40,7 @@ class MigratedAgent(msgspec.Struct):
     """When it moved, wall time."""
     bundle: AgentBundle
     confirmed: bool = False
-    """The other Helen has said that she has it."""
+    """The other Helen has confirmed that she has it."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -52,8 +52,6 @@ _from_json: Final = msgspec.json.Decoder(MigratedAgent).decode
 
 
 class MigratedAgents:
-    __slots__ = ("_all", "_confirmed")
-
     def __init__(self) -> None:
         self._all: dict[str, MigratedAgent] = {}
         self._confirmed: dict[str, None] = {}
@@ -110,8 +108,6 @@ class MigratedAgents:
 
 class AgentBundles:
     """Imports and exports the bundles of agents."""
-
-    __slots__ = ("_number", "_schedules", "_state", "_suspected_duplicates", "moved")
 
     def __init__(self, state: HelenState, schedules: Schedules) -> None:
         self._state = state

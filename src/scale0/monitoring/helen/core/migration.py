@@ -1,6 +1,6 @@
 """Migration of agents between Helens: when an agent connects, its state is requested from the Helen who had it.
 
-One Helen accepts an agent's reports, unless the previous one does not answer. A Helen hands an agent over only to a
+One Helen accepts an agent's reports, unless the previous one does not answer. A Helen transfers an agent only to a
 Helen who confirms that it is connected to her. Nothing is dropped before another Helen has it.
 """
 
@@ -17,18 +17,8 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity
-from scale0.monitoring.helen.core.agent_bundles import (
-    PAGE,
-    UNREADABLE,
-    AgentBundle,
-    HasBody,
-    Held,
-    ReleaseBody,
-    Released,
-    decode_released,
-    held_of,
-    to_json,
-)
+from scale0.monitoring.helen.core import agent_bundles
+from scale0.monitoring.helen.core.agent_bundles import AgentBundle, to_json
 from scale0.monitoring.helen.core.agent_connection import ENDED, JOINING, AgentConnection
 from scale0.monitoring.helen.core.agents import Agent
 from scale0.monitoring.helen.core.migrated_agents import AgentBundles, Received
@@ -85,11 +75,6 @@ class _Window:
 
 
 class Migration:
-    __slots__ = (
-        *("_bundles", "_cursor", "_drained", "_joining", "_replicas", "_replicas_expected_until", "_state"),
-        *("_verifying", "_waiting_for_replicas", "_windows", "on_admit"),
-    )
-
     def __init__(self, state: HelenState, replicas: Replicas, bundles: AgentBundles) -> None:
         self._state = state
         self._replicas = replicas
@@ -107,7 +92,6 @@ class Migration:
 
     @property
     def joining(self) -> int:
-        """Agents that are not accepted yet."""
         return len(self._joining)
 
     def connection_of(self, identity: str) -> AgentConnection | None:
@@ -204,7 +188,7 @@ class Migration:
     def _ask(self, name: str, window: _Window, identity: str, joining: _Joining | None, effects: Effects) -> None:
         window.in_flight.add(identity)
         agent = self._state.agents.get(identity)
-        body = ReleaseBody(identity, self._state.settings.identity, () if agent is None else agent.merged)
+        body = agent_bundles.ReleaseBody(identity, self._state.settings.identity, () if agent is None else agent.merged)
         then = partial(self._on_released, name, window, identity, joining)
         self._state.count("handovers_asked")
         effects.ask(ForwardRequest(f"helen.{name}.release", to_json(body), MIGRATION_SECONDS, then))
@@ -238,8 +222,8 @@ class Migration:
         if not isinstance(value, bytes):
             return None
         try:
-            return decode_released(value).rows
-        except UNREADABLE:
+            return agent_bundles.decode_released(value).rows
+        except agent_bundles.UNREADABLE:
             self._state.count("handovers_not_understood")
             return None
 
@@ -257,10 +241,10 @@ class Migration:
         if not window.in_flight and not window.waiting:
             self._windows.pop(name, None)
 
-    def has(self, requester: Requester, body: HasBody, effects: Effects) -> None:
+    def has(self, requester: Requester, body: agent_bundles.HasBody, effects: Effects) -> None:
         """Answer which of these agents are connected here, and request their state from the Helen who asks."""
         held = [name for name in body.agents if self._is_here(name)]
-        requester.reply(to_json(Held(held)), effects)
+        requester.reply(to_json(agent_bundles.Held(held)), effects)
         if body.sender in self._replicas.live:
             for name in held:
                 if name not in self._joining:
@@ -270,7 +254,7 @@ class Migration:
         agent = self._state.agents.get(identity)
         return (agent is not None and agent.connection is not None) or self.connection_of(identity) is not None
 
-    def release(self, requester: Requester, body: ReleaseBody, effects: Effects) -> None:
+    def release(self, requester: Requester, body: agent_bundles.ReleaseBody, effects: Effects) -> None:
         """Another Helen says that an agent is connected to her."""
         if not is_identity(body.to) or body.to == self._state.settings.identity:
             raise Refusal(codes.MALFORMED, "`to` must be the identity of another Helen")
@@ -280,26 +264,30 @@ class Migration:
             migrated.confirm(body.agent, effects)
             moved = None
         if moved is None and not self._knows(body.agent):
-            requester.reply(to_json(Released()), effects)
+            requester.reply(to_json(agent_bundles.Released()), effects)
             return
         if self._verifying >= MAX_VERIFYING:
             raise Refusal(codes.TOO_MANY, "too many agents are being handed over")
         # Any client of the network can send this request, so the named Helen must confirm it.
         self._verifying += 1
-        then, question = partial(self._on_verified, requester, body), to_json(HasBody([body.agent]))
+        then, question = partial(self._on_verified, requester, body), to_json(agent_bundles.HasBody([body.agent]))
         effects.ask(ForwardRequest(f"helen.{body.to}.has", question, VERIFY_SECONDS, then))
 
     def _knows(self, identity: str) -> bool:
         agent = self._state.agents.get(identity)
         return (agent is not None and agent.protocol > 0) or identity in self._joining
 
-    def _on_verified(self, requester: Requester, body: ReleaseBody, value: Any, now: Now, effects: Effects) -> None:
+    def _on_verified(
+        self, requester: Requester, body: agent_bundles.ReleaseBody, value: Any, now: Now, effects: Effects
+    ) -> None:
         self._verifying -= 1
-        if body.agent not in held_of(value):
+        if body.agent not in agent_bundles.held_of(value):
             self._state.count("handovers_refused")
             requester.refuse(codes.NOT_ALLOWED, f"{body.to} does not confirm that it has {body.agent}", effects)
             return
-        requester.promise(to_json(Released(self._release_agent(body.agent, body.to, now, effects))), effects)
+        requester.promise(
+            to_json(agent_bundles.Released(self._release_agent(body.agent, body.to, now, effects))), effects
+        )
 
     def _release_agent(self, identity: str, to: str, now: Now, effects: Effects) -> AgentBundle | None:
         """Disconnect an agent and export its bundle."""
@@ -332,17 +320,17 @@ class Migration:
         if not names or not away:
             return
         start = self._cursor if self._cursor < len(away) else 0
-        pages = [away[at : at + PAGE] for at in range(start, len(away), PAGE)][:MAX_PAGES]
-        self._cursor = start + len(pages) * PAGE
+        pages = [away[at : at + agent_bundles.PAGE] for at in range(start, len(away), agent_bundles.PAGE)][:MAX_PAGES]
+        self._cursor = start + len(pages) * agent_bundles.PAGE
         for page in pages:
-            body = to_json(HasBody(page, state.settings.identity))
+            body = to_json(agent_bundles.HasBody(page, state.settings.identity))
             then = partial(self._on_held, frozenset(page))
             for name in names:
                 effects.ask(ForwardRequest(f"helen.{name}.has", body, HAS_SECONDS, then))
 
     def _on_held(self, requested: frozenset[str], value: Any, now: Now, _effects: Effects) -> None:
         """She will request these agents; until then they are not reported as missing."""
-        for identity in held_of(value):
+        for identity in agent_bundles.held_of(value):
             agent = self._state.agents.get(identity) if identity in requested else None
             if agent is not None and agent.connection is None:
                 agent.elsewhere_until = now.mono + ELSEWHERE_SECONDS

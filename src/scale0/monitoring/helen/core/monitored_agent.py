@@ -66,7 +66,6 @@ class MonitoredAgent:
         """It waits to be re-evaluated."""
 
     def put(self) -> PutCheckState:
-        """Its own row."""
         downtimes = [(name, check, ends) for (name, check), ends in self.downtimes.items()]
         return PutCheckState(self.agent, "", _encode(StoredDowntimes(self.labels, downtimes, self.closed)))
 

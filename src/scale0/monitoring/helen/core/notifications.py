@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.config.monitoring import Reaction
+from scale0.config.monitoring import NotificationHandler
 from scale0.history.events.checks import NoticeDropped, NoticeSent
 from scale0.kernel.backoff import Backoff
 from scale0.kernel.clock import Now
@@ -129,7 +129,7 @@ def notification_for(
     )
 
 
-def wants(handler: Reaction, state: str) -> bool:
+def wants(handler: NotificationHandler, state: str) -> bool:
     """True if this handler is notified of this state."""
     states = handler.states or (QUIET_STATES if handler.type == "task" else ALL_STATES)
     return state in states
@@ -140,7 +140,7 @@ class _Period:
 
     __slots__ = ("count", "ends_mono", "ends_wall", "summary")
 
-    def __init__(self, handler: Reaction, now: Now) -> None:
+    def __init__(self, handler: NotificationHandler, now: Now) -> None:
         self.count = 0
         self.ends_mono = now.mono + handler.period
         self.ends_wall = now.wall + handler.period
@@ -163,10 +163,8 @@ class _Waiting:
 class Outbox:
     """The notifications that are not on the queue yet."""
 
-    __slots__ = ("_changed", "_due", "_fresh", "_in_flight", "_periods", "_waiting", "dropped", "handlers", "sent")
-
     def __init__(self, rows: Iterable[NoticeRow]) -> None:
-        self.handlers: Mapping[str, Reaction] = {}
+        self.handlers: Mapping[str, NotificationHandler] = {}
         self.sent = 0
         self.dropped = 0
         self._waiting: dict[str, _Waiting] = {}
@@ -192,7 +190,7 @@ class Outbox:
         for name, waiting in self._waiting.items():
             heapq.heappush(self._due, (now.mono + max(0.0, waiting.notification.due - now.wall), name))
 
-    def configure(self, handlers: Mapping[str, Reaction]) -> None:
+    def configure(self, handlers: Mapping[str, NotificationHandler]) -> None:
         self.handlers = handlers
         self._periods = {name: period for name, period in self._periods.items() if name in handlers}
 
@@ -226,7 +224,7 @@ class Outbox:
         effects.record(NoticeDropped(notification.handler, 1, reason, notification.agent, notification.check))
 
     def _summarize(
-        self, handler: Reaction, period: _Period, notification: Notification, now: Now, effects: Effects
+        self, handler: NotificationHandler, period: _Period, notification: Notification, now: Now, effects: Effects
     ) -> None:
         """Count a notification over the limit in the summary that is sent when the period ends."""
         if handler.type == "task":
@@ -326,7 +324,6 @@ class Outbox:
         effects.write(DropNotice(notification.id))
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Submit what is due."""
         names: list[str] = []
         while self._due and self._due[0][0] <= now.mono and len(names) < MAX_SUBMITS:
             names.append(heapq.heappop(self._due)[1])
@@ -337,7 +334,7 @@ class Outbox:
         return self._due[0][0] if self._due else None
 
 
-def _task_of(notification: Notification, handler: Reaction) -> tuple[str, bytes, dict[str, Any]]:
+def _task_of(notification: Notification, handler: NotificationHandler) -> tuple[str, bytes, dict[str, Any]]:
     """The task that delivers a notification or, once that is on the queue, the recheck."""
     if notification.task:
         params: Any = {"agent": notification.agent, "check": notification.check}

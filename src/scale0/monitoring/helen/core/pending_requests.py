@@ -41,7 +41,7 @@ class Requester:
 
     __slots__ = ("routing_id",)
 
-    door: Final = NETWORK
+    socket: Final = NETWORK
 
     def __init__(self, routing_id: bytes) -> None:
         self.routing_id = routing_id
@@ -91,8 +91,6 @@ class PendingRequest:
 
 
 class PendingRequests:
-    __slots__ = ("_all", "_wheel", "on_given_up")
-
     def __init__(self) -> None:
         self._wheel: TimerWheel[PendingRequest] = TimerWheel()
         self._all: dict[PendingRequest, None] = {}
@@ -144,7 +142,6 @@ class PendingRequests:
             self.fail(pending, pending.refusal.code, pending.refusal.message, effects)
 
     def tick(self, now: Now, effects: Effects) -> None:
-        """Fail the requests that timed out."""
         for pending in self._wheel.expire(now.mono):
             if not pending.ended:
                 self.fail(pending, codes.NO_ANSWER, "no result in time", effects)

@@ -38,8 +38,6 @@ _from_json: Final = msgspec.json.Decoder(_Status).decode
 
 
 class Replicas:
-    __slots__ = ("_failures", "_known", "_sent", "_state")
-
     def __init__(self, state: HelenState) -> None:
         self._state = state
         self._known: dict[str, _Status | None] = {}

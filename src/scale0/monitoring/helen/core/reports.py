@@ -15,7 +15,7 @@ from scale0.monitoring.helen.core.agent_connection import AgentConnection
 from scale0.monitoring.helen.core.agents import Agent, is_check_name
 from scale0.monitoring.helen.core.deduplication import is_spool
 from scale0.monitoring.helen.core.evaluation import IncomingResult
-from scale0.monitoring.helen.core.schedules import Schedules
+from scale0.monitoring.helen.core.schedule_push import Schedules
 from scale0.monitoring.helen.core.state import AGENT, HelenState
 from scale0.monitoring.protocol.messages import Report, Result
 from scale0.monitoring.protocol.results import AGENT_REPORT, ReportedResult, read_result, write_result
@@ -25,8 +25,6 @@ MAX_AGE_SECONDS: Final = 30 * 86_400.0
 
 
 class Reports:
-    __slots__ = ("_counts", "_described", "_schedules", "_state")
-
     def __init__(self, state: HelenState, schedules: Schedules) -> None:
         self._state = state
         self._schedules = schedules

@@ -123,8 +123,6 @@ def service_names(identity: str) -> tuple[str, ...]:
 
 
 class Services:
-    __slots__ = ("_bundles", "_keepalive", "_migration", "_replicas", "_serve", "_state")
-
     def __init__(
         self, state: HelenState, replicas: Replicas, migration: Migration, bundles: AgentBundles, keepalive: Keepalive
     ) -> None:

@@ -51,11 +51,6 @@ class HelenSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HelenState:
-    __slots__ = (
-        *("_refused_in", "_refused_now", "acks", "agents", "anonymous", "awaiting_hello", "connections"),
-        *("connections_by_name", "counts", "evaluation", "on_timer", "requests", "settings", "spools", "timers"),
-    )
-
     def __init__(self, settings: HelenSettings, evaluation: Evaluation) -> None:
         self.settings = settings
         self.evaluation = evaluation
@@ -79,7 +74,6 @@ class HelenState:
         self._refused_now = 0
 
     def count(self, name: str, number: int = 1) -> None:
-        """Increase a counter."""
         self.counts[name] = self.counts.get(name, 0) + number
 
     def enter(self, connection: AgentConnection) -> int:
@@ -89,7 +83,6 @@ class HelenState:
         return count
 
     def arm(self, connection: AgentConnection, when: float) -> None:
-        """Set the timer of a connection."""
         self.timers.remove((self.on_timer, connection), connection.bucket)
         connection.bucket = self.timers.add((self.on_timer, connection), when)
 

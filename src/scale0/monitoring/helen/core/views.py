@@ -171,8 +171,6 @@ def find_incidents(query: Mapping[str, Any], known: Incidents, on_page: OnPage, 
 class _Search:
     """A search for one page of incidents."""
 
-    __slots__ = ("_after", "_agent_fits", "_check_fits", "_items", "_known", "_reads", "_rows", "on_page", "wanted")
-
     def __init__(self, wanted: IncidentsQuery, known: Incidents) -> None:
         self.wanted = wanted
         self.on_page: OnPage = lambda *_: None

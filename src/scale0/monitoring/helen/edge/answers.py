@@ -57,7 +57,7 @@ class HelenAskAnswers:
         loop = asyncio.get_running_loop()
         match ask:
             case StoreQuery():
-                return await loop.run_in_executor(self._reader, self._commits.look, ask.ask)
+                return await loop.run_in_executor(self._reader, self._commits.read_directly, ask.ask)
             case SignCertificate():
                 wall = read_now().wall
                 return await loop.run_in_executor(

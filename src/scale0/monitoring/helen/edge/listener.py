@@ -39,7 +39,6 @@ class TlsListener:
 
     @property
     def port(self) -> int:
-        """The actual port."""
         return int(self._socket.getsockname()[1])
 
     def accept(self, mono: float) -> Iterator[tuple[socket.socket, str]]:
@@ -102,7 +101,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def prepare(raw: socket.socket) -> None:
-    """Set the options of an accepted connection."""
     raw.setblocking(False)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

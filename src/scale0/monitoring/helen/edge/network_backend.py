@@ -21,25 +21,11 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.log_context import about
 from scale0.kernel.machine import Sent
-from scale0.monitoring.helen.core.socket_events import (
-    NETWORK,
-    ConfigReceived,
-    NetworkEvent,
-    NetworkRequest,
-    NetworkTask,
-    RequestError,
-    RequestReply,
-    read_config,
-)
+from scale0.monitoring.helen.core import socket_events as events
+from scale0.monitoring.helen.core.socket_events import NETWORK, RequestError
 from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
-from scale0.tasks.node.assigned_tasks import (
-    HANDLER_FAILED,
-    AssignedTask,
-    AssignedTasks,
-    CapacityAvailable,
-    TasksAssigned,
-    TasksStopped,
-)
+from scale0.tasks.node import assigned_tasks
+from scale0.tasks.node.assigned_tasks import AssignedTask, AssignedTasks
 from scale0.transport.core.backend_session import BackendSession, RequestReceived, fit_message
 from scale0.transport.core.session import Connected, ConnectionLost, SessionEffects, SessionEnded
 from scale0.transport.edge.asyncio_socket import AsyncioSocket
@@ -65,8 +51,6 @@ Perform = Callable[[AssignedTask, Callable[[bytes | Exception, bool], None]], No
 
 class TaskSlots:
     """Waiting tasks, and how many tasks may run at once."""
-
-    __slots__ = ("_limit", "running", "waiting")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -143,10 +127,10 @@ class NetworkBackend:
 
     def send(self, routing_id: bytes, frames: list[Any]) -> Sent:
         """Answer a request or a task; the answer waits while the session is down."""
-        answer: RequestReply | RequestError = frames[0]
+        answer: events.RequestReply | RequestError = frames[0]
         task = self._pop(routing_id)
         if task is not None:
-            if isinstance(answer, RequestReply):
+            if isinstance(answer, events.RequestReply):
                 self._finish(task, answer.body)
             else:
                 self._fail(task, answer)
@@ -160,10 +144,10 @@ class NetworkBackend:
         self._socket.close(self._session.end)
         os.close(self._wake)
 
-    def _answer(self, id_: str, answer: RequestReply | RequestError) -> None:
+    def _answer(self, id_: str, answer: events.RequestReply | RequestError) -> None:
         session = self._session
         match answer:
-            case RequestReply(body):
+            case events.RequestReply(body):
                 self._socket.run(lambda now, out: session.reply(id_, (body,), now, out))
             case RequestError(code, message):
                 self._socket.run(lambda now, out: session.error(id_, code, message, now, out))
@@ -172,16 +156,16 @@ class NetworkBackend:
         match event:
             case RequestReceived():
                 body = bytes(event.bodies[0]) if event.bodies else b""
-                self._deliver(event.id.encode(), NetworkRequest(event.service, event.timeout, body))
-            case TasksAssigned():
+                self._deliver(event.id.encode(), events.NetworkRequest(event.service, event.timeout, body))
+            case assigned_tasks.TasksAssigned():
                 for task in event.tasks:
                     self._slots_of(task).waiting.append(task)
                 self._start_tasks()
-            case TasksStopped():
+            case assigned_tasks.TasksStopped():
                 for task in event.tasks:
                     self._pop(routing_id_of(task))
                 self._start_tasks()
-            case CapacityAvailable():
+            case assigned_tasks.CapacityAvailable():
                 self._start_tasks()
             case Connected():
                 log.info(
@@ -205,16 +189,16 @@ class NetworkBackend:
         config = self._session.connection.config
         if config is not self.config and config:
             self.config = config
-            event = read_config(config)
+            event = events.read_config(config)
             self._deliver(b"", event)
-            if isinstance(event, ConfigReceived):
+            if isinstance(event, events.ConfigReceived):
                 self._configured(event.config)
             else:
                 log.error(
                     "the network's configuration is invalid, the previous one stays: %s", event.error, extra=about()
                 )
 
-    def _deliver(self, routing_id: bytes, event: NetworkEvent) -> None:
+    def _deliver(self, routing_id: bytes, event: events.NetworkEvent) -> None:
         if not self._inbox:
             os.eventfd_write(self._wake, 1)
         self._inbox.append([routing_id, event])
@@ -247,7 +231,7 @@ class NetworkBackend:
             if task.method in self._performed:
                 self._perform(task, self._on_performed(task))
             else:
-                self._deliver(routing_id_of(task), NetworkTask(task.id, task.method, task.params))
+                self._deliver(routing_id_of(task), events.NetworkTask(task.id, task.method, task.params))
         self._session.send_tasks(now, out)
 
     def _on_performed(self, task: AssignedTask) -> Callable[[bytes | Exception, bool], None]:
@@ -259,7 +243,7 @@ class NetworkBackend:
             if isinstance(result, bytes):
                 self._finish(task, result)
             else:
-                self._end(task, HANDLER_FAILED, str(result), retry)
+                self._end(task, assigned_tasks.HANDLER_FAILED, str(result), retry)
             self._start_tasks()
 
         return on_end
@@ -273,7 +257,12 @@ class NetworkBackend:
 
     def _fail(self, task: AssignedTask, error: RequestError) -> None:
         final = FINAL_CODES.get(error.code)
-        self._end(task, HANDLER_FAILED if final is None else final, f"{error.code} {error.message}", final is None)
+        self._end(
+            task,
+            assigned_tasks.HANDLER_FAILED if final is None else final,
+            f"{error.code} {error.message}",
+            final is None,
+        )
 
     def _end(self, task: AssignedTask, code: int, message: str, retry: bool) -> None:
         error = json.dumps({"code": code, "message": fit_message(message), "retry": retry}).encode()
@@ -286,5 +275,4 @@ class NetworkBackend:
 
 
 def routing_id_of(task: AssignedTask) -> bytes:
-    """The machine's id of a task."""
     return b"%b%b:%d" % (TASK_PREFIX, task.id.encode(), task.attempt)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from scale0 import __version__
-from scale0.config import ClientConfig, HelenConfig, MailServer, Reaction
+from scale0.config import ClientConfig, HelenConfig, MailServer, NotificationHandler
 from scale0.monitoring.helen.edge.notification_command import run_command
 
 NOTIFY: Final = "helen.notify"
@@ -88,7 +88,7 @@ class Notifier:
     def __init__(self, config: HelenConfig) -> None:
         self._commands: Mapping[str, tuple[str, ...]] = {entry.name: tuple(entry.command) for entry in config.commands}
         self._smtp = config.smtp
-        self._handlers: dict[str, Reaction] = {}
+        self._handlers: dict[str, NotificationHandler] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="scale0-notify")
 
     def configure(self, config: ClientConfig) -> None:
@@ -142,7 +142,9 @@ def read_params(params: bytes) -> NotifyParams:
         raise NotificationFailed(f"invalid params: {error}", again=False) from error
 
 
-def post(handler: Reaction, notification: dict[str, Any], timeout: float, connection: OutgoingConnection) -> str:
+def post(
+    handler: NotificationHandler, notification: dict[str, Any], timeout: float, connection: OutgoingConnection
+) -> str:
     """POST the notification as JSON. A redirect is an error: the data must not go to another server."""
     url = urlsplit(handler.url)
     host = url.hostname or ""
@@ -169,9 +171,12 @@ def post(handler: Reaction, notification: dict[str, Any], timeout: float, connec
 
 
 def mail(
-    server: MailServer, handler: Reaction, notification: dict[str, Any], timeout: float, connection: OutgoingConnection
+    server: MailServer,
+    handler: NotificationHandler,
+    notification: dict[str, Any],
+    timeout: float,
+    connection: OutgoingConnection,
 ) -> str:
-    """Send the notification by SMTP."""
     if not server.host:
         raise NotificationFailed("Helen's configuration file names no SMTP server")
     message = make_email(server, handler, notification)
@@ -198,7 +203,7 @@ def mail(
     return f"{len(handler.to)} addresses"
 
 
-def make_email(server: MailServer, handler: Reaction, notification: dict[str, Any]) -> EmailMessage:
+def make_email(server: MailServer, handler: NotificationHandler, notification: dict[str, Any]) -> EmailMessage:
     message = EmailMessage()
     message["From"] = server.sender or f"scale0@{socket.getfqdn()}"
     message["To"] = ", ".join(handler.to)
@@ -213,7 +218,6 @@ def make_email(server: MailServer, handler: Reaction, notification: dict[str, An
 
 
 def subject_of(notification: dict[str, Any]) -> str:
-    """One line with state, agent, check and message."""
     if notification.get("kind") == "summary":
         return one_line(f"{notification.get('dropped')} more notifications for {notification.get('handler')}")[
             :MAX_SUBJECT_CHARS
@@ -235,7 +239,6 @@ def one_line(text: str) -> str:
 
 
 def run(command: tuple[str, ...], notification: dict[str, Any], timeout: float, connection: OutgoingConnection) -> str:
-    """Run a command, with the notification on its standard input."""
     try:
         status, stderr = run_command(command, _to_json(notification), timeout, connection.is_ended)
     except TimeoutError:

@@ -142,7 +142,7 @@ def start_exporter(settings: ExporterSettings | None, commits: Commits, stack: c
 
 
 def new_token(folder: Path) -> str:
-    """Write a new admin token: whoever can read her data directory may use it."""
+    """Write a new admin token: every user who can read her data directory may use it."""
     token = secrets.token_hex(TOKEN_BYTES)
     write_secret(folder / TOKEN_FILE, token)
     return token
@@ -325,7 +325,7 @@ class OwnCertificate:
             try:
                 await loop.run_in_executor(None, self._authority.renew_own, path, read_now().wall)
             except Exception as error:
-                # The file may be anybody's and hold anything: that is no reason to stop.
+                # Another program may have written the file: that is no reason to stop.
                 log.error("Helen's own certificate could not be renewed: %s", error, extra=about(certificate=path))
             await asyncio.sleep(RENEW_SECONDS)
 

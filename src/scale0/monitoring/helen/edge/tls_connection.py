@@ -80,7 +80,6 @@ class TlsConnection:
         return len(self.unsent)
 
     def flush(self) -> int:
-        """Send unsent bytes as far as possible; returns how many left."""
         unsent = self.unsent
         if unsent is None:
             return 0

@@ -104,7 +104,6 @@ class TlsServer:
 
     @property
     def port(self) -> int:
-        """The actual port."""
         return self._listener.port
 
     @property

@@ -1,0 +1,158 @@
+"""What one client can make a broker remember or do is bounded, by number and by bytes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from scale0.broker.core.scheduler import MAX_IDLE_SERVICES
+from scale0.kernel.timers import MAX_EMPTY, TimerWheel
+from tests.fakes.broker import FakeBroker
+from tests.fakes.messages import MAGIC
+
+
+def batch(*messages: tuple[object, ...]) -> list[bytes]:
+    return [MAGIC, b"BATCH", b"", msgspec.msgpack.encode(messages)]
+
+
+def test_a_flood_of_heartbeats_makes_an_error_client_and_costs_few_answers(broker):
+    broker.join("backend-1", "echo")
+    broker.send_frames("backend-1", batch(*[("HEARTBEAT", {"config_version": 1})] * 10_000))
+    assert len(broker.received("backend-1")) <= 200
+    assert broker.manage("list_error_clients")[2]
+    assert "client.refused" in broker.kinds()
+    assert broker.exchange("backend-1", "HEARTBEAT") == []
+
+
+def test_an_error_client_is_handed_no_work():
+    broker = FakeBroker(request_timeout=5.0)
+    broker.join("backend-1", "echo")
+    for _ in range(11):
+        broker.send_frames("backend-1", [b"nonsense"])
+    broker.join("backend-2", "echo")
+    for number in range(3):
+        broker.exchange("frontend-1", "REQUEST", {"service": "echo", "id": number}, b"x")
+    assert broker.received("backend-1") == []
+    assert [command for command, _, _ in broker.received("backend-2")] == ["REQUEST"]
+
+
+def test_clients_that_come_and_go_leave_no_timers(broker):
+    before = len(broker.machine.state.timers)
+    for number in range(500):
+        broker.exchange(f"backend-{number}", "DISCONNECT")
+        broker.join(f"backend-x{number}", "echo", heartbeat_interval=80_000)
+        broker.exchange(f"backend-x{number}", "DISCONNECT")
+    assert len(broker.machine.state.timers) <= before + 2
+    assert len(broker.machine.connections) == 0
+
+
+def test_clients_that_come_and_go_leave_no_readings_of_their_clocks(broker):
+    for name in ("a", "b", "c"):
+        broker.join(f"backend-{name}", "echo")
+    for number in range(500):
+        broker.join(f"backend-x{number}", "echo")
+        broker.exchange(f"backend-x{number}", "DISCONNECT")
+    skew = broker.machine.scale0._negotiation._clock_skew
+    assert len(skew._readings) < 100
+
+
+def test_a_very_long_interval_does_not_put_off_the_judgement_of_clocks(broker):
+    broker.join("backend-slow", "echo", heartbeat_interval=86_400)
+    for name in ("a", "b"):
+        broker.join(f"backend-{name}", "echo", heartbeat_interval=1_000)
+    broker.join("backend-wrong", "echo", heartbeat_interval=1_000, time=broker.wall - 5_000)
+    broker.pass_time(16)
+    assert [said["code"] for command, said, _ in broker.received("backend-wrong") if command == "DISCONNECTERROR"] == [
+        425
+    ]
+
+
+def test_services_that_nobody_offers_any_more_are_forgotten_oldest_first(broker):
+    broker.join("backend-1", "first")
+    for number in range(MAX_IDLE_SERVICES // 1_000 + 3):
+        broker.pass_time(1)
+        names = [f"s{number}.{n}" for n in range(1_000)]
+        broker.exchange("backend-1", "READY", {"services": names, "config_version": 1})
+    assert len(broker.machine.scheduler.services) <= MAX_IDLE_SERVICES + 1_000
+    assert "first" not in broker.machine.scheduler.services
+
+
+def test_failures_of_services_that_nobody_offers_are_summed_up_together():
+    broker = FakeBroker(request_queue_limit=1, max_outstanding=100_000)
+    broker.pass_time(10)
+    for number in range(3_000):
+        broker.exchange("frontend-1", "REQUEST", {"service": f"s{number}", "id": number, "timeout": 0.01})
+    broker.pass_time(0.05)
+    broker.pass_time(10)
+    sums = [event for event in broker.events if event.kind == "request.summed"]
+    assert [(event.service, event.failed) for event in sums] == [("", {"404": 2_000})]
+
+
+def test_listings_are_made_once_for_many_who_ask(broker):
+    broker.join("backend-1", "echo")
+    asks = [("REQUEST", {"service": "scale0.services", "id": n}) for n in range(50)]
+    broker.send_frames("frontend-1", batch(*asks))
+    assert [command for command, _, _ in broker.received("frontend-1")] == ["REPLY"] * 50
+    different = [("REQUEST", {"service": "scale0.services", "id": n}, b'{"after": "%d"}' % n) for n in range(50)]
+    broker.send_frames("frontend-1", batch(*different))
+    refused = [one.code for one in broker.received("frontend-1", "ERROR")]
+    assert refused
+    assert set(refused) == {429}
+
+
+def test_an_oversized_part_costs_its_request_and_nothing_else():
+    broker = FakeBroker(max_message_bytes=4_096)
+    broker.join("backend-1", "echo", slots=2)
+    for number in range(2):
+        broker.exchange("frontend-1", "REQUEST", {"service": "echo", "id": number})
+    first, second = (said["id"] for _, said, _ in broker.received("backend-1"))
+    assert broker.exchange("backend-1", "PARTIAL", {"id": first}, b"x" * 5_000) == []
+    broker.exchange("backend-1", "REPLY", {"id": second}, b"y")
+    told = broker.received("frontend-1")
+    assert [(command, said.get("code")) for command, said, _ in told] == [("ERROR", 413), ("REPLY", None)]
+
+
+def test_buckets_that_were_emptied_long_before_their_time_are_given_back():
+    wheel: TimerWheel[int] = TimerWheel()
+    for number in range(50_000):
+        wheel.remove(number, wheel.add(number, 10.0 + number))
+    assert len(wheel._buckets) <= 2 * MAX_EMPTY + 2
+    kept = wheel.add(7, 99.0)
+    assert wheel.deadline() == kept * wheel.grain
+    assert wheel.expire(100.0) == [7]
+
+
+KILO = b"x" * 1024
+
+
+# Promise: REQ-5
+def test_bytes_that_wait_for_a_backend_are_bounded_for_each_client():
+    broker = FakeBroker(max_client_bytes=4096)
+    told = [broker.exchange("frontend-1", "REQUEST", {"service": "s", "id": n, "timeout": 5}, KILO) for n in range(5)]
+    assert told[:4] == [[], [], [], []]
+    assert [(command, said["id"], said["code"]) for command, said, _ in told[4]] == [("ERROR", 4, 429)]
+    assert broker.exchange("frontend-2", "REQUEST", {"service": "s", "id": 1, "timeout": 5}, KILO) == []
+
+
+def test_bytes_that_were_handed_on_no_longer_count():
+    broker = FakeBroker(max_client_bytes=2048)
+    for n in range(2):
+        broker.exchange("frontend-1", "REQUEST", {"service": "s", "id": n, "timeout": 5}, KILO)
+    broker.join("backend-1", "s", slots=2)
+    assert broker.exchange("frontend-1", "REQUEST", {"service": "t", "id": 2, "timeout": 5}, KILO, KILO) == []
+
+
+def test_bytes_that_timed_out_no_longer_count():
+    broker = FakeBroker(max_client_bytes=2048)
+    broker.exchange("frontend-1", "REQUEST", {"service": "s", "id": 1, "timeout": 1}, KILO, KILO)
+    broker.pass_time(1.1)
+    broker.received("frontend-1")
+    assert broker.exchange("frontend-1", "REQUEST", {"service": "s", "id": 2, "timeout": 1}, KILO, KILO) == []
+
+
+def test_bytes_move_with_a_client_that_comes_back():
+    broker = FakeBroker(max_client_bytes=2048)
+    broker.exchange("frontend-1", "CHECKCONFIG", {"identity": "me"})
+    broker.exchange("frontend-1", "REQUEST", {"service": "s", "id": 1, "timeout": 5}, KILO, KILO)
+    broker.exchange("frontend-2", "CHECKCONFIG", {"identity": "me"})
+    told = broker.exchange("frontend-2", "REQUEST", {"service": "s", "id": 2, "timeout": 5}, KILO)
+    assert [said["code"] for _, said, _ in told] == [429]
