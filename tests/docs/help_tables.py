@@ -59,7 +59,9 @@ EAST: Final = "--join 10.0.0.1 --data-dir var/east-1"
 OPERATOR: Final = {"TOKEN": f"$(scale0 access issue ops --role operator {EAST})"}
 JOINED: Final = "scale0 keys join frontend 10.0.0.1 --token $(token_for frontend)"
 CALLER: Final = "scale0 keys join frontend broker.example.com --name caller --token $(token_for frontend)"
-ENABLED: Final = f"scale0 enable; scale0 enable {EAST}"
+ENABLE: Final = "scale0 enable && until scale0 agents > helen.log 2>&1; do sleep 0.05; done"
+"""A broker that is out of service disconnects its clients: the examples go on when Helen is connected again."""
+ENABLED: Final = f"scale0 enable {EAST}; {ENABLE}"
 DEPLOY: Final = "$(scale0 access list --json | jq -r '[.[] | select(.name == \"deploy\")][0].id')"
 TABLES: Final = Needs(on=NEW, before="cd tables", after="cd")
 QUIET: Final = Needs(on=NEW, before="cd quiet", after="cd")
@@ -153,8 +155,8 @@ NEEDS: Final[Mapping[str, Needs]] = {
             "task cancel ID": f"task cancel $({LATER}; echo $ID)",
             "access revoke ID": "access revoke $(scale0 access issue deploy --json | jq -r .id)",
             "BROKER": "web-1",
-            "disable BROKER": "disable web-1 && scale0 enable",
-            "drain BROKER": "drain web-1 && scale0 enable",
+            "disable BROKER": f"disable web-1 && {ENABLE}",
+            "drain BROKER": f"drain web-1 && {ENABLE}",
             "reload BROKER": f"reload east-1 {EAST}",
             "CLIENT": IGNORED,
             "AGENT NAME": "web-1 load",
