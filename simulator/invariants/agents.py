@@ -321,7 +321,7 @@ class AgentChecks:
             if one.held and not oracle.causes(key) and not oracle.definition(key).depends_on:
                 raise broken("check-notice", f"{key} at {node.name} is {one.state}, and no handler was notified")
         for id_ in oracle.notices:
-            if id_ not in self.network.tasks:
+            if (node.name, id_) not in self.network.tasks:
                 raise broken("check-notice-once", f"the notice {id_} of {node.name} never came to the queue")
 
     def _quiet(self, node: HelenNode) -> None:

@@ -83,8 +83,8 @@ class AgentNetwork:
         self.closing = False
         """Nothing new is started any more."""
         self.questions: dict[str, Question] = {}
-        self.tasks: dict[str, Task] = {}
-        """By key."""
+        self.tasks: dict[tuple[str, str], Task] = {}
+        """By Helen and key: the queue knows a key of the client that submitted it."""
         self._by_id: dict[str, Task] = {}
         self._waits: dict[bytes, tuple[int, Callable[[Answer], None]]] = {}
         """The callback of each pending request, and the process of the Helen that it was sent to."""
@@ -196,12 +196,12 @@ class AgentNetwork:
             node.answer_ask(ask, Refusal(codes.NOT_SERVING, "the queue is away"), life)
             return
         key = str(ask.options["key"])
-        task = self.tasks.get(key)
+        task = self.tasks.get((node.name, key))
         self._observer.submitted(node, ask, task)
         if task is None:
             after = tuple(ask.options.get("after", ()))
             task = Task(f"t-{len(self.tasks) + 1}", key, ask.method, ask.params, after)
-            self.tasks[key] = self._by_id[task.id] = task
+            self.tasks[node.name, key] = self._by_id[task.id] = task
             self._agenda.after(self._rng.random(), self._perform, task)
         else:
             task.submissions += 1

@@ -9,6 +9,7 @@ import pytest
 
 from scale0.config import CheckDefinition, Downtime, Flapping, NotificationHandler, Silence
 from scale0.kernel.effects import Effects
+from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.helen.core.monitored_agent import CONFIG_ROW
 from scale0.monitoring.helen.core.notifications import (
     GIVE_UP_SECONDS,
@@ -16,6 +17,7 @@ from scale0.monitoring.helen.core.notifications import (
     MAX_SUBMITS,
     Notification,
     Outbox,
+    notification_for,
 )
 from scale0.storage.check_rows import PutCheckState, PutNotice, ReadNotices
 from tests.fakes.simulated_helen import WALL, SimulatedHelen, configured_helen
@@ -46,6 +48,17 @@ def test_a_problem_and_its_end_are_notified_once_each(helen: SimulatedHelen):
     sent = helen.recorded("notice.sent")
     assert [(event["state"], event["data"]["task"]) for event in sent] == [("critical", "t-0"), ("ok", "t-1")]
     assert helen.store.read(ReadNotices("", 9)) == ()
+
+
+# Promise: CHECK-12
+@pytest.mark.parametrize(("notified", "at"), [("critical", 97.0), ("ok", 97.0)])
+def test_a_result_is_notified_again_after_another_helen_notified_of_an_older_one(notified: str, at: float):
+    def id_after(notified: str, at: float) -> str:
+        state = CheckState(state="unknown", at=95.0, ref="s:1", notified=notified, notified_at=at)
+        return notification_for("pager", ("web-1", "disk"), state, {}, "", 98.0).id
+
+    assert id_after(notified, at) != id_after("ok", 60.0)
+    assert id_after(notified, at) == id_after(notified, at)
 
 
 def test_the_task_has_the_handlers_options_and_the_notices_id_as_its_key(helen: SimulatedHelen):

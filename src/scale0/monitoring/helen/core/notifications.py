@@ -106,9 +106,14 @@ def notification_id(*parts: str) -> str:
 def notification_for(
     handler: str, key: tuple[str, str], state: CheckState, labels: dict[str, str], incident: str, wall: float
 ) -> Notification:
-    """The notification of a problem or a recovery."""
+    """The notification of a problem or a recovery.
+
+    The last notification is part of its id: when another Helen has sent one about an older result meanwhile, the same
+    result is notified again, and the queue must not discard that as a repetition.
+    """
     agent, check = key
-    id_ = notification_id(handler, agent, check, state.state, str(state.at), state.ref)
+    last = (state.notified, str(state.notified_at))
+    id_ = notification_id(handler, agent, check, state.state, str(state.at), state.ref, *last)
     payload = {
         "id": id_,
         "kind": "recovery" if state.state == OK else "problem",
