@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from scale0.config import HelenConfig
+from scale0.monitoring.agent.core.check_schedule import FIRST_RUN_SECONDS
 from scale0.monitoring.helen.core.socket_events import ConnectionOpened
 from simulator.invariants.agents import BACK_SECONDS, AgentChecks
 from simulator.monitoring.agent import AgentNode, Node, Place
@@ -26,8 +27,9 @@ SWEEP_SECONDS: Final = 1.0
 STATES_EVERY: Final = 10
 """Sweeps between two checks of all stored states."""
 SIBLINGS_SECONDS: Final = 10.0
-LAST_ASK_SECONDS: Final = 45.0
-"""How long before the end the last check is requested, and the schedules stop."""
+LAST_ASK_SECONDS: Final = FIRST_RUN_SECONDS + 15.0
+"""How long before the end the last check is requested, and the schedules stop: each check of a new schedule runs once
+within `FIRST_RUN_SECONDS`, and its result must arrive."""
 OPEN_SECONDS: Final = 15.0
 FIRST_PORT: Final = 5_710
 ASK_TIMEOUTS: Final = (0.2, 2.0, 10.0)
@@ -195,7 +197,9 @@ class AgentWorld:
         self.agenda.after(BACK_SECONDS, self._returned, helen, helen.life)
 
     def _returned(self, helen: HelenNode, life: int) -> None:
-        if helen.life == life and self.last_fault < helen.started and self.plan.storm:
+        # While one Helen is away, the others may not have room for all agents.
+        all_up = all(one.up and one.started + BACK_SECONDS <= self.agenda.now for one in self.helens)
+        if helen.life == life and all_up and self.last_fault < helen.started and self.plan.storm:
             self.check.everybody_back([*self.agents, *self.old_agents], f"{helen.name} started")
 
     def ask(self) -> None:
