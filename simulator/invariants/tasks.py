@@ -46,6 +46,8 @@ class TaskChecks:
         self.nodes: set[str] = set()
         """The nodes that pull."""
         self._started = self._woke_at = self._slow_at = 0.0
+        self._patience = 0.0
+        """How long this broker process waits for the nodes that held tasks before its start."""
         self.settled_at: float | None = None
         """Since when no fault excuses a failure."""
         self.submitted: dict[str, int] = {}
@@ -57,6 +59,8 @@ class TaskChecks:
     def began(self, node: BrokerNode, with_disk: bool) -> None:
         """Checks that the disk of a starting broker has everything that the previous process acknowledged."""
         self._started = self._agenda.now
+        state = node.broker.state
+        self._patience = 2 * state.liveness * state.interval
         if not with_disk:
             self._given = {}
             for record in self._records.by_nonce.values():
@@ -249,9 +253,8 @@ class TaskChecks:
 
     def _moved(self, node: BrokerNode) -> None:
         """Checks that no lost worker has a task."""
-        state, now = node.broker.state, self._agenda.now
-        awaited = 2 * state.liveness * state.interval + SLACK_SECONDS + SWEEP_SECONDS
-        if now - max(self._started, self._woke_at) <= awaited:
+        now = self._agenda.now
+        if now - max(self._started, self._woke_at) <= self._patience + SLACK_SECONDS + SWEEP_SECONDS:
             return
         for known in self._model.leases.values():
             member = node.broker.members.by_name.get((BACKEND, known.node))
