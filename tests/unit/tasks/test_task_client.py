@@ -360,6 +360,26 @@ def test_a_key_gives_the_first_task_back_to_whoever_holds_it(harness: TaskClient
     assert list(later.completed) == [third], "it ended before: nobody would tell"
 
 
+# Promise: TASK-4
+def test_an_acknowledgement_that_was_lost_counts_when_another_submission_of_the_key_is_answered(harness) -> None:
+    lost = harness.submit(b"[]", key="k", timeout=5)
+    for frame in harness.frames():
+        harness.broker.hear(frame)  # the answers are lost
+    watch = FutureWait("w")
+    second = one(harness.submit(b"[]", key="k", watch=watch))
+    harness.serve()
+    assert second.original is one(lost)
+    harness.pass_time(6.0)
+    harness.serve()
+    assert states(lost) == [futures.ACCEPTED]
+    assert (lost.ended, list(watch.completed)) == (True, [])
+    harness.broker.end(one(lost).id, result=1)
+    for answer in harness.broker.answer_waits():
+        harness.tell(answer)
+    assert list(watch.completed) == [one(lost)]
+    assert one(lost).status == FINISHED
+
+
 def test_questions_are_answered_refused_or_given_up(harness: TaskClientHarness) -> None:
     future = one(harness.submit(b"[]"))
     harness.serve()

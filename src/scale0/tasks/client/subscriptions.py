@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED
-from scale0.tasks.client.futures import ACCEPTED, UNKNOWN, Call, FutureChanged, FutureWait, TaskFault, TaskFuture
+from scale0.tasks.client.futures import ACCEPTED, NEW, UNKNOWN, Call, FutureChanged, FutureWait, TaskFault, TaskFuture
 from scale0.tasks.client.responses import Completed
 from scale0.transport.core.session import SessionEffects
 
@@ -219,6 +219,9 @@ class FutureSubscriptions:
             self.known[id_] = weakref.ref(future)
         else:
             future.original = first
+            if first.status == NEW:
+                # Its own acknowledgement is still to come, or was lost: this one shows that it is stored.
+                self.accept(first, now)
         for wait in waits:
             self.add_wait(wait, (future,), now)
 

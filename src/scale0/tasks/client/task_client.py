@@ -250,8 +250,9 @@ class TaskClientSession:
 
     def _reject(self, future: TaskFuture, number: int, error: RpcErrorBody, now: Now, effects: SessionEffects) -> None:
         fault = error.fault()
-        if future.ended:
-            # Its end arrived, so it was accepted: this response is for a second try.
+        if future.status != futures.NEW:
+            # Its end arrived, or its id as that of another submission's key, so it was accepted: this response is for
+            # a second try.
             self._settle(future, effects)
         elif error.code in TEMPORARY:
             future.fault = fault
@@ -280,7 +281,9 @@ class TaskClientSession:
             del self._calls.by_number[number]
             if isinstance(call, TaskQuery):
                 self._calls.close(call)
-            if future.tries:
+            if future.status != futures.NEW:
+                pass  # stored: the id of another submission's key
+            elif future.tries:
                 self._subscriptions.end(future, futures.UNKNOWN, b"", fault)
             else:
                 self._subscriptions.end(future, futures.REFUSED, b"", future.fault or fault)
