@@ -66,6 +66,22 @@ def test_a_very_long_interval_does_not_put_off_the_judgement_of_clocks(broker):
     ]
 
 
+# Promise: LIVE-7
+def test_a_message_that_waited_does_not_confirm_a_clock_that_jumped(broker):
+    crew = [f"backend-{name}" for name in "abcd"]
+    for client in crew:
+        broker.join(client, "echo", heartbeat_interval=1)
+    jump = -45.0
+    broker.wall += jump
+    broker.exchange(crew[0], "HEARTBEAT", {"time": broker.wall - jump - 22.6})
+    for talking in (crew, crew[:1], crew[:1]):
+        for client in talking:
+            broker.exchange(client, "HEARTBEAT", {"time": broker.wall - jump})
+        broker.pass_time(0.9)
+    for client in crew:
+        assert "DISCONNECTERROR" not in [command for command, _, _ in broker.received(client)]
+
+
 def test_services_that_nobody_offers_any_more_are_forgotten_oldest_first(broker):
     broker.join("backend-1", "first")
     for number in range(MAX_IDLE_SERVICES // 1_000 + 3):

@@ -49,11 +49,13 @@ class ClockSkew:
         limit = self._state.limits.max_clock_skew
         offset = now.wall - now.mono
         if abs(difference) <= limit:
-            if not self.suspect:
+            # After a jump of our clock one reading proves nothing: a message that waited has an old time.
+            doubtful = self.suspect or self._stepped(offset)
+            if not doubtful:
                 self._offset = offset
-            if member in self._readings or self.suspect or len(self._members.by_name) >= QUORUM:
+            if member in self._readings or doubtful or len(self._members.by_name) >= QUORUM:
                 self._readings[member] = (now.mono, time - now.mono)
-            if self.suspect and not self._judging:
+            if doubtful:
                 self._judge_later(now)
             return
         self._readings[member] = (now.mono, time - now.mono)
