@@ -80,7 +80,8 @@ def test_a_network_runs_from_the_wheel_alone(built: tuple[Path, Path], tmp_path:
     scale0 = str(programs / "scale0")
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "TMPDIR": str(here), "LANG": "C.UTF-8"}
     with background([scale0, "up"], here, environment) as up:
-        output = up.wait_for("Helen monitors this machine")
+        up.wait_for("Helen monitors this machine")
+        output = up.wait_for("/#/login?once=")
         frontend, backend = re.findall(r"tcp://([\d.:]+)", output)[:2]
         console = re.findall(r"(http://127\.0\.0\.1:\d+)/#/login\?once=s0_", output)[0]
         page = fetch(console + "/")
