@@ -10,8 +10,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """PROTOCOL section 5. Sizes in bytes, times in seconds."""
 
     max_message_bytes: int = 8 * 1024 * 1024
-    """One message, all frames. libzmq rejects a frame of more than twice that, so that the broker can still answer
-    413."""
+    """One message, all frames. Only a frame of more than twice that ends the connection, so that the broker can still
+    answer 413."""
     max_options_bytes: int = 64 * 1024
     """One options frame: it is parsed, so it must be small."""
     max_batch_messages: int = 10_000

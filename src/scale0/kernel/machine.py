@@ -39,6 +39,13 @@ class MessageSocket(Protocol):
 
 
 @runtime_checkable
+class BufferedSocket(Protocol):
+    """A socket that sends at the end of a turn what was passed to `send` or `publish`."""
+
+    def flush(self) -> None: ...
+
+
+@runtime_checkable
 class ClosableSocket(Protocol):
     """A socket that can close a connection and apply flow control; a ROUTER socket can do neither."""
 

@@ -8,9 +8,9 @@ import signal
 import socket
 import sqlite3
 
-import argon2
 import pytest
 
+from scale0.kernel.edge.passwords import verify_password
 from scale0.storage.sqlite.schema import APPLICATION_ID, STORE_VERSION
 from tests.fakes.broker_process import ANY_PORTS, broker_process
 from tests.fakes.shell import Shell, shell_of
@@ -232,7 +232,7 @@ def test_a_password_from_the_command_line_lets_an_admin_in(tmp_path):
     assert made.returncode == 0
     password_hash = made.stdout.strip()
     assert password_hash.startswith("$argon2id$")
-    assert argon2.PasswordHasher().verify(password_hash, "open sesame")
+    assert verify_password(password_hash, "open sesame")
     admins = [{"auth_id": "ann", "password_hash": password_hash, "role": "operator"}]
     with broker_process(tmp_path / "broker", admins=admins) as broker:
         right = shell_of(broker, tmp_path, SCALE0_PASSWORD="open sesame")

@@ -53,7 +53,7 @@ def test_help_is_quick(tmp_path):
     assert 0 < best < HELP_SECONDS
 
 
-HEAVY = ("zmq", "uvloop", "rich", "asyncio", "argon2", "sqlite3", "msgspec")
+HEAVY = ("zmq", "uvloop", "rich", "asyncio", "nacl", "sqlite3", "msgspec")
 
 
 @pytest.mark.processes

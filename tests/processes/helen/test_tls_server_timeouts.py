@@ -14,9 +14,9 @@ import pytest
 
 from scale0.monitoring.helen.core.socket_events import ConnectionClosed, ConnectionOpened
 from scale0.monitoring.helen.edge import tls_server as rules
-from scale0.monitoring.helen.edge.listener import PAUSE_SECONDS
 from scale0.monitoring.helen.edge.tls import server_context
 from scale0.monitoring.helen.edge.tls_server import TlsServer
+from scale0.transport.edge.tcp_listener import PAUSE_SECONDS
 from tests.fakes.certificates import Authority
 from tests.fakes.waiting import until
 

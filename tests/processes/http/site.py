@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import argon2
 import httpx
 
 import scale0
+from scale0.kernel.edge.passwords import hash_password
 from tests.fakes.broker_process import BrokerProcess
 from tests.fakes.processes import ServerProcess
 
@@ -23,13 +23,12 @@ ROLES: Final = ("viewer", "operator", "admin")
 PEOPLE: Final = {"vera": "viewer", "otto": "operator", "ada": "admin"}
 NAMES: Final = {role: name for name, role in PEOPLE.items()}
 PASSWORD: Final = "correct horse 7"
-CHEAP: Final = argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 """Hashing that costs tests nothing."""
 
 
 def admins() -> list[dict[str, str]]:
     """People of every role, for a broker's file."""
-    hashed = CHEAP.hash(PASSWORD)
+    hashed = hash_password(PASSWORD, 1, 65_536)
     return [{"auth_id": name, "password_hash": hashed, "role": role} for name, role in PEOPLE.items()]
 
 

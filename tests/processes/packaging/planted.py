@@ -13,17 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import argon2
 import psutil
 import psycopg
 
+from scale0.kernel.edge.passwords import hash_password
 from tests.fakes.broker_process import PORTS
 from tests.fakes.ports import free_port
 from tests.fakes.processes import scale0_command
 from tests.fakes.shell import Shell
 from tests.fakes.waiting import until
 
-CHEAP: Final = argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 GIVEN: Final = {
     "management password": "horse-4f1a-planted",
     "password of the database": "database-77c2-planted",
@@ -144,7 +143,7 @@ class Planted:
 
     def password_hash(self) -> str:
         if "hash of the password" not in self.secrets:
-            self.secrets["hash of the password"] = CHEAP.hash(GIVEN["management password"])
+            self.secrets["hash of the password"] = hash_password(GIVEN["management password"], 1, 65_536)
         return self.secrets["hash of the password"]
 
     def store(self, host: str = "") -> str:

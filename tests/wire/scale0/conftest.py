@@ -10,16 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import argon2
 import pytest
 
+from scale0.kernel.edge.passwords import hash_password
 from tests.fakes.broker_process import BrokerProcess, broker_process
 from tests.wire.scale0.raw import Raw, Raws, raws, unique
 from tests.wire.scale0.rpc import Client, Node, client, node
 
-HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 ADMINS = [
-    {"auth_id": name, "password_hash": HASHER.hash(f"{name}-secret"), "role": name}
+    {"auth_id": name, "password_hash": hash_password(f"{name}-secret", 1, 8_192), "role": name}
     for name in ("admin", "operator", "viewer")
 ]
 

@@ -42,7 +42,7 @@ TOKEN_ID_CHARS: Final = 12
 """Length of the digest prefix that identifies a token in lists."""
 MAX_FAILURES: Final = 10_000
 """Names whose wrong passwords are counted."""
-DECOY_HASH: Final = "$argon2id$v=19$m=65536,t=3,p=4$c2NhbGUwLWRlY295LXM$7wB2kM3VJ7m8mXo0l6m1m0m0m0m0m0m0m0m0m0m0m0k"
+DECOY_HASH: Final = "$argon2id$v=19$m=65536,t=3,p=1$ESwJrFqnorJwpW6KxPLmIQ$QG17vnpGTIRTKW/wvyWJ8vt7Wsde3pumZsO8yt4wywQ"
 """The hash for unknown names, so that response times do not reveal which names exist."""
 
 

@@ -1,5 +1,4 @@
-"""CURVE on a broker's sockets: connects the key folder, replicated keys, ZAP and the authenticators with the broker
-core.
+"""CURVE on a broker's sockets: connects the key folder and replicated keys with the sockets and the broker core.
 
 Invariants: within LOOK_SECONDS and one turn, a revoked key is admitted nowhere, its messages are dropped and nothing
 more is sent to it; the loop never waits for a file.
@@ -10,27 +9,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
 
 import zmq
+import zmq.utils.z85
 
 from scale0.broker.cluster.key_replication import KeyReplication, Snapshot, places_of
 from scale0.broker.cluster.replicated_keys import AdmittedKey, admitted_keys, clash
 from scale0.broker.core.enrolment import StoreKey
-from scale0.broker.core.keys import ROLES_OF, Keys, KeyTable, is_enrolment_key
-from scale0.broker.edge.authenticator import Authenticator
+from scale0.broker.core.keys import ROLES_OF, Keys, KeyTable
 from scale0.broker.edge.key_folder import KeyFolder
 from scale0.broker.edge.replicated_key_folder import read_replicated_keys, write_replicated_keys
-from scale0.broker.edge.zap import ZapAuthenticator
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.log_context import about
-from scale0.transport.core.sockets import DIALED, PEER, ROLES
+from scale0.transport.core.sockets import DIALED, PEER
+from scale0.transport.core.zmtp_curve import CurveServer
 from scale0.transport.edge.curve_certificates import CurveCertificate, set_client
 
 log = logging.getLogger("scale0.keys")
@@ -62,14 +62,22 @@ class KeysRead(NamedTuple):
     """The keys of our own files that are replicated."""
 
 
-class Publishing(Protocol):
-    """A PUB socket that can be bound again."""
+class KeyedServer(Protocol):
+    """A socket that accepts messages of known keys."""
 
-    def rebind(self) -> None: ...
+    name: str
+    users: Mapping[str, str] | None
+    sender: str
+
+
+class Listening(Protocol):
+    """A socket that accepts connections with a key."""
+
+    def disconnect_keys(self, public_keys: Container[str]) -> None: ...
 
 
 class Curve:
-    def __init__(self, context: zmq.Context[Socket], folder: KeyFolder) -> None:
+    def __init__(self, folder: KeyFolder) -> None:
         self.folder = folder
         self.own: CurveCertificate = folder.server()
         self.table: KeyTable = folder.table(read_now().wall)
@@ -81,37 +89,34 @@ class Curve:
         self._changed_keys = asyncio.Event()
         self._key_replication: KeyReplication | None = None
         self._identity = ""
-        self._authenticators = {socket: Authenticator() for socket in ROLES}
-        self.zap = ZapAuthenticator(context, self._allows)
+        self._servers: dict[str, KeyedServer] = {}
         self.keys = Keys(self.user_of, self.table)
         self.server_keys: ServerKeys = lambda _: ""
         """The keys that brokers announced; set by the process."""
         self.dialed_user: Callable[[bytes], str] = lambda _: ""
         """The user at a dialed endpoint; set by `PeerSockets`."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scale0-keys")
-        self._publishers: Sequence[Publishing] = ()
+        self._listening: Sequence[Listening] = ()
         self._take: Take = lambda _: None
         self._lose: Lose = lambda *_: None
         self._after_read: Callable[[], object] = lambda: None
-        self._update_authenticators()
 
     # Sockets.
 
-    def serve(self, socket: Socket, domain: str) -> None:
-        """Require a key that is stored for this domain from every client of the socket."""
+    def mechanism(self, domain: str) -> Callable[[bytes], CurveServer]:
+        """For connections of this socket: a key that is stored for it is required."""
         if domain not in ROLES_OF:
             raise AssertionError(f"{domain} is no socket of a broker's")
-        socket.set(zmq.CURVE_SERVER, 1)
-        socket.set(zmq.CURVE_SECRETKEY, self.own.secret.encode())
-        socket.set(zmq.ZAP_DOMAIN, domain.encode())
-        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
+        secret = zmq.utils.z85.decode(self.own.secret)
+
+        def admits(public: bytes) -> bool:
+            return self._allows(domain, zmq.utils.z85.encode(public).decode())
+
+        return lambda socket_type: CurveServer(secret, socket_type, admits, os.urandom)
 
     def call(self, socket: Socket, server_key: str) -> None:
         """Connect this socket only to a broker that has this key."""
         set_client(socket, self.own, server_key)
-
-    def authenticator(self, socket: str) -> Authenticator:
-        return self._authenticators[socket]
 
     def candidates(self, endpoint: str) -> list[str]:
         """Possible keys of the broker at an endpoint: the one that it announced, or else all stored keys of peers."""
@@ -128,19 +133,26 @@ class Curve:
 
     def user_of(self, socket: str, routing_id: bytes) -> str:
         """The user of the message that is being handled."""
-        authenticator = self._authenticators.get(socket)
-        if authenticator is not None:
-            return authenticator.user
+        server = self._servers.get(socket)
+        if server is not None:
+            return server.sender
         return self.dialed_user(routing_id) if socket == DIALED else ""
 
     # Changes.
 
     def attach(
-        self, publishers: Sequence[Publishing], take: Take, lose: Lose, after_read: Callable[[], object]
+        self,
+        servers: Sequence[KeyedServer],
+        listening: Sequence[Listening],
+        take: Take,
+        lose: Lose,
+        after_read: Callable[[], object],
     ) -> None:
-        """Set the callbacks: `lose`, in a turn by `take`, gets users with a removed key; `after_read` is called
-        after each check."""
-        self._publishers, self._take, self._lose, self._after_read = publishers, take, lose, after_read
+        """Set the sockets and callbacks: `lose`, in a turn by `take`, gets users with a removed key; `after_read` is
+        called after each check."""
+        self._servers = {server.name: server for server in servers}
+        self._set_users()
+        self._listening, self._take, self._lose, self._after_read = listening, take, lose, after_read
 
     def start_replication(self, key_replication: KeyReplication | None, identity: str) -> None:
         """Replicate keys with other brokers; None: stop, and discard their keys."""
@@ -199,19 +211,19 @@ class Curve:
             self._key_replication.keep(newer.brokers.values())
         if newer.keys != self.table.keys:
             lost = self.table.lost_users(newer)
+            # A token's key is removed when it is consumed: the answer to that must still leave.
+            gone = {key.public for key in self.table.keys if not key.expires} - {key.public for key in newer.keys}
             self.table = newer
             self.keys.know(newer)
-            self._update_authenticators()
+            self._set_users()
             log.info("keys changed: %d admitted, %d revoked", len(newer.keys), len(lost), extra=about())
-            if not all(map(is_enrolment_key, lost)):
-                for publisher in self._publishers:
-                    publisher.rebind()
             if lost:
                 self._take(lambda now, effects: self._lose(lost, now, effects))
+            for socket in self._listening:
+                socket.disconnect_keys(gone)
         self._after_read()
 
     def close(self) -> None:
-        self.zap.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, replicated: Snapshot, changed: frozenset[str]) -> KeysRead:
@@ -242,9 +254,9 @@ class Curve:
                 # A full disk must not keep a removed key admitted.
                 log.warning("cannot store the replicated keys of other brokers: %s", error, extra=about())
 
-    def _update_authenticators(self) -> None:
-        for socket, authenticator in self._authenticators.items():
-            authenticator.set_users(self.table.users(socket))
+    def _set_users(self) -> None:
+        for name, server in self._servers.items():
+            server.users = self.table.users(name)
 
     def _allows(self, domain: str, public: str) -> bool:
         key = self.table.find(domain, public)

@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import zmq
-
 from scale0.broker.core.broker import Broker
 from scale0.broker.edge.curve import Curve
 from scale0.broker.edge.key_folder import KeyFolder
 from scale0.broker.edge.peer_sockets import PeerSockets
-from scale0.broker.edge.sockets import PublisherSocket, SubscriberSocket
+from scale0.broker.edge.sockets import SubscriberSocket
 from scale0.config import WILDCARDS, BrokerConfig, is_loopback
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.log_context import about
 from scale0.transport.core.sockets import BACKEND, FRONTEND
 from scale0.transport.edge.curve_certificates import LOCAL, SECRET_ENDING
+from scale0.transport.edge.zmtp_publisher import ZmtpPublisher
+from scale0.transport.edge.zmtp_server import ZmtpServer
 
 log = logging.getLogger("scale0.keys")
 
@@ -30,18 +30,18 @@ LOCAL_NAME: Final = "local"
 MANAGEMENT: Final = "management"
 
 
-def open_curve(context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig) -> Curve | None:
+def open_curve(config: BrokerConfig) -> Curve | None:
     """Open the keys if the configuration uses them; called before any socket is bound."""
     if not config.curve:
         return None
     folder = KeyFolder(Path(config.data_dir))
     if folder.init():
         log.info("created a key for this broker: %s", folder.server_file, extra=about(file=str(folder.server_file)))
-    return Curve(context, folder)
+    return Curve(folder)
 
 
 def start_curve(
-    curve: Curve | None, broker: Broker, sockets: Iterable[Any], publishers: list[PublisherSocket], runner: Runner
+    curve: Curve | None, broker: Broker, sockets: Iterable[Any], publishers: Iterable[ZmtpPublisher], runner: Runner
 ) -> None:
     """Called when the sockets are bound: create keys for local programs, and connect the callbacks."""
     if curve is None:
@@ -51,6 +51,7 @@ def start_curve(
         curve.folder.local(role, role, LOCAL_NAME, places, curve.own)
     curve.folder.store_endpoints(broker.state.endpoints)
     curve.folder.local(MANAGEMENT, FRONTEND, MANAGEMENT, [], curve.own)
+    servers = [socket for socket in sockets if isinstance(socket, ZmtpServer)]
     callers = [socket for socket in sockets if isinstance(socket, PeerSockets | SubscriberSocket)]
 
     def after_read() -> None:
@@ -61,10 +62,9 @@ def start_curve(
                 caller.connect()
 
     curve.server_keys = broker.peers.server_key
-    curve.attach(publishers, runner.take, broker.lose_users, after_read)
+    curve.attach(servers, [*servers, *publishers], runner.take, broker.lose_users, after_read)
     curve.start_replication(broker.key_replication, broker.state.identity)
     curve.read_now_blocking()
-    curve.zap.start()
 
 
 def management_key(config: BrokerConfig) -> Path:

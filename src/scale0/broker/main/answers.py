@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import argon2
-
 from scale0.broker.admin.access import VerifyPassword
 from scale0.broker.admin.commands import ReadHistory, ReadOwnFile
 from scale0.broker.core.enrolment import StoreKey
@@ -17,6 +15,7 @@ from scale0.broker.main.preflight import check_runnable
 from scale0.config import BrokerConfig
 from scale0.config.edge.files import read_config
 from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.passwords import verify_password
 from scale0.kernel.effects import StoreQuery
 from scale0.kernel.errors import ConfigError
 
@@ -26,7 +25,6 @@ class AskAnswers:
         self._commits = commits
         self._curve = curve
         self._config_file = config_file
-        self._hasher = argon2.PasswordHasher()
         # One thread: hashing is expensive on purpose, and must leave a core for other work.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scale0-answers")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="scale0-reader")
@@ -35,7 +33,7 @@ class AskAnswers:
         loop = asyncio.get_running_loop()
         match ask:
             case VerifyPassword():
-                return await loop.run_in_executor(self._thread, self._verify, ask.password_hash, ask.password)
+                return await loop.run_in_executor(self._thread, verify_password, ask.password_hash, ask.password)
             case ReadHistory():
                 return await self._commits.read(ask.ask)
             case StoreQuery():
@@ -49,12 +47,6 @@ class AskAnswers:
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._reader.shutdown(wait=False, cancel_futures=True)
-
-    def _verify(self, password_hash: str, password: str) -> bool:
-        try:
-            return self._hasher.verify(password_hash, password)
-        except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError, UnicodeEncodeError):
-            return False
 
     def _own_file(self) -> BrokerConfig | ConfigError:
         if self._config_file is None:

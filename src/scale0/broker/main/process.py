@@ -12,7 +12,7 @@ import resource
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,7 @@ from scale0.broker.core.broker import Broker
 from scale0.broker.edge.curve import Curve
 from scale0.broker.edge.curve_setup import management_key, open_curve, start_curve
 from scale0.broker.edge.peer_sockets import PeerSockets
-from scale0.broker.edge.sockets import PublisherSocket, RouterSocket, SubscriberSocket
+from scale0.broker.edge.sockets import SubscriberSocket
 from scale0.broker.main.answers import AskAnswers
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.broker.main.http_process import HttpProcess, Served
@@ -48,7 +48,10 @@ from scale0.storage.memory.store import MemoryStore
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.transport.core.codec import batch_splitter
 from scale0.transport.core.sockets import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
+from scale0.transport.core.zmtp import ROUTER, XPUB, NullMechanism
 from scale0.transport.edge.client_keys import KEY
+from scale0.transport.edge.zmtp_publisher import ZmtpPublisher
+from scale0.transport.edge.zmtp_server import ZmtpServer
 
 log = logging.getLogger("scale0.broker")
 
@@ -56,6 +59,7 @@ FENCED: Final = -1
 """As a status: this process continues, in a new epoch."""
 FLUSH_SECONDS: Final = 10.0
 DISK_LOOK_SECONDS: Final = 0.5
+SWEEP_SECONDS: Final = 1.0
 WANTED_FILES: Final = 1_048_576
 """File descriptors that a broker requests: one for each client."""
 
@@ -126,7 +130,7 @@ async def serve(
     exporter = SegmentExporter(settings_of_exporter(config), commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 1_024)
-    curve = open_curve(context, config)
+    curve = open_curve(config)
     answers = AskAnswers(commits, config_file, curve)
     try:
         sockets, publishers, endpoints = open_sockets(context, config, curve)
@@ -139,6 +143,8 @@ async def serve(
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
         most, cut = config.limits().max_client_bytes, batch_splitter(config.limits(), broker.ignores)
+        for server in servers_of(sockets):
+            server.cut = cut
         runner = Runner(broker, sockets, publishers, commits, journal.append, read_now, answers.find, most, cut)
         effects = Effects()
         start_broker(broker, opened, now, effects)
@@ -148,7 +154,7 @@ async def serve(
             loop.add_signal_handler(number, end, 0)
         exporter.start()
         ready(broker)
-        async with beside(broker, store, curve, served):
+        async with beside(broker, store, curve, served, [*servers_of(sockets), *publishers]):
             status = await stop
         last_turn(broker, runner, status)
         await flush(commits, store)
@@ -186,10 +192,13 @@ def last_turn(broker: Broker, runner: Runner, status: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def beside(broker: Broker, store: Store, curve: Curve | None, served: Served) -> AsyncIterator[None]:
-    """Tasks that run while the broker serves: checks of disk and keys, and the HTTP server if it is enabled."""
+async def beside(
+    broker: Broker, store: Store, curve: Curve | None, served: Served, listening: Sequence[ZmtpServer | ZmtpPublisher]
+) -> AsyncIterator[None]:
+    """Tasks that run while the broker serves: checks of disk, keys and connections, and the HTTP server if it is
+    enabled."""
     loop = asyncio.get_running_loop()
-    watches = [loop.create_task(watch_disk(broker, store))]
+    watches = [loop.create_task(watch_disk(broker, store)), loop.create_task(sweep(listening))]
     if curve is not None:
         watches.append(loop.create_task(curve.watch()))
     management = managed(broker, served)
@@ -253,24 +262,30 @@ async def flush(commits: Commits, store: Store) -> None:
 
 def open_sockets(
     context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig, curve: Curve | None = None
-) -> tuple[list[RouterSocket | PeerSockets | SubscriberSocket], list[PublisherSocket], Endpoints]:
+) -> tuple[list[ZmtpServer | PeerSockets | SubscriberSocket], list[ZmtpPublisher], Endpoints]:
     """Bind every socket, and return their addresses; also create the sockets for outgoing connections."""
     limits = config.limits()
-    host = f"[{config.bind}]" if ":" in config.bind else config.bind
     shown = config.advertise or config.bind
     if shown in ("0.0.0.0", "::"):
         shown = os.uname().nodename
+
+    def server(name: str, socket_type: bytes, port: int) -> ZmtpServer:
+        mechanism = NullMechanism if curve is None else curve.mechanism(name)
+        made = ZmtpServer(name, socket_type, config.bind, port, limits, mechanism)
+        made.users = None if curve is None else {}  # nobody, until the keys are read
+        return made
+
     sockets = [
-        RouterSocket(context, name, f"tcp://{host}:{port or '*'}", limits, curve)
+        server(name, ROUTER, port)
         for name, port in ((FRONTEND, config.frontend_port), (BACKEND, config.backend_port), (PEER, config.peer_port))
     ]
     publishers = [
-        PublisherSocket(context, name, f"tcp://{host}:{port or '*'}", limits, name == TASK_PUB, curve)
+        ZmtpPublisher(server(name, XPUB, port), tells=name == TASK_PUB)
         for name, port in ((CONFIG_PUB, config.config_pub_port), (TASK_PUB, config.task_pub_port))
     ]
     bracketed = f"[{shown}]" if ":" in shown else shown
-    bound = [(socket.name, socket.endpoint) for socket in sockets] + [(one.name, one.endpoint) for one in publishers]
-    places = {name: f"tcp://{bracketed}:{place.rpartition(':')[2]}" for name, place in bound}
+    bound = [(one.name, one.port) for one in sockets] + [(one.name, one.port) for one in publishers]
+    places = {name: f"tcp://{bracketed}:{port}" for name, port in bound}
     if curve is not None:
         places["server_key"] = curve.own.public
     callers = (
@@ -278,6 +293,18 @@ def open_sockets(
         SubscriberSocket(context, CONFIG_SUB, config.config_sub_ports, limits, curve),
     )
     return [*sockets, *callers], publishers, msgspec.convert(places, Endpoints)
+
+
+def servers_of(sockets: Iterable[object]) -> list[ZmtpServer]:
+    return [socket for socket in sockets if isinstance(socket, ZmtpServer)]
+
+
+async def sweep(listening: Iterable[ZmtpServer | ZmtpPublisher]) -> None:
+    """End handshakes that take too long, and connections that are silent."""
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        for one in listening:
+            one.sweep()
 
 
 async def watch_disk(broker: Broker, store: Store) -> None:

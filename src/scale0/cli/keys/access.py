@@ -202,7 +202,7 @@ def password() -> None:
           password_hash = '$argon2id$...'
           role = admin
     """
-    import argon2
+    from scale0.kernel.edge.passwords import hash_password
 
     if sys.stdin.isatty():
         secret = click.prompt("password", hide_input=True, confirmation_prompt="again", err=True)
@@ -210,4 +210,4 @@ def password() -> None:
         secret = sys.stdin.readline().rstrip("\r\n")
     if not secret:
         raise errors.CommandError("the password is empty", "type one, or give it on stdin", errors.USAGE)
-    output.say(argon2.PasswordHasher().hash(secret))
+    output.say(hash_password(secret))

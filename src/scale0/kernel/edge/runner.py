@@ -15,7 +15,15 @@ from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.inbox import Cut, Inbox, whole
 from scale0.kernel.effects import Effects, Message, PeerAddress, StoreQuery
 from scale0.kernel.log_context import about
-from scale0.kernel.machine import ClosableSocket, DialingSocket, Machine, MessageSocket, PublishSocket, Sent
+from scale0.kernel.machine import (
+    BufferedSocket,
+    ClosableSocket,
+    DialingSocket,
+    Machine,
+    MessageSocket,
+    PublishSocket,
+    Sent,
+)
 from scale0.kernel.turn import Turn
 
 log = logging.getLogger("scale0.runner")
@@ -56,6 +64,8 @@ class Runner:
         self._closable = {name: socket for name, socket in self._sockets.items() if isinstance(socket, ClosableSocket)}
         self._dialing = next((one for one in self._sockets.values() if isinstance(one, DialingSocket)), None)
         self._publishers = {publisher.name: publisher for publisher in publishers}
+        everything: dict[str, object] = {**self._sockets, **self._publishers}
+        self._flushes = {name: one.flush for name, one in everything.items() if isinstance(one, BufferedSocket)}
         self._commits = commits
         self._enter = enter
         self.read_clock = clock
@@ -187,14 +197,21 @@ class Runner:
         self._arm(now)
 
     def _look_again(self) -> None:
-        """Checks sockets that were sent on: sending may have consumed libzmq's signal that a message arrived."""
+        """Flushes the sockets that were sent on, and checks them: sending may have consumed libzmq's signal that a
+        message arrived."""
         used, self._used = self._used, set()
         for name in used:
             socket = self._sockets[name]
+            flush = self._flushes.get(name)
+            if flush is not None:
+                flush()
             if not self._stopped and socket.pending():
                 self._soon(socket)
         published, self._published = self._published, set()
         for publisher in published:
+            flush = self._flushes.get(publisher.name)
+            if flush is not None:
+                flush()
             self._read_subscriptions(publisher)
 
     def _arm(self, now: Now) -> None:

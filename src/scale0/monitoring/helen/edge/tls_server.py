@@ -21,7 +21,6 @@ from typing import Any, Final
 from scale0.kernel.log_context import about
 from scale0.kernel.machine import Sent
 from scale0.monitoring.helen.core.socket_events import AGENTS, BytesReceived, ConnectionClosed, ConnectionOpened
-from scale0.monitoring.helen.edge.listener import TlsListener, prepare
 from scale0.monitoring.helen.edge.tls import NamelessError, peer_identity, reason_of
 from scale0.monitoring.helen.edge.tls_connection import (
     CLOSED,
@@ -32,6 +31,7 @@ from scale0.monitoring.helen.edge.tls_connection import (
     READ_BYTES,
     TlsConnection,
 )
+from scale0.transport.edge.tcp_listener import TcpListener, prepare
 
 log = logging.getLogger("scale0.helen")
 
@@ -75,7 +75,8 @@ class TlsServer:
         self._max_connections = max_connections
         self._clock = clock
         self._epoll = select.epoll()
-        self._listener = TlsListener(host, port, self._epoll)
+        hint = "Is another Helen running? Choose another port (helen_port)."
+        self._listener = TcpListener(host, port, self._epoll, hint)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._accept_ready = False

@@ -1,25 +1,29 @@
-"""The listening socket for agents, and the options of each accepted connection.
+"""A listening TCP socket in an epoll, and the options of each accepted connection.
 
-No socket blocks. After descriptors or memory ran out, nothing is accepted for a moment: otherwise the listening
-descriptor would be readable all the time.
+No socket blocks. Some descriptors are kept in reserve for files. While descriptors or memory are short, nothing is
+accepted for a moment: otherwise the listening descriptor would be readable all the time.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import resource
 import select
 import socket
 from collections.abc import Iterator
 from typing import Final
 
-from scale0.broker.edge.sockets import BACKLOG
 from scale0.kernel.log_context import about
 
-log = logging.getLogger("scale0.helen")
+log = logging.getLogger("scale0.transport")
 
+BACKLOG: Final = 4_096
+"""Connections that wait to be accepted: a whole fleet may reconnect at once."""
 ACCEPTS: Final = 32
 """Connections accepted in one turn."""
+RESERVED_DESCRIPTORS: Final = 64
+"""Descriptors that connections never use: the store, keys and logs need some, whatever clients do."""
 PAUSE_SECONDS: Final = 1.0
 """How long nothing is accepted after descriptors or memory ran out."""
 FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -27,11 +31,12 @@ KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (sock
 """TCP keepalive detects a host that lost power, in each protocol version."""
 
 
-class TlsListener:
+class TcpListener:
     """A listening socket in the server's epoll. While it is paused, connections wait in the kernel's backlog."""
 
-    def __init__(self, host: str, port: int, epoll: select.epoll) -> None:
-        self._socket = listen(host, port)
+    def __init__(self, host: str, port: int, epoll: select.epoll, hint: str) -> None:
+        """`hint`: what a user may do if the port is in use."""
+        self._socket = listen(host, port, hint)
         self._epoll = epoll
         self._registered = False
         self._paused_until = 0.0
@@ -50,14 +55,19 @@ class TlsListener:
                 return
             except OSError as error:
                 if error.errno in FULL:
-                    log.warning(
-                        "no connection is accepted for %.0f s: %s", PAUSE_SECONDS, error.strerror, extra=about()
-                    )
-                    self._paused_until = mono + PAUSE_SECONDS
-                    self.pause()
+                    self._rest(mono, error.strerror)
                     return
                 continue  # the client disconnected before the accept
+            if raw.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_DESCRIPTORS:
+                raw.close()
+                self._rest(mono, "the limit of open files is almost reached; raise it (ulimit -n, LimitNOFILE)")
+                return
             yield raw, plain_address(address[0])
+
+    def _rest(self, mono: float, reason: str | None) -> None:
+        log.warning("no connection is accepted for %.0f s: %s", PAUSE_SECONDS, reason, extra=about())
+        self._paused_until = mono + PAUSE_SECONDS
+        self.pause()
 
     def open(self, mono: float) -> None:
         """Accept connections, unless descriptors or memory ran out a moment ago."""
@@ -75,7 +85,7 @@ class TlsListener:
         self._socket.close()
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, hint: str) -> socket.socket:
     try:
         if host == "*":
             host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
@@ -95,7 +105,6 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         reason = f"cannot listen on {host}:{port}: {error.strerror or error}"
-        hint = "Is another Helen running? Choose another port (helen_port)."
         raise OSError(error.errno or 0, f"{reason}. {hint}") from error
     return listener
 

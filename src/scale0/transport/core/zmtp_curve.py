@@ -1,0 +1,159 @@
+"""The security mechanism CURVE of ZMTP (ZeroMQ RFC 26), the server's end: one connection, without I/O.
+
+Invariants: the client's public key is known before the connection is ready, and `admits` has accepted it; every frame
+has a nonce that is greater than the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from nacl.bindings import (
+    crypto_box_beforenm,
+    crypto_box_easy_afternm,
+    crypto_box_open_easy_afternm,
+    crypto_scalarmult_base,
+)
+from nacl.exceptions import CryptoError
+
+from scale0.transport.core.zmtp import COMMAND, LONG, MORE, ZmtpError, long_head, own_properties, read_properties
+
+HELLO_BYTES: Final = 194
+COOKIE_BYTES: Final = 96
+BOX_BYTES: Final = 16
+KEY_BYTES: Final = 32
+CURVE_VERSION: Final = b"\x01\x00"
+MAX_NONCE: Final = (1 << 64) - 1
+INNER_MORE: Final = 1
+INNER_COMMAND: Final = 2
+MESSAGE: Final = b"\x07MESSAGE"
+MESSAGE_HEAD: Final = len(MESSAGE) + 8
+REFUSED: Final = b"\x05ERROR\x03400"
+"""What libzmq sends when its authenticator refuses a key: a client then does not try again at once."""
+
+Admits = Callable[[bytes], bool]
+"""True if the client with this public key may connect."""
+RandomBytes = Callable[[int], bytes]
+
+
+class KeyRefusedError(ZmtpError):
+    """The key of the client is not accepted; it may be told so."""
+
+
+class CurveServer:
+    """The mechanism of one connection."""
+
+    __slots__ = (
+        *("_admits", "_client_transient", "_cookie", "_nonce", "_random", "_received", "_secret", "_shared"),
+        *("_socket_type", "_transient_public", "_transient_secret", "properties", "public_key", "ready"),
+    )
+
+    name = b"CURVE"
+
+    def __init__(self, secret: bytes, socket_type: bytes, admits: Admits, random: RandomBytes) -> None:
+        self.ready = False
+        self.properties: Mapping[bytes, bytes] = {}
+        self.public_key = b""
+        """The client's long-term key, once it has proved that it holds it."""
+        self._secret = secret
+        self._socket_type = socket_type
+        self._admits = admits
+        self._random = random
+        self._cookie = b""
+        self._transient_public = b""
+        self._transient_secret = b""
+        self._client_transient = b""
+        self._shared = b""
+        self._nonce = 0
+        self._received = 0
+
+    def answer(self, command: bytes, body: bytes) -> bytes:
+        if command == b"HELLO" and not self._cookie:
+            return self._welcome(body)
+        if command == b"INITIATE" and self._cookie:
+            return self._initiate(body)
+        raise ZmtpError("a command of the CURVE handshake arrived out of order")
+
+    def _welcome(self, body: bytes) -> bytes:
+        if len(body) != HELLO_BYTES or body[:2] != CURVE_VERSION:
+            raise ZmtpError("HELLO has the wrong length or version")
+        client, nonce, box = body[74:106], body[106:114], body[114:]
+        key = precomputed(client, self._secret)
+        if opened(key, b"CurveZMQHELLO---" + nonce, box) != bytes(64):
+            raise ZmtpError("HELLO cannot be decrypted")
+        self._client_transient = client
+        self._transient_secret = self._random(KEY_BYTES)
+        self._transient_public = crypto_scalarmult_base(self._transient_secret)
+        # The client returns it as it is; we keep the transient key ourselves, so it has no content.
+        self._cookie = self._random(COOKIE_BYTES)
+        long_nonce = self._random(16)
+        box = crypto_box_easy_afternm(self._transient_public + self._cookie, b"WELCOME-" + long_nonce, key)
+        return b"\x07WELCOME" + long_nonce + box
+
+    def _initiate(self, body: bytes) -> bytes:
+        least = COOKIE_BYTES + 8 + BOX_BYTES + KEY_BYTES + 96
+        if len(body) < least or body[:COOKIE_BYTES] != self._cookie:
+            raise ZmtpError("INITIATE has the wrong length or cookie")
+        shared = precomputed(self._client_transient, self._transient_secret)
+        nonce, box = body[COOKIE_BYTES : COOKIE_BYTES + 8], body[COOKIE_BYTES + 8 :]
+        content = opened(shared, b"CurveZMQINITIATE" + nonce, box)
+        client, vouch_nonce, vouch = content[:KEY_BYTES], content[32:48], content[48:128]
+        proof = opened(precomputed(client, self._transient_secret), b"VOUCH---" + vouch_nonce, vouch)
+        if proof != self._client_transient + crypto_scalarmult_base(self._secret):
+            raise ZmtpError("INITIATE does not prove that the client holds its key")
+        properties = read_properties(content[128:])
+        self.public_key = client
+        if not self._admits(client):
+            raise KeyRefusedError("its key is not stored for this socket")
+        self._received = int.from_bytes(nonce, "big")
+        self._shared, self.properties, self.ready = shared, properties, True
+        self._nonce = 1
+        short = self._nonce.to_bytes(8, "big")
+        box = crypto_box_easy_afternm(own_properties(self._socket_type), b"CurveZMQREADY---" + short, shared)
+        return b"\x05READY" + short + box
+
+    def decode(self, flags: int, body: bytes) -> tuple[int, bytes]:
+        del flags  # those that count are encrypted
+        if body[:8] != MESSAGE or len(body) < MESSAGE_HEAD + BOX_BYTES + 1:
+            raise ZmtpError("a frame is not encrypted")
+        short = body[8:16]
+        nonce = int.from_bytes(short, "big")
+        if nonce <= self._received:
+            raise ZmtpError("a frame was repeated")
+        self._received = nonce
+        try:
+            plain = crypto_box_open_easy_afternm(body[16:], b"CurveZMQMESSAGEC" + short, self._shared)
+        except CryptoError as error:
+            raise ZmtpError("a frame cannot be decrypted") from error
+        inner = plain[0]
+        return (COMMAND if inner & INNER_COMMAND else inner & MORE), plain[1:]
+
+    def encode(self, frames: Sequence[bytes]) -> list[bytes]:
+        last = len(frames) - 1
+        return [self._seal(b"\x01" if number < last else b"\x00", body) for number, body in enumerate(frames)]
+
+    def encode_command(self, body: bytes) -> bytes:
+        return self._seal(b"\x02", body)
+
+    def _seal(self, inner: bytes, body: bytes) -> bytes:
+        self._nonce += 1
+        short = self._nonce.to_bytes(8, "big")
+        sealed = crypto_box_easy_afternm(inner + body, b"CurveZMQMESSAGES" + short, self._shared)
+        size = MESSAGE_HEAD + len(sealed)
+        head = bytes((0, size)) if size <= 255 else long_head(LONG, size)
+        return b"".join((head, MESSAGE, short, sealed))
+
+
+def precomputed(public: bytes, secret: bytes) -> bytes:
+    try:
+        return crypto_box_beforenm(public, secret)
+    except (CryptoError, RuntimeError) as error:
+        raise ZmtpError("a public key is invalid") from error
+
+
+def opened(key: bytes, nonce: bytes, box: bytes) -> bytes:
+    try:
+        return crypto_box_open_easy_afternm(box, nonce, key)
+    except (CryptoError, ValueError) as error:
+        raise ZmtpError("a command of the handshake cannot be decrypted") from error
