@@ -166,14 +166,18 @@ class Curve:
 
     async def watch(self) -> None:
         """Check the folder periodically, and after reports of other brokers; never returns."""
+        fault = ""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed_keys.wait(), POLL_SECONDS)
                 await asyncio.sleep(GATHER_SECONDS)
             try:
                 await self.read_folder()
+                fault = ""
             except OSError as error:
-                log.warning("cannot read the key folder: %s", error, extra=about())
+                if str(error) != fault:
+                    log.error("the keys are not read again: %s", error, extra=about())
+                fault = str(error)
 
     async def read_folder(self) -> None:
         """Check the folder in a thread."""

@@ -7,7 +7,7 @@
     keys/told/BROKER.json           replicated keys of other brokers (`replicated_key_folder`)
 
 Invariants: a key's name is its file's name; only their owner can read secrets; of several attempts to use a token
-exactly one succeeds, because a rename is atomic.
+exactly one succeeds, because a rename is atomic; a folder or file that cannot be read is an error, and revokes nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ SERVER: Final = "server"
 TOKENS: Final = "tokens"
 PLACES: Final = "places.json"
 """Next to the broker's own pair: its endpoints."""
+REVOKED: Final = ".revoked"
+"""The ending of a key that `revoke` removed, so that it is known to be removed on purpose."""
+CONFIRMED: Final = ".forget-missing"
+"""The file with which an operator confirms that missing keys are revoked."""
+MASS_KEYS: Final = 4
+"""If at least so many keys, and more than half, vanish at once without `revoke`, an operator must confirm it."""
 MAX_KEYS: Final = 100_000
 """Files of one folder that are read; the limit of a broker's clients."""
 
@@ -58,6 +64,10 @@ Signature = tuple[int, int, int]
 
 class KeyTakenError(ValueError):
     """The name belongs to another key."""
+
+
+class KeysMissingError(OSError):
+    """Most files vanished at once: a lost directory or mount is more likely than a decision."""
 
 
 class StoredKey(NamedTuple):
@@ -137,26 +147,33 @@ class KeyFolder:
         if path.exists() and read_certificate(path).public != certificate.public:
             raise KeyTakenError(f"there is a key {name} among the {folder_of(role)} already")
         write_public(path, certificate)
+        revoked_file(path).unlink(missing_ok=True)
         sync_directory(path.parent)
 
     def revoke(self, role: str, name: str) -> bool:
         """Remove the key; False if it was not there."""
         path = self.file_of(role, name)
         try:
-            path.unlink()
+            path.rename(revoked_file(path))
         except FileNotFoundError:
             return False
         sync_directory(path.parent)
         return True
 
+    def confirm_missing(self) -> None:
+        """Let the broker revoke keys whose files vanished together."""
+        write_secret(self.path / CONFIRMED, "")
+
     def table(self, wall: float) -> KeyTable:
-        """All stored keys. Unchanged files are not read again."""
+        """All stored keys. Unchanged files are not read again. Raises OSError if the folder cannot be read, or most
+        keys are missing; then the last table remains valid."""
         seen: dict[Path, StoredKey] = {}
         self.faults = {}
         for path, role, signature in self._files():
             known = self._read.get(path)
             stored = known if known is not None and known.signature == signature else self._load(path, role, signature)
             seen[path] = stored
+        self._check_missing(seen)
         self._read = seen
         return KeyTable(
             one.key for one in seen.values() if one.key is not None and (not one.key.expires or wall < one.key.expires)
@@ -164,17 +181,34 @@ class KeyFolder:
 
     def _files(self) -> Iterator[tuple[Path, str, Signature]]:
         for folder, role in (*((folder_of(role), role) for role in ROLES), (TOKENS, "")):
-            try:
-                with os.scandir(self.path / folder) as entries:
-                    names = [entry for entry in entries if entry.name.endswith(PUBLIC_ENDING)][:MAX_KEYS]
-            except OSError:
-                continue
+            with os.scandir(self.path / folder) as entries:
+                names = [entry for entry in entries if entry.name.endswith(PUBLIC_ENDING)][:MAX_KEYS]
             for entry in names:
                 try:
                     found = entry.stat()
-                except OSError:
-                    continue
+                except FileNotFoundError:
+                    continue  # removed just now
                 yield Path(entry.path), role, (found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def _check_missing(self, seen: dict[Path, StoredKey]) -> None:
+        if not self._read:
+            return
+        confirmed = self._is_confirmed()
+        stored = [path for path, one in self._read.items() if one.key is not None and not one.key.expires]
+        missing = [path for path in stored if path not in seen and not revoked_file(path).exists()]
+        if len(missing) >= MASS_KEYS and 2 * len(missing) > len(stored) and not confirmed:
+            raise KeysMissingError(
+                f"{len(missing)} of {len(stored)} keys are missing at once, {missing[0].name} among them; they are"
+                " still accepted. Restore the files, or revoke them with `scale0 keys forget-missing`"
+            )
+
+    def _is_confirmed(self) -> bool:
+        """Consume the operator's confirmation."""
+        try:
+            (self.path / CONFIRMED).unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     def _load(self, path: Path, role: str, signature: Signature) -> StoredKey:
         name = path.name.removesuffix(PUBLIC_ENDING)
@@ -186,6 +220,8 @@ class KeyFolder:
             if not is_name(name) or role not in ROLES or expires != expires:
                 raise ConfigError([f"{path}: that is no key's name or role"])
         except (ConfigError, ValueError) as error:
+            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+                raise OSError(error.__cause__.errno, str(error)) from error
             self.faults[path] = str(error)
             return StoredKey(signature, None)
         return StoredKey(
@@ -262,3 +298,7 @@ class KeyFolder:
             self.file_of(role, name).unlink(missing_ok=True)
             self.store(role, name, CurveCertificate(public=pair.public, metadata={"name": name}))
         return path
+
+
+def revoked_file(path: Path) -> Path:
+    return path.with_name(f".{path.name}{REVOKED}")

@@ -218,6 +218,24 @@ def revoke(role: str, name: str, data_dir: Path, wants_json: bool) -> None:
         output.say(f"{name} is no longer accepted as a {role}")
 
 
+@keys.command("forget-missing")
+@data_dir_option
+def forget_missing(data_dir: Path) -> None:
+    """Let a broker revoke keys whose files vanished together.
+
+    If most keys of a broker are missing at once, and `scale0 keys revoke` did not remove them, the broker still accepts
+    them and logs an error: a directory that is not mounted must not lock out everybody. This command confirms that they
+    are gone. A broker that starts reads what is there.
+
+    \b
+    Examples:
+      scale0 keys forget-missing
+      scale0 keys forget-missing --data-dir var/east-1
+    """
+    existing(data_dir).confirm_missing()
+    output.say("keys whose files are missing are no longer accepted")
+
+
 @keys.command("join")
 @role_argument
 @click.argument("host", metavar="HOST[:PORT]")
