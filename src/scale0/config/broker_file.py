@@ -117,6 +117,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_services: types.Count = _LIMITS.max_services
     max_service_bytes: types.Count = _LIMITS.max_service_bytes
     max_clients: types.Count = _LIMITS.max_clients
+    max_key_connections: types.Count = _LIMITS.max_key_connections
     max_client_bytes: types.Count = _LIMITS.max_client_bytes
     max_json_depth: types.JsonDepth = _LIMITS.max_json_depth
     max_slots: types.Count = _LIMITS.max_slots

@@ -24,6 +24,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Length of a service name."""
     max_clients: int = 100_000
     """Connections that a broker tracks."""
+    max_key_connections: int = 10_000
+    """Connections of one key, counted at the handshake."""
     max_client_bytes: int = 16 * 1024 * 1024
     """Bytes queued for one client that does not read, and bytes of its requests that wait for a backend."""
     max_json_depth: int = 64

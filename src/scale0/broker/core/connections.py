@@ -153,8 +153,8 @@ class Connections:
         self, socket: str, routing_id: bytes, handler: ProtocolHandler, now: Now, user_id: str = ""
     ) -> Connection | None:
         """Create a record; None when the limit of all connections, or of one key, is reached."""
-        most = self._limits.max_clients
-        if len(self) >= most or self._of_user.get(user_id, 0) >= most // 2:
+        limits = self._limits
+        if len(self) >= limits.max_clients or self._of_user.get(user_id, 0) >= limits.max_key_connections:
             self.refused += 1
             return None
         account = self._accounts.setdefault(user_id, SenderAccount()) if user_id else None

@@ -111,6 +111,8 @@ class ZmtpServer:
         self._by_descriptor: dict[int, ZmtpConnection] = {}
         self._by_id: dict[bytes, ZmtpConnection] = {}
         """Connections whose handshake is complete."""
+        self._of_key: dict[str, int] = {}
+        """How many of them each key has."""
         self._handshaking: dict[ZmtpConnection, None] = {}
         """The oldest first."""
         self._queues: dict[str, deque[ZmtpConnection]] = {}
@@ -220,8 +222,8 @@ class ZmtpServer:
         except ZmtpError as error:
             self._refuse(connection, error)
             return
-        if not was_ready and session.ready:
-            self._open(connection)
+        if not was_ready and session.ready and not self._open(connection):
+            return
         if session.outgoing:
             self._buffer(connection, session.outgoing)
             session.outgoing = []
@@ -233,13 +235,21 @@ class ZmtpServer:
             else:
                 connection.inbox.extend(self.cut(self.name, frames))
 
-    def _open(self, connection: ZmtpConnection) -> None:
-        del self._handshaking[connection]
+    def _open(self, connection: ZmtpConnection) -> bool:
+        """The handshake is complete; False if its key has too many connections."""
         mechanism = connection.session.mechanism
         if isinstance(mechanism, CurveServer):
-            connection.key = zmq.utils.z85.encode(mechanism.public_key).decode()
+            key = zmq.utils.z85.encode(mechanism.public_key).decode()
+            count = self._of_key.get(key, 0)
+            if count >= self._limits.max_key_connections:
+                self._fail(connection, f"its key has {count} connections (max_key_connections); public key {key}")
+                return False
+            self._of_key[key] = count + 1
+            connection.key = key
+        del self._handshaking[connection]
         self._by_id[connection.routing_id] = connection
         self._listener.open(self._clock())
+        return True
 
     # Writing.
 
@@ -378,4 +388,8 @@ class ZmtpServer:
         connection.outgoing, connection.outgoing_bytes, connection.unsent = [], 0, b""
         connection.socket.close()
         if self._by_id.pop(connection.routing_id, None) is not None:
+            if connection.key:
+                self._of_key[connection.key] -= 1
+                if not self._of_key[connection.key]:
+                    del self._of_key[connection.key]
             self.closed(connection.routing_id)
