@@ -66,7 +66,7 @@ def test_a_port_that_is_taken_is_named(tmp_path):
         port = str(other.getsockname()[1])
         done = Shell(tmp_path).run("broker", *ANY_PORTS, "--backend-port", port)
     assert done.returncode == 1
-    assert f"cannot listen on tcp://127.0.0.1:{port}" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
 
 
 def test_a_folder_in_use_is_refused_by_name(broker, tmp_path):

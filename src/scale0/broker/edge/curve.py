@@ -69,10 +69,6 @@ class KeyedServer(Protocol):
     users: Mapping[str, str] | None
     sender: str
 
-
-class Listening(Protocol):
-    """A socket that accepts connections with a key."""
-
     def disconnect_keys(self, public_keys: Container[str]) -> None: ...
 
 
@@ -96,7 +92,6 @@ class Curve:
         self.dialed_user: Callable[[bytes], str] = lambda _: ""
         """The user at a dialed endpoint; set by `PeerSockets`."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scale0-keys")
-        self._listening: Sequence[Listening] = ()
         self._take: Take = lambda _: None
         self._lose: Lose = lambda *_: None
         self._after_read: Callable[[], object] = lambda: None
@@ -143,7 +138,6 @@ class Curve:
     def attach(
         self,
         servers: Sequence[KeyedServer],
-        listening: Sequence[Listening],
         take: Take,
         lose: Lose,
         after_read: Callable[[], object],
@@ -152,7 +146,7 @@ class Curve:
         called after each check."""
         self._servers = {server.name: server for server in servers}
         self._set_users()
-        self._listening, self._take, self._lose, self._after_read = listening, take, lose, after_read
+        self._take, self._lose, self._after_read = take, lose, after_read
 
     def start_replication(self, key_replication: KeyReplication | None, identity: str) -> None:
         """Replicate keys with other brokers; None: stop, and discard their keys."""
@@ -223,8 +217,8 @@ class Curve:
             log.info("keys changed: %d admitted, %d revoked", len(newer.keys), len(lost), extra=about())
             if lost:
                 self._take(lambda now, effects: self._lose(lost, now, effects))
-            for socket in self._listening:
-                socket.disconnect_keys(gone)
+            for server in self._servers.values():
+                server.disconnect_keys(gone)
         self._after_read()
 
     def close(self) -> None:

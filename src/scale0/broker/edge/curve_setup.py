@@ -52,6 +52,7 @@ def start_curve(
     curve.folder.store_endpoints(broker.state.endpoints)
     curve.folder.local(MANAGEMENT, FRONTEND, MANAGEMENT, [], curve.own)
     servers = [socket for socket in sockets if isinstance(socket, ZmtpServer)]
+    servers += [publisher.server for publisher in publishers]
     callers = [socket for socket in sockets if isinstance(socket, PeerSockets | SubscriberSocket)]
 
     def after_read() -> None:
@@ -62,7 +63,7 @@ def start_curve(
                 caller.connect()
 
     curve.server_keys = broker.peers.server_key
-    curve.attach(servers, [*servers, *publishers], runner.take, broker.lose_users, after_read)
+    curve.attach(servers, runner.take, broker.lose_users, after_read)
     curve.start_replication(broker.key_replication, broker.state.identity)
     curve.read_now_blocking()
 

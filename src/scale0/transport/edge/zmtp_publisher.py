@@ -6,7 +6,7 @@ bounded in number and bytes; they end with it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from scale0.transport.edge.zmtp_server import ZmtpServer
@@ -66,9 +66,6 @@ class ZmtpPublisher:
 
     def sweep(self) -> None:
         self.server.sweep()
-
-    def disconnect_keys(self, public_keys: Container[str]) -> None:
-        self.server.disconnect_keys(public_keys)
 
     def close(self) -> None:
         self.server.close()
