@@ -68,7 +68,7 @@ def test_no_more_run_at_once_than_there_are_slots(broker: BrokerProcess, net: sc
 
 
 def test_each_service_keeps_to_its_own_slots(broker: BrokerProcess, net: scale0.Client) -> None:
-    """The broker knows one number of slots for all: within a worker each service has its own."""
+    """Also against a broker that knows only the total: within a worker each service is counted."""
     counts = {name: Concurrency() for name in ("threads", "coroutines", "wide")}
 
     def threads() -> None:
