@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -56,6 +56,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     disk_may_be_lost: bool
     backends: int
     slots: tuple[int, ...]
+    """The slots of each backend, of all its services together."""
+    service_slots: tuple[tuple[int, ...], ...]
+    """Of each backend, the slots of each of `services`; empty: it announces only the total."""
     services: tuple[str, ...]
     offers: tuple[tuple[str, ...], ...]
     """The services of each backend."""
@@ -75,6 +78,32 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def heal_at(self) -> float:
         return self.seconds - HEALTHY_SECONDS
+
+
+class Offer(NamedTuple):
+    """What a backend offers."""
+
+    services: tuple[str, ...]
+    slots: int
+    each: tuple[int, ...] = ()
+    """The slots of each service, in their order; empty: only the total is announced."""
+
+    @property
+    def service_slots(self) -> dict[str, int] | None:
+        """As a session announces them."""
+        return dict(zip(self.services, self.each, strict=True)) if self.each else None
+
+    def slots_of(self, service: str) -> int:
+        """Returns how many requests and tasks of this service the backend accepts at once."""
+        if service not in self.services:
+            return 0
+        return min(self.slots, (self.service_slots or {}).get(service, self.slots))
+
+
+def offer_of(plan: Plan, number: int) -> Offer:
+    """Returns the offer of a backend."""
+    services, each = plan.offers[number], dict(zip(plan.services, plan.service_slots[number], strict=False))
+    return Offer(services, plan.slots[number], tuple(each[name] for name in services) if each else ())
 
 
 def make_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> Plan:
@@ -99,7 +128,8 @@ def make_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> Plan:
         fault_every=rng.choice((5.0, 10.0, 20.0)),
         disk_may_be_lost=rng.random() < 0.25,
         backends=backends,
-        slots=tuple(rng.choice((1, 1, 2, 4)) for _ in range(backends)),
+        slots=(slots := tuple(rng.choice((1, 1, 2, 4)) for _ in range(backends))),
+        service_slots=make_service_slots(seed, slots, len(services)),
         services=services,
         offers=tuple(offers),
         asked_intervals=tuple(rng.choice((None, None, interval * 2)) for _ in range(backends)),
@@ -113,6 +143,13 @@ def make_plan(seed: int, minutes: float, only: Sequence[str] = ()) -> Plan:
         strain=not calm,
         tasks=tasks,
     )
+
+
+def make_service_slots(seed: int, slots: Sequence[int], services: int) -> tuple[tuple[int, ...], ...]:
+    """Returns the slots of each service of each backend, none for some; it has a separate generator, so that the rest
+    does not change."""
+    rng = random.Random(f"scale0 service slots {seed}")
+    return tuple(tuple(rng.randint(1, total) for _ in range(services)) if rng.random() < 0.6 else () for total in slots)
 
 
 def make_task_plan(seed: int, backends: int, always: bool) -> tuple[TaskPlan | None, tuple[str, ...]]:

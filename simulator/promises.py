@@ -17,7 +17,7 @@ PROMISES: Final = {
     "never-too-early": "no client is declared dead before interval x liveness of silence",
     "clock-kills-nobody": "only a client whose own clock is wrong is disconnected for it",
     "no-false-refusal": "an honest client is never refused for invalid input",
-    "slots": "a backend never receives more work than its slots",
+    "slots": "a backend never receives more work than its slots, in all or of one service",
     "no-leak": "when the network is idle, no request, slot or wait is left",
     "one-place": "a backend is once in each queue of its services, and in all of them while it has a free slot",
     "lru": "work goes to the free backend that received work least recently",

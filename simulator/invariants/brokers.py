@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from scale0.broker.core.connections import Connection
-from scale0.broker.core.scheduler import Backend
+from scale0.broker.core.scheduler import Backend, Offering
 from scale0.history.events.clients import ClientJoined, ClientLeft, ClientLost, ClientReplaced
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
@@ -55,7 +55,7 @@ class BrokerChecks:
         self._handed: list[tuple[str, str]] = []
         self._tasked: set[int] = set()
         """Backends that had tasks since their last request: their position in the order is unknown here."""
-        self._candidates: list[Backend] | None = None
+        self._candidates: list[Offering] | None = None
         self._moved = False
         self.clock_jumped = False
         self.clock_agreed = False
@@ -75,7 +75,8 @@ class BrokerChecks:
         self._moved = False
         self._candidates = None
         if len(mail) == 1 and mail[0][0].socket == FRONTEND:
-            self._candidates = [each for each in node.broker.scheduler.backends if each.busy < each.slots]
+            offerings = (one for each in node.broker.scheduler.backends for one in each.offerings.values())
+            self._candidates = [offering for offering in offerings if offering.has_room]
 
     def happened(self, node: BrokerNode, event: Any, now: Now) -> None:
         match event:
@@ -111,10 +112,13 @@ class BrokerChecks:
         if not self._handed:
             return
         named = {backend.identity: backend for backend in scheduler.backends}
-        for name, _ in self._handed:
+        for name, service in self._handed:
             backend = named.get(name)
             if backend is not None and backend.slots and backend.busy > max(backend.slots, self._most(name)):
                 raise broken("slots", f"{name} was given {backend.busy} at once, and has {backend.slots} slots")
+            own = backend.offerings.get(service) if backend is not None else None
+            if own is not None and own.slots and own.busy > max(own.slots, self._most(name, service)):
+                raise broken("slots", f"{name} was given {own.busy} of {service} at once, and has {own.slots} slots")
         if self._candidates and len(self._handed) == 1 and not self._moved:
             self._in_turn(named.get(self._handed[0][0]), self._handed[0][1])
         # A member that was taken over in the same turn has no name any more: then all count as having received work.
@@ -136,9 +140,8 @@ class BrokerChecks:
             if backend.busy != len(backend.held) + backend.slotted or backend.slotted > len(backend.tasks):
                 story = f"{len(backend.held)} requests and {backend.slotted} of {len(backend.tasks)} tasks"
                 raise broken("no-leak", f"{backend.identity}: {backend.busy} slots taken for {story}")
-            missing = backend.services - backend.listed
-            if backend.busy < backend.slots and missing:
-                raise broken("one-place", f"{backend.identity} has room, and is not in the queue of {sorted(missing)}")
+            for name, own in backend.offerings.items():
+                self._check_offering(backend, name, own)
         for service in scheduler.services.values():
             serials = [serial for _, serial, _ in service.heap]
             if len(serials) != len(set(serials)):
@@ -162,8 +165,10 @@ class BrokerChecks:
         for backend in self.backends.values():
             member = node.broker.members.by_name.get((BACKEND, backend.name))
             place = member.backend if member is not None else None
-            services, slots = backend.offered
-            if place is None or place.services != frozenset(services) or place.slots != slots:
+            offer = backend.offered
+            each = {} if place is None else {name: place.offerings[name].slots for name in place.services}
+            wanted = {name: offer.slots_of(name) for name in offer.services}
+            if place is None or place.slots != offer.slots or each != wanted:
                 line = backend.session.connection
                 story = f"it is {line.state}, refused with {line.refusal!r}" if backend.up else "its process is gone"
                 raise broken("back-after-healing", f"{backend.name} is not in its queues: {story}")
@@ -189,9 +194,22 @@ class BrokerChecks:
                 "bounded-memory", f"{len(broker.connections)} connections are remembered, of {clients} clients"
             )
 
-    def _most(self, name: str) -> int:
+    def _most(self, name: str, service: str | None = None) -> int:
         node = self.backends.get(name)
-        return node.most_slots if node is not None else 0
+        return node.most(service) if node is not None else 0
+
+    def _check_offering(self, backend: Backend, name: str, own: Offering) -> None:
+        """Checks the slots and the work of one service of a backend."""
+        held: list[Any] = list(backend.held.values())
+        requests = sum(request.service == name for request in held)
+        tasks = sum(task.method == name for task in backend.tasks.values())
+        if own.held != tasks or own.busy != requests + own.slotted or own.slotted > tasks:
+            story = f"{requests} requests and {own.slotted} of {tasks} tasks"
+            raise broken("no-leak", f"{backend.identity}: {own.busy} slots of {name} taken for {story}")
+        if own.slots and own.busy > max(own.slots, self._most(backend.identity, name)):
+            raise broken("slots", f"{backend.identity} has {own.busy} of {name}, and {own.slots} slots")
+        if own.has_room and not own.is_listed:
+            raise broken("one-place", f"{backend.identity} has room, and is not in the queue of {name}")
 
     def _let_go(self, node: BrokerNode, name: str, code: int, message: str) -> None:
         if name.startswith("hostile"):
@@ -212,7 +230,7 @@ class BrokerChecks:
         if chosen is None or chosen.serial in self._tasked:
             return
         stamp = self._entered.get(chosen.serial, 0)
-        for other in self._candidates or ():
+        for other in [one.backend for one in self._candidates or () if one.name == service]:
             if other.serial in self._tasked:
                 continue
             if service in other.services and other.alive and self._entered.get(other.serial, 0) < stamp:

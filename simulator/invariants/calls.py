@@ -30,8 +30,12 @@ class CallChecks:
         """Since when no fault excuses a failure."""
 
     def begun(self, node: BackendNode, call: Call, work: RequestReceived) -> None:
-        if len(node.handed) > node.most_slots:
-            raise broken("slots", f"{node.name} has {len(node.handed)} requests in hand, and {node.most_slots} slots")
+        for service, count, slots in (
+            ("all services", len(node.handed), node.most()),
+            (work.service, node.running(work.service), node.most(work.service)),
+        ):
+            if count > slots:
+                raise broken("slots", f"{node.name} has {count} requests of {service} in hand, and {slots} slots")
         if work.service != call.service:
             raise broken("own-answer", f"call {call.nonce} was for {call.service}, and came to {work.service}")
         if call.executions:

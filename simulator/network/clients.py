@@ -20,6 +20,7 @@ from simulator.network.client_connection import Connect, SimLink
 from simulator.network.connections import Route
 from simulator.network.task_clients import TaskCaller
 from simulator.network.task_workers import TaskExecutor
+from simulator.plan import Offer
 from simulator.virtual_time import Agenda
 
 
@@ -54,8 +55,7 @@ class BackendNode:
         route: Route,
         rng: random.Random,
         endpoints: Sequence[str],
-        services: Sequence[str],
-        slots: int,
+        offer: Offer,
         asked_interval: float | None,
     ) -> None:
         self._surroundings = surroundings
@@ -63,14 +63,15 @@ class BackendNode:
         self.name = route.name
         self.route = route
         self.endpoints = endpoints
-        self.offer = (tuple(services), slots)
+        self.offer = offer
         """The intended offer; a fault may change the current one for a while."""
         self.offered = self.offer
         self.asked_interval = asked_interval
         self.wall_offset = 0.0
-        self.handed: dict[str, int] = {}
-        """Requests in flight since the broker accepted the backend, by id."""
-        self.most_slots = slots
+        self.handed: dict[str, str] = {}
+        """Requests in flight since the broker accepted the backend: the service of each, by id."""
+        self.most_offers = [offer]
+        """The offers since the broker accepted the backend."""
         self.link: SimLink | None = None
         self.twin: BackendNode | None = None
         self.new_executor: Callable[[], TaskExecutor] | None = None
@@ -86,17 +87,17 @@ class BackendNode:
         surroundings = self._surroundings
         self.offered = self.offer
         self.handed = {}
-        services, slots = self.offered
         self.executor = executor = self.new_executor() if self.new_executor is not None else None
         self.session = BackendSession(
             self.endpoints,
             self.name,
-            services,
-            slots,
+            self.offered.services,
+            self.offered.slots,
             self._rng,
             self.asked_interval,
             tasks=executor.tasks if executor is not None else None,
             prefetch=self.prefetch,
+            service_slots=self.offered.service_slots,
         )
         self.link = SimLink(
             surroundings.agenda,
@@ -111,17 +112,25 @@ class BackendNode:
             executor.session, executor.link = self.session, self.link
         self.link.act(self.session.start)
 
-    def change(self, services: Sequence[str], slots: int) -> None:
+    def change(self, offer: Offer) -> None:
         """Changes the offer; an empty one drains."""
         if self.link is not None and self.up:
-            self.offered = (tuple(services), slots)
-            self.most_slots = max(self.most_slots, slots)
+            self.offered = offer
+            self.most_offers.append(offer)
             session = self.session
-            self.link.act(lambda now, out: session.offer(services, slots, now, out))
+            self.link.act(lambda now, out: session.offer(offer.services, offer.slots, now, out, offer.service_slots))
+
+    def most(self, service: str | None = None) -> int:
+        """Returns the most slots that it has offered since the broker accepted it, in all or of this service."""
+        return max(offer.slots if service is None else offer.slots_of(service) for offer in self.most_offers)
+
+    def running(self, service: str) -> int:
+        """Returns the number of requests of this service in flight."""
+        return sum(name == service for name in self.handed.values())
 
     def double(self) -> BackendNode:
         """Starts a second process with the same name; returns a node for the old process, which continues."""
-        twin = BackendNode(self._surroundings, self.route, self._rng, self.endpoints, *self.offer, self.asked_interval)
+        twin = BackendNode(self._surroundings, self.route, self._rng, self.endpoints, self.offer, self.asked_interval)
         twin.link, twin.session, twin.handed = self.link, self.session, self.handed
         self.twin = twin
         self.start()
@@ -139,12 +148,12 @@ class BackendNode:
         for item in notifications:
             match item:
                 case RequestReceived():
-                    self.handed[item.id] = 0
+                    self.handed[item.id] = item.service
                     self._begin(item, session)
                 case Connected():
                     # The broker that accepts it now may not know what it held before.
                     self.handed = {}
-                    self.most_slots = self.offered[1]
+                    self.most_offers = [self.offered]
                     if self.executor is not None:
                         self.executor.pump()
                 case SessionEnded():

@@ -13,6 +13,7 @@ from simulator.network.connections import NOTICED_SECONDS, Route
 from simulator.network.disk import Disk
 from simulator.network.hostile_client import HostileNode
 from simulator.network.world import World
+from simulator.plan import Offer
 from simulator.virtual_time import Agenda, Diary
 
 JUMPS: Final = (-86_400.0, -3_600.0, -45.0, 45.0, 3_600.0, 86_400.0)
@@ -205,12 +206,15 @@ class Faults(FaultSchedule):
     def _offer_changed(self) -> None:
         node = self._backend()
         services = [name for name in self._world.plan.services if self._rng.random() < 0.6]
-        node.change(services, self._rng.randint(1, 4))
+        slots = self._rng.randint(1, 4)
+        # A separate generator: it leaves the other faults of a seed as they were.
+        rng = random.Random(f"{node.name} {services} {slots}")
+        node.change(Offer(tuple(services), slots, tuple(rng.randint(1, slots) for _ in services if node.offer.each)))
         self._later(1.0, 20.0, lambda: self._world.restore(node))
 
     def _backend_drained(self) -> None:
         node = self._backend()
-        node.change((), node.offered[1])
+        node.change(Offer((), node.offered.slots))
         self._later(1.0, 15.0, lambda: self._world.restore(node))
 
     def _frontend_vanishes(self) -> None:

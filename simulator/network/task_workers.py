@@ -3,6 +3,7 @@ that pull. Invariant: work that a dead process started never sends anything."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -81,7 +82,8 @@ class TaskSurroundings:
 class TaskBatch:
     """Tasks that one thread runs one after another."""
 
-    def __init__(self, jobs: Sequence[AssignedTask]) -> None:
+    def __init__(self, jobs: Sequence[AssignedTask], method: str) -> None:
+        self.method = method
         self.jobs = deque(jobs)
         self.at: AssignedTask | None = None
 
@@ -95,7 +97,7 @@ class TaskExecutor:
         self._name: str = node.name
         self._rng = rng
         self._bunch = bunch
-        self._most: int = node.offered[1]
+        self._most: int = node.offered.slots
         """The largest number of slots that this process has offered."""
         self._waiting: deque[AssignedTask] = deque()
         self._batches: list[TaskBatch] = []
@@ -122,7 +124,7 @@ class TaskExecutor:
                     self.pump()
                 case _:
                     pass
-        self._most = max(self._most, self._node.offered[1])
+        self._most = max(self._most, self._node.offered.slots)
         self._surroundings.observer.in_flight(self._name, self.count, self._most + self._node.prefetch)
 
     def give(self, jobs: Sequence[AssignedTask]) -> None:
@@ -144,17 +146,27 @@ class TaskExecutor:
 
     def pump(self) -> None:
         """Starts as many tasks as possible."""
-        slots = max(1, self._node.offered[1])
+        slots = max(1, self._node.offered.slots)
         while self._waiting and len(self._batches) + len(self._node.handed) < slots:
             if not self.session.is_up or self.tasks.is_full:
                 return
-            picked = [self._waiting.popleft()]
-            if self._is_quick(picked[0]):
-                while self._waiting and len(picked) < self._bunch and self._is_quick(self._waiting[0]):
-                    picked.append(self._waiting.popleft())
+            first = next((job for job in self._waiting if self._may_start(job.method)), None)
+            if first is None:
+                return
+            picked = [first]
+            if self._is_quick(first):
+                others = (job for job in self._waiting if job is not first and job.method == first.method)
+                picked += itertools.islice(itertools.takewhile(self._is_quick, others), self._bunch - 1)
+            for job in picked:
+                self._waiting.remove(job)
             if any(job.state == WAITING for job in picked):
-                self._batches.append(batch := TaskBatch(()))
+                self._batches.append(batch := TaskBatch((), first.method))
                 self.link.act(partial(self._begin, batch, picked))
+
+    def _may_start(self, method: str) -> bool:
+        """True if a slot of this service is free; work of a service that is not offered any more needs one, too."""
+        running = sum(batch.method == method for batch in self._batches) + self._node.running(method)
+        return bool(running < max(1, self._node.offered.slots_of(method)))
 
     def _is_quick(self, job: AssignedTask) -> bool:
         return job.attempt == 1 and self._surroundings.record_of(job.params).seconds < QUICK_SECONDS

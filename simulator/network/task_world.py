@@ -11,7 +11,7 @@ from simulator.network.subscriptions import Announcements
 from simulator.network.task_clients import ClientSurroundings, RawClient, TaskCaller
 from simulator.network.task_records import METHODS, TaskRecord, TaskRecords
 from simulator.network.task_workers import PullNode, TaskExecutor, TaskSurroundings
-from simulator.plan import Plan, TaskPlan
+from simulator.plan import Offer, Plan, TaskPlan
 
 if TYPE_CHECKING:
     from simulator.network.world import World
@@ -133,9 +133,10 @@ class TaskWorld:
 
     def _equip(self, backend: BackendNode, workers: TaskSurroundings, prefetch: int, bunch: int) -> None:
         rng = self._world.rng_of(f"hands of {backend.name}")
-        services, slots = backend.offer
-        if rng.random() < 0.6 or backend.name == "backend-0":
-            backend.offer = backend.offered = (tuple(sorted({*services, LIMITED})), slots)
+        services, slots, each = backend.offer
+        if (rng.random() < 0.6 or backend.name == "backend-0") and LIMITED not in services:
+            backend.offer = backend.offered = Offer((*services, LIMITED), slots, (*each, 1) if each else ())
+            backend.most_offers = [backend.offer]
         backend.prefetch = prefetch
         backend.new_executor = lambda: TaskExecutor(workers, backend, rng, bunch)
 

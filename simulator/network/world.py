@@ -15,7 +15,7 @@ from simulator.network.client_connection import SimLink
 from simulator.network.clients import BackendNode, FrontendNode, Surroundings
 from simulator.network.connections import ClientEnd, Route, Wire
 from simulator.network.task_world import TaskWorld, narrow
-from simulator.plan import Plan
+from simulator.plan import Plan, offer_of
 from simulator.virtual_time import Agenda, Diary
 
 BACK_SECONDS: Final = 60.0
@@ -58,8 +58,7 @@ class World:
                 self.route(f"backend-{number}"),
                 self.rng_of(f"backend {number}"),
                 [places.backend],
-                plan.offers[number],
-                plan.slots[number],
+                offer_of(plan, number),
                 plan.asked_intervals[number],
             )
             for number in range(plan.backends)
@@ -156,7 +155,7 @@ class World:
         elif backend.link.stalled:
             backend.link.resume()
         if backend.offered != backend.offer:
-            backend.change(*backend.offer)
+            backend.change(backend.offer)
 
     def set_clock(self, node: BackendNode, offset: float) -> None:
         """Makes the wall clock of a backend's machine jump."""

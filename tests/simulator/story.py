@@ -14,7 +14,7 @@ from simulator.network.calls import Call
 from simulator.network.clients import BackendNode
 from simulator.network.connections import NOTICED_SECONDS
 from simulator.network.world import SWEEP_SECONDS, World
-from simulator.plan import Plan
+from simulator.plan import Offer, Plan
 
 STORIES: Final = Path(__file__).parent / "stories"
 FIRST_SECONDS: Final = 1.0
@@ -34,6 +34,7 @@ def plan_of(words: dict[str, str]) -> Plan:
         disk_may_be_lost=False,
         backends=len(slots),
         slots=slots,
+        service_slots=((),) * len(slots),
         services=services,
         offers=(services,) * len(slots),
         asked_intervals=(None,) * len(slots),
@@ -100,7 +101,7 @@ class Story:
             case "disk", ["takes", seconds]:
                 self.world.broker.disk.low = self.world.broker.disk.high = float(seconds)
             case "offer", [name, slots, *services]:
-                self._backend(name).change(services, int(slots))
+                self._backend(name).change(Offer(tuple(services), int(slots)))
             case "wait", []:
                 pass
             case _, ["broker", *how]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scale0.client.batches import BATCH_SECONDS, FLUSH_RESULTS, TaskBatches
 from scale0.client.coroutine_runner import CoroutineRunner
 from scale0.client.handler import Answer, Handler, perform
-from scale0.client.slots import WorkerSlots
+from scale0.client.slots import WorkerSlots, at_once
 from scale0.kernel import codes
 from scale0.kernel.log_context import about
 from scale0.tasks.node.assigned_tasks import AssignedTask, AssignedTasks
@@ -39,10 +39,10 @@ IDLE_PERIODS: Final = 25
 """Periods without work after which the monitor sleeps until there is some."""
 QUICK_HANDLERS: Final = 8
 """With this many handlers done in a period, handlers count as quick."""
+HELPER_THREADS: Final = 2
+"""Threads that run no plain function: the monitor, and the loop of the coroutines."""
 FLUSH_ANSWERS: Final = 64
 """Answers that are sent together at most."""
-MAX_THREADS: Final = 256
-"""Threads of one worker; more slots than that only queue."""
 
 
 class Executor:
@@ -321,8 +321,11 @@ class Executor:
         while wanted > 0 and self._sleepers:
             self._sleepers.popleft().release()
             wanted -= 1
-        for _ in range(min(wanted if waiting else 0, MAX_THREADS - len(self._threads))):
-            self._add_thread()
+        if wanted > 0 and waiting:
+            # A thread for each slot, so that no service waits for another.
+            most = HELPER_THREADS + sum(at_once(one) for one in self._handlers.values() if not one.is_async)
+            for _ in range(min(wanted, most - len(self._threads))):
+                self._add_thread()
 
     def answer(self, answer: Answer) -> None:
         """Store an answer; the last one of a request ends it."""

@@ -22,6 +22,8 @@ QUICK_SECONDS: Final = 0.0005
 """Tasks that take less on average are reported in groups."""
 MAX_GROUP: Final = 500
 """Tasks that are reported together."""
+MAX_THREADS: Final = 256
+"""Threads of one service; more slots than that only queue."""
 WEIGHT: Final = 0.2
 """The weight of the newest measurement in the average."""
 
@@ -94,7 +96,7 @@ class WorkerSlots:
         handler = self._handlers.get(request.service)
         with self._lock:
             service = self._service(request.service)
-            if handler is not None and service.running >= handler.slots:
+            if handler is not None and service.running >= at_once(handler):
                 service.held.append(request)
                 return False
             service.running += 1
@@ -178,7 +180,7 @@ class WorkerSlots:
 
     def _free(self, service: ServiceSlots, handler: Handler) -> int:
         ready = len(service.reported) + (len(service.waiting) if self.is_open else 0)
-        return max(0, min(ready, handler.slots - service.running - len(service.held)))
+        return max(0, min(ready, at_once(handler) - service.running - len(service.held)))
 
     def _schedule(self, service: ServiceSlots) -> None:
         if not service.is_listed:
@@ -190,3 +192,8 @@ class WorkerSlots:
         if service is None:
             service = self._services[name] = ServiceSlots(name)
         return service
+
+
+def at_once(handler: Handler) -> int:
+    """How many requests and tasks of a service run at once."""
+    return handler.slots if handler.is_async else min(handler.slots, MAX_THREADS)

@@ -201,6 +201,7 @@ class Worker:
             self._heartbeat_interval,
             tasks=self._tasks,
             prefetch=self.prefetch,
+            service_slots=self._service_slots(),
         )
         self._session = session
         keys = keys_for(session.connection.addresses, self.endpoints, self.key, self.server_key)
@@ -299,13 +300,17 @@ class Worker:
         self._stop_requests.put(None)
 
     def _slots(self) -> int:
+        """The total, which is all that a broker before `service_slots` knows."""
         return max(1, sum(handler.slots for handler in self.handlers.values()))
+
+    def _service_slots(self) -> dict[str, int]:
+        return {name: handler.slots for name, handler in self.handlers.items()}
 
     def _send_offer(self) -> None:
         session, socket = self._session, self._socket
         if session is not None and socket is not None and not self._stopping.is_set():
-            names = list(self.handlers)
-            socket.act(lambda now, effects: session.offer(names, self._slots(), now, effects))
+            each = self._service_slots()
+            socket.act(lambda now, effects: session.offer(each, self._slots(), now, effects, each))
 
     def _deliver(self, notifications: list[Any]) -> None:
         """The socket's lock is held: nothing is sent here."""

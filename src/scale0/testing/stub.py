@@ -254,7 +254,7 @@ class StubNetwork:
             {
                 "service": name,
                 "backends": len(self._backends(name)),
-                "slots": sum(total_slots(worker) for worker in self._backends(name)),
+                "slots": sum(worker.handlers[name].slots for worker in self._backends(name)),
                 "busy": 0,
                 "waiting": 0,
                 "where": [BROKER],

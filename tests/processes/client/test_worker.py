@@ -15,7 +15,7 @@ import scale0
 from scale0 import errors
 from scale0.kernel.errors import Refusal
 from tests.fakes.broker_process import BrokerProcess, broker_process
-from tests.fakes.waiting import until
+from tests.fakes.waiting import PATIENCE_SECONDS, until
 from tests.processes.client.net import Concurrency, Together, client_of, offered, started, working
 
 pytestmark = pytest.mark.processes
@@ -68,7 +68,7 @@ def test_no_more_run_at_once_than_there_are_slots(broker: BrokerProcess, net: sc
 
 
 def test_each_service_keeps_to_its_own_slots(broker: BrokerProcess, net: scale0.Client) -> None:
-    """The broker knows one number of slots for all: within a worker each service has its own."""
+    """Also against a broker that knows only the total: within a worker each service is counted."""
     counts = {name: Concurrency() for name in ("threads", "coroutines", "wide")}
 
     def threads() -> None:
@@ -332,3 +332,57 @@ def test_an_answer_that_was_ready_while_the_connection_was_down_is_sent(tmp_path
 def test_a_name_that_the_broker_would_refuse_is_refused_at_once(name: str) -> None:
     with pytest.raises(ValueError, match="is not a valid service name"):
         scale0.Worker().add(name, lambda: None)
+
+
+# Promise: REQ-4, TASK-10
+def test_a_slow_service_takes_its_own_slots_and_no_others(broker: BrokerProcess, net: scale0.Client) -> None:
+    """Of two workers, the one with a single slot for slow tasks gets one at a time, and goes on with its other work."""
+    ended, inside = threading.Event(), {"one": Concurrency(), "two": Concurrency()}
+
+    def worker_of(name: str, slots: int) -> scale0.Worker:
+        def slow() -> str:
+            with inside[name]:
+                assert ended.wait(PATIENCE_SECONDS)
+            return name
+
+        worker = scale0.Worker(broker.endpoints["backend"], identity=f"slots-{name}")
+        worker.add("one.slow", slow, slots=slots)
+        return worker
+
+    one, two = worker_of("one", 1), worker_of("two", 4)
+    one.add("one.other", lambda: "other", slots=20)
+    with started(one), started(two):
+        try:
+            tasks = [net.submit("one.slow") for _ in range(20)]
+            until(lambda: offered(net)["one.slow"]["busy"] == 5, "all slots of the slow service are busy")
+            assert (offered(net)["one.slow"]["slots"], offered(net)["one.other"]["slots"]) == (5, 20)
+            assert offered(net)["one.other"]["busy"] == 0
+            assert [net.call("one.other") for _ in range(50)] == ["other"] * 50
+            assert net.submit("one.other").result() == "other"
+        finally:
+            ended.set()
+        names = [task.result() for task in tasks]
+    assert (inside["one"].most, inside["two"].most) == (1, 4)
+    assert set(names) == {"one", "two"}
+
+
+# Promise: REQ-4
+def test_a_service_with_more_slots_than_threads_delays_no_other(broker: BrokerProcess, net: scale0.Client) -> None:
+    ended = threading.Event()
+
+    def many() -> None:
+        assert ended.wait(PATIENCE_SECONDS)
+
+    worker = scale0.Worker(broker.endpoints["backend"])
+    worker.add("many", many, slots=300)
+    worker.add("quick", lambda: "done")
+    with started(worker):
+        try:
+            calls = [net.start("many") for _ in range(300)]
+            until(lambda: offered(net)["many"]["busy"] == 300, "every slot is busy")
+            until(lambda: threading.active_count() > 250, "the slow service has its threads")
+            assert net.call("quick", timeout=PATIENCE_SECONDS / 2) == "done"
+        finally:
+            ended.set()
+        for call in calls:
+            call.result()

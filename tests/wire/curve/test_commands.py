@@ -1,6 +1,6 @@
 """Two commands put a second machine on the encrypted network; and what they leave behind.
 
-Promise: CURVE-9, CURVE-10, CURVE-11
+Promise: CURVE-9, CURVE-10, CURVE-11, CURVE-20
 """
 
 from __future__ import annotations
@@ -236,3 +236,43 @@ def test_no_secret_is_in_any_log_event_error_or_list_of_processes(tmp_path: Path
                 texts.append(file.read_bytes().decode("latin-1"))
         for what, secret in planted.items():
             assert not any(secret in text for text in texts), what
+
+
+@pytest.mark.parametrize("command", ["keys", "worker"])
+def test_a_name_beside_a_key_of_another_name_is_an_error(tmp_path: Path, command: str) -> None:
+    with locked(tmp_path / "broker") as lock:
+        admin, user = Machine(tmp_path / "admin"), Machine(tmp_path / "user")
+        (user.home / "hello.py").write_text(WORKER)
+        address = place(lock, "backend")
+        join = ("keys", "join", "backend", address)
+        first = user.run(*join, "--token", new_token(admin, lock, "backend"), "--name", "alice")
+        assert first.returncode == 0, first.stderr
+        [key] = (user.home / ".config/scale0/keys").glob("*_secret")
+        before = key.read_bytes()
+        words = join if command == "keys" else ("worker", "hello.py", "--join", address)
+        refused = user.run(*words, "--token", new_token(admin, lock, "backend"), "--name", "bob")
+        assert refused.returncode == 2, refused.stderr
+        assert "alice" in refused.stderr
+        assert "bob" in refused.stderr
+        assert refused.stderr.count(str(key)) >= 2, "the problem and one of the next steps name the file"
+        assert "leave out --name" in refused.stderr
+        assert key.read_bytes() == before
+        # The same name, and none, use the key that is there.
+        for name in (("--name", "alice"), ()):
+            again = user.run(*join, "--token", new_token(admin, lock, "backend"), *name, "--json")
+            assert again.returncode == 0, again.stderr
+            assert json.loads(again.stdout)["name"] == "alice"
+
+
+def test_a_damaged_key_is_named_when_its_owner_joins_again(tmp_path: Path) -> None:
+    with locked(tmp_path / "broker") as lock:
+        admin, user = Machine(tmp_path / "admin"), Machine(tmp_path / "user")
+        join = ("keys", "join", "frontend", place(lock, "frontend"))
+        assert user.run(*join, "--token", new_token(admin, lock, "frontend"), "--name", "alice").returncode == 0
+        [key] = (user.home / ".config/scale0/keys").glob("*_secret")
+        key.write_text("metadata\n  nonsense")
+        refused = user.run(*join, "--token", new_token(admin, lock, "frontend"), "--name", "alice")
+        assert refused.returncode == 2, refused.stderr
+        assert refused.stderr.count(str(key)) >= 2
+        key.unlink()
+        assert user.run(*join, "--token", new_token(admin, lock, "frontend"), "--name", "alice-2").returncode == 0

@@ -93,7 +93,7 @@ class Views:
             "heartbeat_interval": self._state.interval,
             "connections": len(self._connections),
             "clients": roles,
-            "services": sum(bool(service.backends) for service in self._scheduler.services.values()),
+            "services": sum(bool(service.offerings) for service in self._scheduler.services.values()),
             "requests": {
                 "waiting": sum(map(len, self._requests.queues.values())),
                 "under_way": len(self._requests.under_way),
@@ -109,7 +109,7 @@ class Views:
 
     def services(self, limit: int = MAX_PAGE_ROWS, after: str | None = None) -> Page:
         """Every service that has backends or waiting requests, here or at a live peer."""
-        names = {name for name, service in self._scheduler.services.items() if service.backends}
+        names = {name for name, service in self._scheduler.services.items() if service.offerings}
         names.update(name for peer in self._peers.alive() for name in peer.table.offered)
         names.update(self._catalog.services)
         names.update(self._requests.queues)
@@ -123,23 +123,23 @@ class Views:
     def queues(self, now: Now, limit: int, after: str | None) -> Page:
         """The backends of each service in LRU order, and the requests that wait for them."""
         waiting = self._task_backlog()
-        names = {name for name, service in self._scheduler.services.items() if service.backends}
+        names = {name for name, service in self._scheduler.services.items() if service.offerings}
         names.update(self._requests.queues, waiting)
         return page(names, str, lambda name: self._queue(name, waiting.get(name), now), limit, after)
 
     def _queue(self, name: str, tasks: tuple[int, bool] | None, now: Now) -> dict[str, Any]:
         service = self._scheduler.services.get(name) or Service(name)
-        first = heapq.nsmallest(MAX_LRU_ROWS, service.backends, key=lambda one: (one.busy >= one.slots, one.stamp))
+        first = heapq.nsmallest(MAX_LRU_ROWS, service.offerings, key=lambda one: (not one.has_room, one.backend.stamp))
         queue = self._requests.queues.get(name)
         oldest = queue.oldest() if queue is not None else None
         return {
             "service": name,
             "waiting": len(self._requests.queues.get(name, ())),
             "oldest_seconds": None if oldest is None else now.mono - oldest.accepted,
-            "backends": len(service.backends),
-            "slots": sum(one.slots for one in service.backends),
-            "busy": sum(one.busy for one in service.backends),
-            "lru": [{"identity": one.identity, "slots": one.slots, "busy": one.busy} for one in first],
+            "backends": len(service.offerings),
+            "slots": sum(one.slots for one in service.offerings),
+            "busy": sum(one.busy for one in service.offerings),
+            "lru": [{"identity": one.backend.identity, "slots": one.slots, "busy": one.busy} for one in first],
             "tasks_queued": None if tasks is None else tasks[0],
             "tasks_more": tasks is not None and tasks[1],
         }
@@ -177,7 +177,7 @@ class Views:
 
     def _service(self, name: str) -> dict[str, Any]:
         service = self._scheduler.services.get(name) or Service(name)
-        here = [(backend.slots, backend.busy) for backend in service.backends]
+        here = [(offering.slots, offering.busy) for offering in service.offerings]
         there = [
             (peer.identity, peer.table.offered[name]) for peer in self._peers.alive() if name in peer.table.offered
         ]

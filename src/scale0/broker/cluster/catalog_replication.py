@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Final
 
 import msgspec
@@ -22,6 +23,7 @@ from scale0.broker.cluster.topology import are_near
 from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Member, Members
+from scale0.broker.core.scheduler import Offering
 from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
@@ -68,8 +70,8 @@ class CatalogReplication:
         self._state = state
         self._catalog = catalog
         self._documents = documents
-        self._kinds: dict[tuple[str, ...], int] = {}
-        """What distant brokers last received: slots by set of services."""
+        self._kinds: dict[tuple[str, ...], tuple[int, ...]] = {}
+        """What distant brokers last received: by set of services, the slots in all and of each."""
         self._members = members
         self._peers = peers
         # The version increases over restarts, too.
@@ -134,10 +136,11 @@ class CatalogReplication:
 
     def _offers_changed(self) -> bool:
         """True if the services that distant brokers last received have changed."""
-        kinds: dict[tuple[str, ...], int] = {}
+        kinds: dict[tuple[str, ...], tuple[int, ...]] = {}
         for member in self._members.by_name.values():
             if member.joined and (services := services_of(member)):
-                kinds[services] = kinds.get(services, 0) + member.slots
+                slots = (member.slots, *(offering.slots for offering in offerings_of(member)))
+                kinds[services] = added(kinds.get(services, ()), slots)
         before, self._kinds = self._kinds, kinds
         if kinds.keys() != before.keys():
             self._catalog.offer({service for services in kinds for service in services})
@@ -148,16 +151,17 @@ class CatalogReplication:
         for key in self._members.by_name:
             row = self._row(key, now)
             if row.services:
-                one = merged.get(row.services)
-                slots, busy = (0, 0) if one is None else (one.slots, one.busy)
+                one = merged.get(row.services) or ClientRow(identity="", role=BACKEND, version=0)
                 name = f"{KIND}-{zlib.crc32(chr(0).join(row.services).encode()):08x}"
                 merged[row.services] = ClientRow(
                     identity=name,
                     role=BACKEND,
                     version=row.version,
                     services=row.services,
-                    slots=slots + row.slots,
-                    busy=busy + row.busy,
+                    slots=one.slots + row.slots,
+                    busy=one.busy + row.busy,
+                    service_slots=added(one.service_slots, row.service_slots),
+                    service_busy=added(one.service_busy, row.service_busy),
                 )
         return list(merged.values())
 
@@ -210,6 +214,8 @@ class CatalogReplication:
         member = self._members.by_name.get(key)
         if member is None or not member.joined:
             return ClientRow(identity=identity, role=role, version=self._version, gone=True)
+        offerings = offerings_of(member)
+        several = len(offerings) > 1
         return ClientRow(
             identity=identity,
             role=role,
@@ -217,6 +223,8 @@ class CatalogReplication:
             services=services_of(member),
             slots=member.slots,
             busy=member.backend.busy if member.backend is not None else 0,
+            service_slots=tuple(offering.slots for offering in offerings) if several else (),
+            service_busy=tuple(offering.busy for offering in offerings) if several else (),
             age=max(0.0, now.mono - member.connection.last_received),
         )
 
@@ -267,3 +275,13 @@ def known(connection: Connection) -> Peer:
 def services_of(member: Member) -> tuple[str, ...]:
     """Its current services: none while it is suspended."""
     return () if member.suspended or member.backend is None else member.services
+
+
+def offerings_of(member: Member) -> list[Offering]:
+    """Its current services, with their slots."""
+    return [member.backend.offerings[name] for name in services_of(member)] if member.backend is not None else []
+
+
+def added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """The sum of two rows of numbers; one of them may be empty."""
+    return tuple(a + b for a, b in zip_longest(one, other, fillvalue=0))

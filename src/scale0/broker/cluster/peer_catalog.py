@@ -7,6 +7,7 @@ newer row arrives; the number of rows is bounded.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import repeat
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -35,9 +36,19 @@ class ClientRow(msgspec.Struct, frozen=True, omit_defaults=True):
     services: Annotated[tuple[Service, ...], msgspec.Meta(max_length=MAX_SERVICES)] = ()
     slots: int = 0
     busy: int = 0
+    service_slots: Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_SERVICES)] = ()
+    service_busy: Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_SERVICES)] = ()
+    """A Scale0 extension: the same for each of `services`, in their order; none: the totals count for each."""
     age: float = 0.0
     gone: bool = False
     """A Scale0 extension: it is no longer a client; other implementations see a client without services."""
+
+    def each_service(self) -> Iterable[tuple[str, int, int]]:
+        """Each service with its slots and its busy slots."""
+        count = len(self.services)
+        slots = self.service_slots if len(self.service_slots) == count else repeat(self.slots)
+        busy = self.service_busy if len(self.service_busy) == count else repeat(self.busy)
+        return zip(self.services, slots, busy, strict=False)
 
 
 class ServiceOffer(NamedTuple):
@@ -96,9 +107,9 @@ class PeerCatalog:
     def _count(self, row: ClientRow | None, sign: int) -> None:
         if row is None or row.role != "backend" or row.gone:
             return
-        for service in row.services:
+        for service, slots, busy in row.each_service():
             known = self.offered.get(service, ServiceOffer())
-            offer = ServiceOffer(known.backends + sign, known.slots + sign * row.slots, known.busy + sign * row.busy)
+            offer = ServiceOffer(known.backends + sign, known.slots + sign * slots, known.busy + sign * busy)
             if offer.backends > 0:
                 self.offered[service] = offer
             else:

@@ -6,7 +6,8 @@ member that is gone is in no table or queue, and holds no work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from scale0.broker.core.connections import Connection, Connections
@@ -153,18 +154,18 @@ class Members:
         connection.member = member
         return member
 
-    def join(self, member: Member, services: list[str], slots: int, now: Now, effects: Effects) -> Backend:
-        """READY: add the backend to the queue of each service, or replace its queues."""
+    def join(self, member: Member, services: Mapping[str, int], slots: int, now: Now, effects: Effects) -> Backend:
+        """READY: add the backend to the queue of each service with the slots of that service, or replace its queues."""
         backend = self._register(member, services, slots, now, effects)
-        self._requests.feed(backend, now, effects)
+        self._requests.feed(backend, None, now, effects)
         return backend
 
-    def _register(self, member: Member, services: list[str], slots: int, now: Now, effects: Effects) -> Backend:
+    def _register(self, member: Member, services: Mapping[str, int], slots: int, now: Now, effects: Effects) -> Backend:
         backend = self._enter(member)
-        offered = tuple(sorted(set(services)))
+        offered = tuple(sorted(services))
         before = (member.services, backend.slots)
         member.services, member.slots = offered, slots
-        self._scheduler.change(backend, offered, slots, now.mono)
+        self._scheduler.change(backend, services, slots, now.mono)
         if not member.joined:
             effects.record(ClientJoined(identity=member.identity, role=member.role, services=offered, slots=slots))
         elif before != (offered, slots):
@@ -179,12 +180,12 @@ class Members:
         known = member.backend is not None
         backend = self._enter(member)
         backend.prefetch, backend.pushes, backend.returns = message.prefetch, bool(slots), message.returns
-        self._register(member, message.services, slots, now, effects)
+        self._register(member, slots_of(message, slots), slots, now, effects)
         if message.holds or not known:
             claims = {id_: attempt for id_, attempt in message.holds if attempt > 0 and id_ not in backend.held}
             self._requests.tasks.claim(backend, claims, now, effects)
         # After the claim: work in flight already occupies its slots.
-        self._requests.feed(backend, now, effects)
+        self._requests.feed(backend, None, now, effects)
 
     def _enter(self, member: Member) -> Backend:
         if member.backend is None:
@@ -249,7 +250,7 @@ class Members:
         member.suspended = True
         self.changed[member.role, member.identity] = None
         if member.backend is not None:
-            self._scheduler.change(member.backend, (), 0, now.mono)
+            self._scheduler.change(member.backend, {}, 0, now.mono)
 
     def reconcile(self, member: Member, holds: Holds, now: Now, effects: Effects) -> None:
         """A backend is back on a new connection: work that it does not report is retried elsewhere."""
@@ -343,3 +344,11 @@ class Members:
         del self._seen[-SEEN_CHUNK:]
         again = now.mono if self._seen else now.mono + SEEN_SECONDS
         self._state.timers.add((self._sum_up, None), again)
+
+
+def slots_of(message: messages.Ready, slots: int) -> dict[str, int]:
+    """The slots of each service in READY; a backend that names none shares the total between its services."""
+    return {
+        name: min(own, slots)
+        for name, own in zip(message.services, message.service_slots or repeat(slots), strict=False)
+    }

@@ -191,6 +191,9 @@ class Negotiation:
         most = self._state.limits.max_slots
         if not 1 <= message.slots <= most or not 0 <= message.prefetch <= most:
             raise Refusal(codes.MALFORMED, f"slots are 1 to {most}, prefetch is 0 to {most}")
+        each = message.service_slots
+        if each and (len(each) != len(message.services) or min(each) < 1 or max(each) > most):
+            raise Refusal(codes.MALFORMED, f"service_slots has a number from 1 to {most} for each of the services")
 
     def _interval(self, asked: float | None) -> float:
         """A client may request a longer interval; a large number of clients also raises it."""

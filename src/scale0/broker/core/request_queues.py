@@ -8,7 +8,7 @@ full queue refuses the client with the most requests in it; the cost to add or r
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ class RequestQueues:
             del self._shares[owner]
         return True
 
-    def next(self, services: frozenset[str]) -> RoutedRequest | None:
-        """The next request for a backend of these services: from the client that was served longest ago."""
+    def next(self, services: Set[str]) -> RoutedRequest | None:
+        """The next request of these services: from the client that was served longest ago."""
         queues = self.queues
         if len(queues) < len(services):
             heads = [queue.head() for name, queue in queues.items() if name in services]

@@ -6,7 +6,7 @@ Invariants: every request in `outstanding` of its origin ends with exactly one R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from scale0.broker.core.connections import Connection
@@ -150,7 +150,7 @@ class Requests:
             self._end(request)
             if request.then is not None:
                 request.then(origin, codes.OK, "done", bodies, now, effects)
-        self.feed(backend, now, effects)
+        self.feed(backend, request.service, now, effects)
 
     def error(
         self,
@@ -172,21 +172,31 @@ class Requests:
             self.again(request, now, effects)
         elif not request.ended:
             self._fail(request, code, message, now, effects, backend)
-        self.feed(backend, now, effects)
+        self.feed(backend, request.service, now, effects)
 
-    def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """A backend has a free slot: waiting requests come first, then tasks."""
+    def feed(self, backend: Backend, service: str | None, now: Now, effects: Effects) -> None:
+        """A backend has a free slot of this service, or of any: waiting requests come first, then tasks."""
         if backend.remote:
             return
-        self.serve(backend, now, effects)
-        self.tasks.feed(backend, now, effects)
+        if self._waiting:
+            self.serve(backend, backend.services if service is None else (service,), now, effects)
+        self.tasks.feed(backend, service, now, effects)
 
-    def serve(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """Send the backend the next requests of its services: clients in turn, each in order."""
-        while self._waiting and backend.busy < backend.slots:
-            request = self._waiting.next(backend.services)
-            if request is None or not self._scheduler.take_from(backend):
+    def serve(self, backend: Backend, services: Collection[str], now: Now, effects: Effects) -> None:
+        """Send the backend the next requests of the services that have slots: clients in turn, each in order.
+
+        `services`: those that may have slots again; if services share slots, any of them may."""
+        waiting, offerings = self._waiting.queues, backend.offerings
+        if backend.is_shared:
+            services = backend.services
+        able = {name for name in services if name in waiting and name in offerings and offerings[name].has_room}
+        while able:
+            request = self._waiting.next(able)
+            if request is None:
                 return
+            if not self._scheduler.take_from(backend, request.service):
+                able.discard(request.service)
+                continue
             self._waiting.served(request)
             request.origin.waiting_bytes -= request.size
             self._hand(request, backend, now, effects)
@@ -254,7 +264,7 @@ class Requests:
                 if request.backend is not None:
                     self._state.count("slots_abandoned")
                     backend = self._release(request)
-                    self.feed(backend, now, effects)
+                    self.feed(backend, request.service, now, effects)
             elif request.backend is not None:
                 message = f"{request.backend.identity} did not answer in time"
                 self._fail(request, codes.NO_ANSWER, message, now, effects, request.backend)
@@ -303,7 +313,8 @@ class Requests:
         request.backend = None
         if request.ended:
             self._timers.remove(request)
-        self._scheduler.give_back(backend)
+        if not backend.remote:
+            self._scheduler.give_back(backend, request.service)
         return backend
 
     def again(self, request: RoutedRequest, now: Now, effects: Effects) -> None:

@@ -1,18 +1,19 @@
-"""The scheduler (LRU): which backend has which services, free slots, and the time of its last work.
+"""The scheduler (LRU): which backend offers which services, their free slots, and the time of its last work.
 
-Invariants: a backend is in a service's heap at most once (`listed`); a backend with a free slot is in the heap of each
-of its services, except while it is being changed; `busy` never becomes negative, and each slot taken is given back
-once.
+A backend has a total of slots, and each of its services (an `Offering`) has slots of its own: no more than either is
+busy at once. Invariants: an offering is in its service's heap at most once (`is_listed`); an offering with a free slot
+is in the heap, or in `absent` of a backend whose total is taken; `busy` never becomes negative, and each slot taken is
+given back once.
 
-A backend has one stamp for all its services: an outdated heap entry is corrected when it reaches the top. A busy
-backend is removed from a heap when it is found there, and added again when a slot becomes free. Each removal is paid
-for by one `take`, so the cost does not grow with 10,000 backends or 1,000 services each.
+A backend has one stamp for all its services: an outdated heap entry is corrected when it reaches the top. An offering
+without a free slot is removed from the heap when it is found there, and added again when a slot becomes free. Each
+removal is paid for by one `take`, so the cost does not grow with 10,000 backends or 1,000 services each.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, Final
 
 from scale0.kernel.effects import PeerAddress
@@ -21,6 +22,31 @@ MAX_IDLE_SERVICES: Final = 10_000
 """Services without backends that are remembered."""
 HEAP_SLACK: Final = 64
 """Heap entries of removed backends, beyond the live ones, before a heap is rebuilt."""
+
+
+class Offering:
+    """One service of one backend: its slots, and its work in flight."""
+
+    __slots__ = ("backend", "busy", "held", "is_listed", "name", "pace", "paced", "slots", "slotted")
+
+    def __init__(self, backend: Backend, name: str) -> None:
+        self.backend = backend
+        self.name = name
+        self.slots = 0
+        """The most requests and tasks at once; 0 once the backend has withdrawn the service."""
+        self.busy = 0
+        self.is_listed = False
+        self.held = 0
+        """Its tasks in flight; `tasks` writes this and the fields below."""
+        self.slotted = 0
+        """How many of these have a slot: the others were prefetched."""
+        self.pace = 0.0
+        self.paced = 0.0
+
+    @property
+    def has_room(self) -> bool:
+        backend = self.backend
+        return self.busy + backend.reserved < self.slots and backend.busy + backend.reserved < backend.slots
 
 
 class Backend:
@@ -33,12 +59,12 @@ class Backend:
         "busy",
         "held",
         "identity",
-        "listed",
-        "pace",
-        "paced",
+        "is_shared",
+        "offerings",
         "peer",
         "prefetch",
         "pushes",
+        "reserved",
         "returns",
         "serial",
         "services",
@@ -53,12 +79,18 @@ class Backend:
         self.peer = peer
         self.serial = serial
         self.services: frozenset[str] = frozenset()
+        self.offerings: dict[str, Offering] = {}
+        """By service: those that it offers, and withdrawn ones that still have work."""
         self.slots = 0
+        """The most requests and tasks at once, of all services together."""
+        self.is_shared = False
+        """Its services share slots: a slot that one of them frees may be used by another."""
         self.busy = 0
+        self.reserved = 0
+        """Slots that are kept free, of each service and of the total."""
         self.stamp = serial
         self.alive = True
-        self.listed: set[str] = set()
-        self.absent: list[str] = []
+        self.absent: list[Offering] = []
         self.held: dict[str, object] = {}
         """Its requests in flight, by the broker's own id."""
         self.tasks: dict[str, Any] = {}
@@ -70,17 +102,28 @@ class Backend:
         """It speaks TASKS: tasks may be pushed to it."""
         self.returns = False
         """It answers a reclaim."""
-        self.pace = 0.0
-        self.paced = 0.0
+
+    def offering(self, name: str) -> Offering:
+        """The offering of this name; one without slots if the service is not offered."""
+        found = self.offerings.get(name)
+        if found is None:
+            self.offerings[name] = found = Offering(self, name)
+        return found
+
+    def forget_unused(self, offering: Offering) -> None:
+        """Forget an offering that is withdrawn and has no work."""
+        unused = not (offering.slots or offering.busy or offering.held or offering.is_listed)
+        if unused and offering.name not in self.services:
+            self.offerings.pop(offering.name, None)
 
 
 class Service:
-    __slots__ = ("backends", "heap", "last_offered", "name")
+    __slots__ = ("heap", "last_offered", "name", "offerings")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.heap: list[tuple[int, int, Backend]] = []
-        self.backends: set[Backend] = set()
+        self.heap: list[tuple[int, int, Offering]] = []
+        self.offerings: set[Offering] = set()
         self.last_offered = 0.0
         """Monotonic time when the last backend left; undefined while there is one."""
 
@@ -102,8 +145,8 @@ class Scheduler:
         self.backends.add(backend)
         return backend
 
-    def change(self, backend: Backend, services: Iterable[str], slots: int, mono: float) -> None:
-        """Replace the services and slots of a backend; it keeps its work."""
+    def change(self, backend: Backend, services: Mapping[str, int], slots: int, mono: float) -> None:
+        """Replace the services of a backend, the slots of each, and the total; it keeps its work."""
         wanted = frozenset(services)
         for name in sorted(backend.services - wanted):
             self._withdraw(backend, name, mono)
@@ -111,20 +154,21 @@ class Scheduler:
             service = self.services.get(name)
             if service is None:
                 self.services[name] = service = Service(name)
-            service.backends.add(backend)
+            service.offerings.add(backend.offering(name))
             self._idle.pop(name, None)
         backend.services = wanted
         backend.slots = slots
-        if backend.busy < slots:
-            backend.absent.clear()
-            for name in wanted:
-                self._list(backend, name)
-        else:
-            backend.absent = [name for name in wanted if name not in backend.listed]
+        for name, own in services.items():
+            backend.offerings[name].slots = min(own, slots)
+        # Work that is in flight beyond the new slots uses those of other services.
+        backend.is_shared = sum(max(one.slots, one.busy) for one in backend.offerings.values()) > slots
+        self._list_all(backend)
+        for offering in [one for one in backend.offerings.values() if not one.slots]:
+            backend.forget_unused(offering)
 
     def leave(self, backend: Backend, mono: float) -> None:
         """Remove a backend from every queue."""
-        self.change(backend, (), 0, mono)
+        self.change(backend, {}, 0, mono)
         backend.alive = False
         self.backends.discard(backend)
 
@@ -135,22 +179,23 @@ class Scheduler:
             return None
         heap = service.heap
         while heap:
-            stamp, serial, backend = heap[0]
-            if name not in backend.services:
+            stamp, serial, offering = heap[0]
+            backend = offering.backend
+            if offering.busy + backend.reserved >= offering.slots:
                 heapq.heappop(heap)
-                backend.listed.discard(name)
-            elif backend.busy >= backend.slots:
-                self._drop_top(service, backend)
+                offering.is_listed = False
+            elif backend.busy + backend.reserved >= backend.slots:
+                heapq.heappop(heap)
+                offering.is_listed = False
+                backend.absent.append(offering)
             elif stamp != backend.stamp:
-                heapq.heapreplace(heap, (backend.stamp, serial, backend))
+                heapq.heapreplace(heap, (backend.stamp, serial, offering))
             else:
                 self._clock += 1
                 backend.stamp = self._clock
                 backend.busy += 1
-                if backend.busy < backend.slots:
-                    heapq.heapreplace(heap, (backend.stamp, serial, backend))
-                else:
-                    self._drop_top(service, backend)
+                offering.busy += 1
+                heapq.heapreplace(heap, (backend.stamp, serial, offering))
                 return backend
         return None
 
@@ -164,69 +209,103 @@ class Scheduler:
             others.append(backend)
             backend = self.take(name)
         for other in others:
-            self.give_back(other)
+            self.give_back(other, name)
         return backend
 
     def has_room(self, name: str) -> bool:
         """True if a backend that speaks TASKS has a free slot for this service."""
         service = self.services.get(name)
-        return service is not None and any(b.pushes and b.busy < b.slots for b in service.backends)
+        return service is not None and any(one.backend.pushes and one.has_room for one in service.offerings)
 
     def backends_of(self, name: str) -> int:
         service = self.services.get(name)
-        return len(service.backends) if service is not None else 0
+        return len(service.offerings) if service is not None else 0
 
-    def take_from(self, backend: Backend) -> bool:
-        if backend.busy >= backend.slots or not backend.services:
+    def take_from(self, backend: Backend, name: str) -> bool:
+        """Take a slot of this backend for this service; False if none is free."""
+        offering = backend.offerings.get(name)
+        if offering is None or not offering.has_room:
             return False
         self._clock += 1
         backend.stamp = self._clock
         backend.busy += 1
+        offering.busy += 1
         return True
 
-    def give_back(self, backend: Backend) -> None:
+    def take_for_held(self, offering: Offering) -> bool:
+        """As `take_from`, for work that the backend holds already: also of a service that it does not offer any more,
+        if the total has room."""
+        backend = offering.backend
+        if offering.name in backend.services or not backend.services:
+            return self.take_from(backend, offering.name)
+        if backend.busy + backend.reserved >= backend.slots:
+            return False
+        backend.busy += 1
+        offering.busy += 1
+        backend.is_shared = True
+        return True
+
+    def give_back(self, backend: Backend, name: str) -> None:
+        offering = backend.offerings[name]
+        offering.busy -= 1
         backend.busy -= 1
+        if not offering.is_listed:
+            self._list(offering)
         if backend.absent and backend.busy < backend.slots:
-            for name in backend.absent:
-                if name in backend.services:
-                    self._list(backend, name)
+            for one in backend.absent:
+                self._list(one)
             backend.absent.clear()
+        if not offering.slots:
+            backend.forget_unused(offering)
+
+    def reserve(self, backend: Backend, count: int) -> None:
+        """Keep slots free of each service, for work in flight whose services are not known yet."""
+        backend.reserved += count
+
+    def unreserve(self, backend: Backend, count: int) -> None:
+        backend.reserved -= count
+        self._list_all(backend)
 
     def offered(self, name: str) -> bool:
         service = self.services.get(name)
-        return service is not None and bool(service.backends)
+        return service is not None and bool(service.offerings)
 
     def offered_since(self, name: str, mono: float) -> bool:
         service = self.services.get(name)
-        return service is not None and (bool(service.backends) or service.last_offered >= mono)
+        return service is not None and (bool(service.offerings) or service.last_offered >= mono)
 
-    def _list(self, backend: Backend, name: str) -> None:
-        if name not in backend.listed:
-            backend.listed.add(name)
-            heapq.heappush(self.services[name].heap, (backend.stamp, backend.serial, backend))
+    def _list(self, offering: Offering) -> None:
+        """Add an offering with free slots to its heap, unless it is there."""
+        if not offering.is_listed and offering.busy < offering.slots:
+            offering.is_listed = True
+            backend = offering.backend
+            heapq.heappush(self.services[offering.name].heap, (backend.stamp, backend.serial, offering))
 
-    def _drop_top(self, service: Service, backend: Backend) -> None:
-        heapq.heappop(service.heap)
-        backend.listed.discard(service.name)
-        backend.absent.append(service.name)
+    def _list_all(self, backend: Backend) -> None:
+        backend.absent.clear()
+        for name in backend.services:
+            self._list(backend.offerings[name])
 
     def _withdraw(self, backend: Backend, name: str, mono: float) -> None:
-        service = self.services[name]
-        service.backends.discard(backend)
+        service, offering = self.services[name], backend.offerings[name]
+        offering.slots = 0
+        service.offerings.discard(offering)
         service.last_offered = mono
-        if not service.backends:
+        if not service.offerings:
             self._idle[name] = None
             if len(self._idle) > MAX_IDLE_SERVICES:
                 self._drop(next(iter(self._idle)))
                 return
-        if len(service.heap) > 2 * len(service.backends) + HEAP_SLACK:
+        if len(service.heap) > 2 * len(service.offerings) + HEAP_SLACK:
             self._rebuild(service)
 
     def _rebuild(self, service: Service) -> None:
-        kept = [entry for entry in service.heap if entry[2] in service.backends]
-        for _, _, backend in service.heap:
-            if backend not in service.backends:
-                backend.listed.discard(service.name)
+        kept = []
+        for entry in service.heap:
+            if entry[2] in service.offerings:
+                kept.append(entry)
+            else:
+                entry[2].is_listed = False
         heapq.heapify(kept)
         service.heap = kept
 
@@ -239,5 +318,5 @@ class Scheduler:
 
     def _drop(self, name: str) -> None:
         del self._idle[name]
-        for _, _, backend in self.services.pop(name).heap:
-            backend.listed.discard(name)
+        for _, _, offering in self.services.pop(name).heap:
+            offering.is_listed = False

@@ -19,8 +19,8 @@ class Workload(Protocol):
         """The backend's services are available from now on."""
         ...
 
-    def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """The backend may have free slots."""
+    def feed(self, backend: Backend, service: str | None, now: Now, effects: Effects) -> None:
+        """The backend may have free slots of this service; None: of any."""
         ...
 
     def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, effects: Effects) -> None:

@@ -49,7 +49,7 @@ from scale0.storage.sqlite.store import SqliteStore
 from scale0.transport.core.codec import batch_splitter
 from scale0.transport.core.sockets import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
 from scale0.transport.core.zmtp import ROUTER, XPUB, NullMechanism
-from scale0.transport.edge.client_keys import KEY
+from scale0.transport.edge.client_keys import KEY, NO_KEYS
 from scale0.transport.edge.zmtp_publisher import ZmtpPublisher
 from scale0.transport.edge.zmtp_server import ZmtpServer
 
@@ -225,7 +225,7 @@ def managed(broker: Broker, served: Served) -> HttpProcess:
 
     # Without administrators, browsers can log in only with the link.
     settings = server_of(config, place, wants_link=not started.exists() or not config.admins)
-    environment = {KEY: str(management_key(config))} if config.curve else {}
+    environment = {KEY: str(management_key(config)) if config.curve else NO_KEYS}
     if is_postgres(config) and (password := password_of(config.store)):
         environment["PGPASSWORD"] = password  # it reads the journal there
     child = HttpProcess(settings, announce, environment)

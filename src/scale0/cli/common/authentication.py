@@ -84,7 +84,7 @@ def admin_options(command: Command) -> Command:
         if token:
             joining.scrub_argv(token)  # a command with --watch stays in the list of processes
         if token and token.startswith(JOIN_PREFIX):
-            joining.join(join, "frontend", token, joining.default_name())
+            joining.join(join, "frontend", token, None, joining.default_name())
             token = None
         return command(*args, access=AdminAccess(join, token, auth_id, data_dir), **rest)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ import click
 from scale0.cli.common import errors, output
 from scale0.cli.common.endpoints import default_identity
 from scale0.kernel import codes
+from scale0.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from scale0.transport.edge.joining import JoinToken
@@ -48,18 +50,46 @@ def read_token(text: str, role: str) -> JoinToken:
     return token
 
 
-def join(endpoint: str, role: str, text: str, name: str) -> Path:
-    """Exchange a token for a certificate of this user; returns its path."""
-    from scale0.transport.edge.joining import JoinError, join_client
+def join(endpoint: str, role: str, text: str, name: str | None, default: str) -> tuple[Path, str]:
+    """Exchange a token for a certificate of this user; returns its path and its name: `name`, or `default` for a new
+    one."""
+    from scale0.transport.edge.joining import JoinError, KeyNamedError, join_client, key_path
 
     token = read_token(text, role)
     try:
-        path, fresh = join_client(endpoint, token, name)
+        path, called, fresh = join_client(endpoint, token, name, default)
+    except KeyNamedError as error:
+        raise key_named(error.path, str(error), error.name) from error
     except JoinError as error:
         raise join_error(error, endpoint) from error
+    except ConfigError as error:
+        path = key_path(endpoint, role)
+        raise errors.CommandError(
+            "\n  ".join(error.reasons), f"correct it, or delete it (rm {path}) and join again", errors.USAGE
+        ) from error
     if fresh:
-        output.note(f"joined {endpoint} as {name}; the key is in {path}, and the token is not needed again")
-    return path
+        output.note(f"joined {endpoint} as {called}; the key is in {path}, and the token is not needed again")
+    return path, called
+
+
+def check_name(endpoints: Sequence[str], name: str) -> None:
+    """An error unless the key for these endpoints has this name: only --token obtains a key with a new name."""
+    from scale0.transport.edge.client_keys import find_keys
+
+    keys = find_keys(endpoints)
+    if keys is None:
+        raise click.UsageError("--name is the name of the key that --token obtains: give --token, or leave out --name")
+    if keys.own.name != name:
+        raise key_named(keys.path, f"the name of the key in {keys.path} is {keys.own.name}, not {name}", name)
+
+
+def key_named(path: Path, what: str, name: str) -> errors.CommandError:
+    """A key with another name than --name: the two ways on."""
+    return errors.CommandError(
+        what,
+        f"leave out --name to use that key, or delete it (rm {path}) and join as {name} with a token of `scale0 token`",
+        errors.USAGE,
+    )
 
 
 def join_error(error: Exception, endpoint: str) -> errors.CommandError:

@@ -76,7 +76,9 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
     from scale0.broker.main.process import run_broker
     from scale0.config import BrokerConfig
     from scale0.kernel.edge.log_setup import LEVEL_VARIABLE, log_to_stderr
+    from scale0.transport.edge.client_keys import KEY, NO_KEYS, leftover_keys
 
+    os.environ[KEY] = NO_KEYS  # this network is unencrypted, whatever keys the user has
     os.environ[LEVEL_VARIABLE] = "INFO" if verbose else "WARNING"  # also for the console's process
     log_to_stderr(identity or default_identity())
     first = first_port(port)
@@ -96,6 +98,8 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
         if first != FRONTEND_PORT and port is None:
             output.note(f"a port from {FRONTEND_PORT} to {FRONTEND_PORT + 4} is in use: using {first} to {first + 4}")
         welcome(broker, data_dir, not bare)
+        for fault in leftover_keys(tuple(broker.state.endpoints.values())):
+            output.note(fault)
         if not bare:
             started.append(start_monitoring(broker, Path(data_dir)))
 

@@ -255,8 +255,8 @@ def join_(role: str, host: str, token_text: str | None, name: str | None, wants_
         raise click.UsageError("a broker joins when it starts: scale0 broker --join HOST --token TOKEN")
     if not token_text:
         raise click.UsageError(f"--token is required: {joining.MADE_BY}")
-    endpoint, called = endpoint_of(host, PORTS[role]), name or joining.default_name()
-    path = joining.join(endpoint, role, token_text, called)
+    endpoint = endpoint_of(host, PORTS[role])
+    path, called = joining.join(endpoint, role, token_text, name, joining.default_name())
     if wants_json:
         output.say(output.as_json({"role": role, "name": called, "endpoint": endpoint, "file": str(path)}))
 

@@ -76,7 +76,7 @@ def helen(context: click.Context, config_file: Path | None, token_text: str | No
     config = read_config(config_file, HelenConfig)
     log_to_stderr(config.identity)
     if token_text:
-        join(config.broker_endpoint(), "backend", token_text, config.identity)
+        join(config.broker_endpoint(), "backend", token_text, None, config.identity)
     sys.exit(run_helen(config, say_ready))
 
 

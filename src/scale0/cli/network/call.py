@@ -87,7 +87,7 @@ def call(
       scale0 call image.rotate --raw - < cat.png > rotated.png
     """
     if token_text:
-        joining.join(join, "frontend", token_text, joining.default_name())
+        joining.join(join, "frontend", token_text, None, joining.default_name())
     with connect(join, timeout) as client:
         if service is None:
             listing.show_services(client, wants_json)

@@ -28,11 +28,14 @@ from scale0.cli.common.options import json_option
 from scale0.cli.network.listing import counted
 from scale0.kernel.edge.secret_files import TOKEN_FILE, read_secret
 from scale0.kernel.errors import ConfigError, Scale0Error
+from scale0.transport.core.session import KEYS_MISMATCH
 
 if TYPE_CHECKING:
     from scale0.cli.network.host_readings import ClockReading, DiskReading, JavaReading, PortReading, ZmqReading
     from scale0.config import BrokerConfig
 
+FAULT: Final = re.compile(r"(.*): ((?:chmod|rm) .*)", re.DOTALL)
+"""What is wrong with a file, and the command that corrects it."""
 EXTRAS: Final = {
     "pipeline": ("pyspark", "pandas", "duckdb", "numpy"),
     "postgres": ("psycopg",),
@@ -192,14 +195,16 @@ def secret_findings(folder: Path, curve: bool, wall: float) -> Iterator[DoctorFi
     """Keys, tokens and certificates of the broker, of Helen and of the agent of a folder, and of this user."""
     from scale0.broker.edge.key_folder import KeyFolder
     from scale0.monitoring.agent.edge.certificate import read_certificate
-    from scale0.transport.edge.client_keys import config_folder
+    from scale0.transport.edge.client_keys import certificates_in, config_folder
     from scale0.transport.edge.curve_certificates import private_faults
 
     own = KeyFolder(folder)
     helen, agent = folder / "monitoring" / "helen", folder / "monitoring" / "agent"
     private = [folder / TOKEN_FILE, *folder.glob("*-key.pem"), *helen.glob("*-key.pem"), *agent.glob("*-key.pem")]
-    private += config_folder(dict(os.environ)).glob("*_secret")
     wrong = own.check() + [fault for path in private for fault in private_faults(path)]
+    for path, certificate, fault in certificates_in(config_folder(dict(os.environ))):
+        if certificate is None:
+            wrong.append(fault if ": chmod " in fault else f"{fault}: rm {path}")
     yield from key_findings(wrong, own.server_file.exists(), curve)
     for whose, home in (("helen", helen), ("agent", agent), ("helen", folder), ("agent", folder)):
         with contextlib.suppress(ConfigError):  # there is none, or it is invalid: its process reports that
@@ -329,8 +334,9 @@ def ranged(numbers: Sequence[int]) -> str:
 def key_findings(faults: Sequence[str], has_server_key: bool, curve_wanted: bool) -> Iterator[DoctorFinding]:
     """Secrets and their permissions; `faults` are those of `transport.edge.curve_certificates.private_faults`."""
     for fault in faults:
-        what, _, mode = fault.rpartition(": chmod ")
-        yield DoctorFinding("keys", FAIL, what or fault, f"chmod {mode}" if what else "check its permissions: ls -l")
+        found = FAULT.fullmatch(fault)
+        what, fix = (found[1], found[2]) if found is not None else (fault, "check its permissions: ls -l")
+        yield DoctorFinding("keys", FAIL, what, fix)
     if curve_wanted and not has_server_key:
         yield DoctorFinding("keys", FAIL, "the file sets `curve`, but there is no server key", "scale0 keys init")
     elif not faults:
@@ -445,6 +451,7 @@ def broker_finding(
 ) -> DoctorFinding:
     """The broker at `join`. `named`: the address was given; `versions`: its own and ours, if known."""
     if trouble:
+        named = named or KEYS_MISMATCH in trouble  # a broker is there
         words = f"none answers at {join}" + (f": {trouble}" if named else "")
         return DoctorFinding("broker", FAIL if named else WARN, words, "scale0 up, or give --join HOST[:PORT]")
     if versions is not None and versions[0] != versions[1]:

@@ -29,7 +29,7 @@ def services(join: str, wants_json: bool, watch: bool) -> None:
     With --json, an array of objects:
       service   its name
       backends  how many workers offer it
-      slots     how many requests they handle at once, all of their services together
+      slots     how many of its requests and tasks they handle at once
       busy      how many they are handling now
       waiting   requests in the queue
       where     brokers with such a worker

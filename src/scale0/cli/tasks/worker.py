@@ -15,7 +15,7 @@ import click
 
 from scale0.cli.common import errors, output
 from scale0.cli.common.endpoints import BACKEND_PORT, JOIN, JOIN_BACKEND, backend_endpoints, key_options
-from scale0.cli.common.joining import default_name, token_option
+from scale0.cli.common.joining import check_name, default_name, token_option
 from scale0.cli.common.joining import join as joined
 from scale0.cli.common.options import log_format_option
 from scale0.kernel.edge.systemd import notify_ready
@@ -91,7 +91,9 @@ def worker(
             raise click.UsageError(f"--endpoint must look like tcp://127.0.0.1:{BACKEND_PORT}, not {endpoint}")
     found.endpoints = addresses or found.endpoints
     if token_text:
-        joined(found.endpoints[0], "backend", token_text, name or default_name())
+        joined(found.endpoints[0], "backend", token_text, name, default_name())
+    elif name is not None:
+        check_name(found.endpoints, name)
     if prefetch is not None:
         found.prefetch = prefetch
     run(found)

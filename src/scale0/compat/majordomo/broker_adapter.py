@@ -74,7 +74,7 @@ class MajordomoAdapter:
         if member.suspended:
             # Majordomo cannot report what a worker still holds.
             members.reconcile(member, (), now, effects)
-        members.join(member, [service], 1, now, effects)
+        members.join(member, {service: 1}, 1, now, effects)
 
     def is_registered(self, connection: Connection) -> bool:
         """True while it is a reachable worker."""

@@ -207,7 +207,7 @@ class RequestRuns:
 
     def _is_free(self, name: str) -> bool:
         service = self._broker.scheduler.services.get(name)
-        return service is not None and any(backend.busy < backend.slots for backend in service.backends)
+        return service is not None and any(offering.has_room for offering in service.offerings)
 
     def _put(self, stream: ServiceRuns, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Sends one stored request to a backend."""

@@ -133,8 +133,8 @@ class TitanicTasks:
         self._offer(backend, now, effects)
         self._runs.offered(sorted(backend.services), now, effects)
 
-    def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
-        self._feed(backend, now, effects)
+    def feed(self, backend: Backend, service: str | None, now: Now, effects: Effects) -> None:
+        self._feed(backend, service, now, effects)
         if self._runs.short:
             self._runs.feed(backend)
 

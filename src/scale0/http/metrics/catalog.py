@@ -68,8 +68,8 @@ DURATION: Final = MetricDefinition(
     ("service",),
 )
 SERVICE_BACKENDS: Final = _gauge("service_backends", "Backends of the service at this broker.", "service")
-SERVICE_SLOTS: Final = _gauge("service_slots", "Slots of these backends.", "service")
-SERVICE_BUSY: Final = _gauge("service_busy_slots", "Busy slots of these backends.", "service")
+SERVICE_SLOTS: Final = _gauge("service_slots", "Slots of these backends for the service.", "service")
+SERVICE_BUSY: Final = _gauge("service_busy_slots", "Busy slots of these backends for the service.", "service")
 SERVICE_WAITING: Final = _gauge("service_waiting_requests", "Requests that wait for the service.", "service")
 SERVICE_OLDEST: Final = _gauge(
     "service_oldest_waiting_seconds", "Waiting time of the oldest of these requests.", "service", unit="seconds"

@@ -1,13 +1,15 @@
-"""Adaptive prefetch: measures how fast each backend completes tasks and derives how many tasks it may hold in advance.
+"""Adaptive prefetch: measures how fast each backend completes the tasks of each service and derives how many of them it
+may hold in advance.
 Short tasks are sent in batches and long ones one at a time, so that no idle worker waits while another holds a backlog.
-Invariant: a backend's prefetch covers about HORIZON_SECONDS of work and never exceeds what the backend asked for."""
+Invariants: the prefetch of each service covers about HORIZON_SECONDS of its work; a backend never holds more in advance
+than it asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
-from scale0.broker.core.scheduler import Scheduler
+from scale0.broker.core.scheduler import Backend, Offering, Scheduler
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -26,36 +28,38 @@ class AdaptivePrefetch:
         self,
         state: BrokerState,
         slots: Scheduler,
-        recall: Callable[[Any, Now, Effects], None],
-        time: Callable[[Any, Now], None],
+        recall: Callable[[Backend, Iterable[str], Now, Effects], None],
+        time: Callable[[Offering, Now], None],
     ) -> None:
         """`recall` reclaims tasks that were not started; `time` starts the timeout of tasks that occupy a slot."""
         self._state = state
         self._slots = slots
         self._recall = recall
         self._time = time
-        self._ahead: dict[Any, None] = {}
-        """Backends that may hold more tasks than they have slots."""
+        self._ahead: dict[Offering, None] = {}
+        """Offerings that may have more tasks than slots."""
         self._watching = False
 
-    def room(self, backend: Any) -> int:
-        """Returns how many more tasks the backend may hold in advance."""
-        if not backend.prefetch or not backend.pace or not backend.pushes:
+    def room(self, offering: Offering) -> int:
+        """Returns how many more tasks of this service the backend may hold in advance."""
+        backend = offering.backend
+        if not backend.prefetch or not offering.pace or not backend.pushes:
             return 0
-        quota = min(backend.prefetch, int(HORIZON_SECONDS / backend.pace * backend.slots))
-        room: int = quota - (len(backend.tasks) - backend.slotted)
-        return room
+        quota = min(backend.prefetch, int(HORIZON_SECONDS / offering.pace * offering.slots))
+        own = quota - (offering.held - offering.slotted)
+        return min(own, backend.prefetch - (len(backend.tasks) - backend.slotted))
 
-    def measured(self, backend: Any, count: int, before: int, now: Now) -> None:
-        """Updates the backend's average seconds per task: it completed `count` of the `before` tasks that it held."""
-        seconds = (now.mono - backend.paced) * min(max(backend.slots, 1), before) / count
-        backend.paced = now.mono
+    def measured(self, offering: Offering, count: int, now: Now) -> None:
+        """Updates the average seconds per task of this service: the backend has just completed `count` of them."""
+        at_once = min(max(offering.slots, 1), offering.held + count)
+        seconds = (now.mono - offering.paced) * at_once / count
+        offering.paced = now.mono
         if seconds > 0.0:
-            backend.pace = seconds if not backend.pace else backend.pace + PACE_WEIGHT * (seconds - backend.pace)
+            offering.pace = seconds if not offering.pace else offering.pace + PACE_WEIGHT * (seconds - offering.pace)
 
-    def watch(self, backend: Any, now: Now) -> None:
-        """Checks this backend periodically from now on, because it holds tasks in advance."""
-        self._ahead[backend] = None
+    def watch(self, offering: Offering, now: Now) -> None:
+        """Checks this offering periodically from now on, because its backend holds tasks in advance."""
+        self._ahead[offering] = None
         if not self._watching:
             self._watching = True
             self._state.timers.add((self._reclaim_slow, None), now.mono + RECALL_SECONDS)
@@ -64,17 +68,19 @@ class AdaptivePrefetch:
         """Reclaims prefetched tasks of slow backends while others are idle."""
         self._watching = False
         ahead, self._ahead = self._ahead, {}
-        for backend in ahead:
-            self._time(backend, now)
-            if len(backend.tasks) <= backend.slotted:
+        for offering in ahead:
+            self._time(offering, now)
+            if offering.held <= offering.slotted:
                 continue
-            if now.mono - backend.paced >= RECALL_SECONDS and self._is_wanted(backend):
-                self._recall(backend, now, effects)
+            if now.mono - offering.paced >= RECALL_SECONDS and self._is_wanted(offering):
+                self._recall(offering.backend, (offering.name,), now, effects)
                 # The tasks that it completed last do not predict the duration of the ones that it runs now.
-                backend.pace = 0.0
+                offering.pace = 0.0
             else:
-                self.watch(backend, now)
+                self.watch(offering, now)
 
-    def _is_wanted(self, backend: Any) -> bool:
-        methods = {task.method for task in backend.tasks.values() if not task.start_reported and not task.restored}
-        return any(self._slots.has_room(method) for method in methods)
+    def _is_wanted(self, offering: Offering) -> bool:
+        return self._slots.has_room(offering.name) and any(
+            task.method == offering.name and not task.start_reported and not task.restored
+            for task in offering.backend.tasks.values()
+        )

@@ -4,6 +4,8 @@ are in the stored backlog only."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import ReadPriorities, ReadQueue
 from scale0.storage.task_rows import OpenTask
@@ -57,7 +59,7 @@ class OwnBacklogWindow:
             effects,
         )
 
-    def need_tasks(self, services: frozenset[str], effects: Effects) -> None:
+    def need_tasks(self, services: Collection[str], effects: Effects) -> None:
         """Does nothing: an own backlog is read before it is needed."""
 
     def _learn(self, method_queue: MethodQueue, found: tuple[tuple[int, int], ...], effects: Effects) -> None:

@@ -3,7 +3,7 @@ names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from scale0.broker.core.connections import Connection, Connections
@@ -81,7 +81,7 @@ class BrokerAdapter:
             self._members.reconcile(member, (), now, effects)
         if member.backend is not None:
             member.backend.pushes = False
-        backend = self._members.join(member, list(methods), 0, now, effects)
+        backend = self._members.join(member, dict.fromkeys(methods, 0), 0, now, effects)
         interval = self._state.interval
         self._members.judge(member, interval, interval * self._state.liveness, now)
         return backend
@@ -92,7 +92,7 @@ class BrokerAdapter:
         services, slots = member.services, member.slots
         self._members.name(connection, node_id, now, effects)
         member.suspended, member.protocol = False, ZEROTASK
-        self._members.join(member, list(services), slots, now, effects)
+        self._members.join(member, dict.fromkeys(services, slots), slots, now, effects)
 
     def remove(self, connection: Connection, now: Now, effects: Effects) -> None:
         if connection.member is not None:
@@ -103,9 +103,9 @@ class BrokerAdapter:
         known = self._connections.find(connection.socket, connection.routing_id)
         return connection.last_received if known is connection else float("-inf")
 
-    def serve(self, backend: Backend, now: Now, effects: Effects) -> None:
-        """Dispatches queued requests, which take precedence over tasks."""
-        self._requests.serve(backend, now, effects)
+    def serve(self, backend: Backend, services: Collection[str], now: Now, effects: Effects) -> None:
+        """Dispatches queued requests of these services, which take precedence over tasks."""
+        self._requests.serve(backend, services, now, effects)
 
     def heartbeat(self, connection: Connection, now: Now) -> None:
         if connection.member is not None:

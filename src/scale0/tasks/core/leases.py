@@ -1,15 +1,16 @@
 """Leases: which node runs which attempt of which task, from the hand-out to its end. Invariants: a lease is (task,
 attempt, node), and a task has at most one; a lease is stored before its holder receives the task; a backend never holds
-more than slots + prefetch tasks; a slot taken for a task is freed exactly once. `lease_recovery` handles leases from
-before this broker's start."""
+more than slots + prefetch tasks, and in slots never more of a service than that service has; a slot taken for a task is
+freed exactly once. `lease_recovery` handles leases from before this broker's start."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from scale0.broker.core.scheduler import Backend, Scheduler
+from scale0.broker.core.scheduler import Backend, Offering, Scheduler
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -44,7 +45,8 @@ class Leases:
         self.on_refused: Callable[[str, int], None] = lambda *_: None
         self._out: dict[Any, list[QueuedTask]] = {}
         self._cancels: dict[Any, list[bytes]] = {}
-        self._idle_backends: dict[Any, MethodQueue | None] = {}
+        self._idle_backends: dict[Any, dict[str | None, None]] = {}
+        """Backends that may have room, and for which services; None: for any."""
         self.reclaim = Reclaim(self, queue)
         self.lease_recovery = LeaseRecovery(state, self, queue)
         self._pacing = AdaptivePrefetch(state, slots, self.reclaim.ask, self._time_slotted)
@@ -55,18 +57,18 @@ class Leases:
 
     # Events from backends.
 
-    def feed(self, backend: Any, now: Now, effects: Effects) -> None:
-        """Marks a backend that may have room: it gets work at the end of this turn."""
+    def feed(self, backend: Any, service: str | None = None) -> None:
+        """Marks a backend that may have room, for this service or for any: it gets work at the end of this turn."""
         if backend.pushes:
-            self._idle_backends.setdefault(backend, None)
+            self._idle_backends.setdefault(backend, {})[service] = None
 
     def offer(self, backend: Any, now: Now, effects: Effects) -> None:
         for method in sorted(backend.services):
             self._queue.method_queues.need(method, now, effects)
         if not backend.services and backend.tasks:
             # It drains: other backends run what it has not started.
-            self.reclaim.ask(backend, now, effects)
-        self.feed(backend, now, effects)
+            self.reclaim.ask(backend, tuple(backend.offerings), now, effects)
+        self.feed(backend)
 
     def claim(self, backend: Any, holds: Mapping[str, int] | None, now: Now, effects: Effects) -> None:
         """Handles a backend's report of the tasks that it holds (None: it cannot report them) after a reconnect."""
@@ -75,13 +77,13 @@ class Leases:
             return
         self.lease_recovery.claim(backend, holds, now, effects)
         # These tasks occupy slots from now on: no other work may take the slots before the turn ends.
-        self._assign_free_slots(backend)
+        self._assign_free_slots(backend, backend.offerings.values())
         if holds and backend.pushes:
             for id_, attempt in holds.items():
                 held = backend.tasks.get(id_)
                 if held is None or held.attempt != attempt:
                     self.refuse(backend, id_, attempt)
-        self.feed(backend, now, effects)
+        self.feed(backend)
 
     def fetch(self, row: Any, backend: Any, attempt: int | None, now: Now, effects: Effects) -> bool:
         """Starts to take over a lease of this node from the shared store; False if the node does not hold it."""
@@ -134,8 +136,8 @@ class Leases:
         while queue.dirty or self._idle_backends:
             # Backends with room come first: queued requests take precedence over tasks.
             backends, self._idle_backends = self._idle_backends, {}
-            for backend, method_queue in backends.items():
-                self._feed(backend, method_queue, now, effects)
+            for backend, marked in backends.items():
+                self._feed(backend, marked, now, effects)
             methods, queue.dirty = queue.dirty, {}
             for method in queue.method_queues.in_order(methods) if len(methods) > 1 else methods:
                 self._dispatch(method, now, effects)
@@ -157,61 +159,87 @@ class Leases:
             backend = self._slots.take_pushing(method)
             if backend is None:
                 break
-            backend.slotted += 1
-            self._hand(method_queues.take(method_queue, 1, effects), method_queue, backend, now, effects)
+            self._hand_to_slot(method_queue, backend.offerings[method], now, effects)
         backend = method_queue.hungry
         if backend is not None:
-            room = self._pacing.room(backend) if method in backend.services else 0
+            room = self._pacing.room(backend.offerings[method]) if method in backend.services else 0
             if room > 0:
-                self._hand(method_queues.take(method_queue, room, effects), method_queue, backend, now, effects)
+                taken = method_queues.take(method_queue, room, effects)
+                self._hand(taken, method_queue, backend.offerings[method], now, effects)
             else:
                 method_queue.hungry = None
 
-    def _assign_free_slots(self, backend: Any) -> None:
+    def _assign_free_slots(self, backend: Any, offerings: Iterable[Offering]) -> None:
         """Assigns free slots to the tasks that the backend already holds."""
-        while backend.slotted < len(backend.tasks) and self._slots.take_from(backend):
-            backend.slotted += 1
+        if backend.slotted == len(backend.tasks):
+            return
+        for offering in offerings:
+            while offering.slotted < offering.held and self._slots.take_for_held(offering):
+                offering.slotted += 1
+                backend.slotted += 1
 
-    def _feed(self, backend: Any, method_queue: MethodQueue | None, now: Now, effects: Effects) -> None:
-        """Gives one backend as many tasks as it has room for: its free slots, plus prefetch if it is fast.
-
-        `method_queue`: the queue of the task that it completed last. If that queue is empty, its next task goes to this
-        backend."""
-        slots, method_queues = self._slots, self._queue.method_queues
-        self._assign_free_slots(backend)
-        self._adapter.serve(backend, now, effects)
+    def _feed(self, backend: Any, marked: Mapping[str | None, None], now: Now, effects: Effects) -> None:
+        """Gives one backend as many tasks as it has room for: the free slots of the marked services, plus prefetch if
+        they are fast. If no more tasks of a service wait, its next one goes to this backend."""
+        offerings: Mapping[str, Offering] = backend.offerings
+        if None not in marked and not backend.is_shared:
+            offerings = {name: offerings[name] for name in marked if name is not None and name in offerings}
+        self._assign_free_slots(backend, offerings.values())
+        self._adapter.serve(backend, offerings, now, effects)
         if self.is_closed or not backend.alive:
             return
-        while (found := method_queues.best(backend.services)) is not None:
-            method_queue = found
-            if slots.take_from(backend):
-                backend.slotted += 1
-                self._hand(method_queues.take(method_queue, 1, effects), method_queue, backend, now, effects)
+        method_queues = self._queue.method_queues
+        fed = {name: None for name in marked if name is not None}
+        heads = method_queues.heads(offerings)
+        while heads:
+            method = heads[0][2]
+            fed[method] = None
+            if self._feed_one(method_queues.need(method, now, effects), offerings[method], now, effects):
+                method_queues.renew_first(heads)
+            else:
+                heapq.heappop(heads)
+        for method in fed:
+            method_queue, offering = method_queues.find(method), offerings.get(method)
+            if method_queue is None or offering is None or self._pacing.room(offering) <= 0:
                 continue
-            room = self._pacing.room(backend)
-            if room <= 0:
-                return
-            others = slots.backends_of(method_queue.method)
-            if others > 1:
-                # No more than a fair share: other backends will ask soon.
-                room = min(room, method_queues.visible(method_queue) // (2 * others) + 1)
-            self._hand(method_queues.take(method_queue, room, effects), method_queue, backend, now, effects)
-            if others > 1:
-                return
-        room = self._pacing.room(backend)
-        if method_queue is not None and room > 0:
-            method_queue.hungry = backend
-        if room > 0 or backend.busy < backend.slots:
-            method_queues.window.need_tasks(backend.services, effects)
+            if method_queues.head(method_queue) is None:
+                method_queue.hungry = backend
+        if self.others is not None:
+            able = {name: None for name, one in offerings.items() if one.has_room or self._pacing.room(one) > 0}
+            method_queues.window.need_tasks(able, effects)
+
+    def _feed_one(self, method_queue: MethodQueue, offering: Offering, now: Now, effects: Effects) -> bool:
+        """Hands out the next task of this method to a slot, or the next ones as prefetch; False if there is no room for
+        more."""
+        slots, method_queues = self._slots, self._queue.method_queues
+        if slots.take_from(offering.backend, offering.name):
+            self._hand_to_slot(method_queue, offering, now, effects)
+            return True
+        room = self._pacing.room(offering)
+        if room <= 0:
+            return False
+        others = slots.backends_of(offering.name)
+        if others > 1:
+            # No more than a fair share: other backends will ask soon.
+            room = min(room, method_queues.visible(method_queue) // (2 * others) + 1)
+        self._hand(method_queues.take(method_queue, room, effects), method_queue, offering, now, effects)
+        return others <= 1
+
+    def _hand_to_slot(self, method_queue: MethodQueue, offering: Offering, now: Now, effects: Effects) -> None:
+        """Pushes the next task of a queue; the caller has taken the slot."""
+        offering.slotted += 1
+        offering.backend.slotted += 1
+        self._hand(self._queue.method_queues.take(method_queue, 1, effects), method_queue, offering, now, effects)
 
     def _hand(
-        self, tasks: list[QueuedTask], method_queue: MethodQueue, backend: Any, now: Now, effects: Effects
+        self, tasks: list[QueuedTask], method_queue: MethodQueue, offering: Offering, now: Now, effects: Effects
     ) -> None:
         """Pushes tasks of one method queue."""
+        backend = offering.backend
         node, mono, wall = backend.identity, now.mono, now.wall
         held, writes, touch = backend.tasks, effects.writes, self._queue.backlog.touch
-        if not held:
-            backend.paced = mono
+        if not offering.held:
+            offering.paced = mono
         for task in tasks:
             task.attempt += 1
             task.status = ASSIGNED
@@ -229,10 +257,11 @@ class Leases:
                 writes.append(task.lease_write())
                 touch(task.seq)
         method_queue.leased += len(tasks)
+        offering.held += len(tasks)
         self.leased += len(tasks)
         self._out.setdefault(backend, []).extend(tasks)
-        if backend.slotted < len(held):
-            self._pacing.watch(backend, now)
+        if offering.slotted < offering.held:
+            self._pacing.watch(offering, now)
         else:
             for task in tasks:
                 self._time(task, now)
@@ -253,8 +282,10 @@ class Leases:
         self._time(task, now)
 
     def _bind(self, task: QueuedTask, backend: Any, now: Now, effects: Effects) -> None:
-        if not backend.tasks:
-            backend.paced = now.mono
+        offering = backend.offering(task.method)
+        if not offering.held:
+            offering.paced = now.mono
+        offering.held += 1
         backend.tasks[task.id] = task
         task.backend = backend
         task.handed = now.mono
@@ -270,12 +301,16 @@ class Leases:
         del backend.tasks[task.id]
         task.backend = None
         self.leased -= 1
-        if backend.slotted > len(backend.tasks):
+        offering = backend.offerings[task.method]
+        offering.held -= 1
+        if offering.slotted > offering.held:
+            offering.slotted -= 1
             backend.slotted -= 1
-            self._slots.give_back(backend)
+            self._slots.give_back(backend, task.method)
+        elif not offering.slots:
+            backend.forget_unused(offering)
         method_queue = self._queue.method_queues.find(task.method)
-        if backend.pushes:
-            self._idle_backends[backend] = method_queue
+        self.feed(backend, task.method)
         if task.bucket:
             self._queue.timers.remove(task)
         self._unsaved.pop(task, None)
@@ -365,9 +400,10 @@ class Leases:
         task.deadline = now.mono + task.kept.timeout
         self._queue.timers.add(task, now.mono)
 
-    def _time_slotted(self, backend: Any, now: Now) -> None:
+    def _time_slotted(self, offering: Offering, now: Now) -> None:
         """Starts the timeout of tasks that occupy a slot, whether or not their start was reported."""
-        for task in itertools.islice(backend.tasks.values(), backend.slotted):
+        own = (task for task in offering.backend.tasks.values() if task.method == offering.name)
+        for task in itertools.islice(own, offering.slotted):
             if task.timed != task.attempt:
                 self._time(task, now)
 
@@ -386,4 +422,4 @@ class Leases:
             self._count_start(task)
             self.release(task)
             self._queue.attempt_over(task, "timeout", None, b"", counted=True, now=now, effects=effects)
-            self.reclaim.ask(backend, now, effects)
+            self.reclaim.ask(backend, (task.method,), now, effects)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Protocol
 
 from scale0.kernel.clock import Now
@@ -21,6 +21,9 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Size limit of their params."""
 UNOFFERED_SECONDS: Final = 60.0
 """How long an unused method queue stays in memory."""
+
+Head = tuple[int, int, str]
+"""The next task of a method: its priority (negative), its place, and the method."""
 
 
 class PriorityQueue:
@@ -135,7 +138,7 @@ class BacklogWindow(Protocol):
         """Reads more tasks if the window is at most half full and the store has more."""
         ...
 
-    def need_tasks(self, services: frozenset[str], effects: Effects) -> None:
+    def need_tasks(self, services: Collection[str], effects: Effects) -> None:
         """Handles a backend that has room while memory holds no task for its services."""
         ...
 
@@ -194,20 +197,29 @@ class MethodQueues:
         for method_queue in self.all():
             self.top_up(method_queue, effects)
 
-    def best(self, services: Any) -> MethodQueue | None:
-        """Returns the queue with the next task among these services."""
+    def heads(self, services: Collection[str]) -> list[Head]:
+        """Returns a heap with the next task of each of these services, the one that is handed out first on top."""
         ready = self.ready
         if len(ready) <= len(services):
             method_queues = [method_queue for name, method_queue in ready.items() if name in services]
         else:
             method_queues = [ready[name] for name in services if name in ready]
-        best: MethodQueue | None = None
-        first = (0, 0)
+        heads = []
         for method_queue in method_queues:
             task = self.head(method_queue)
-            if task is not None and (best is None or (-task.priority, task.seq) < first):
-                best, first = method_queue, (-task.priority, task.seq)
-        return best
+            if task is not None:
+                heads.append((-task.priority, task.seq, method_queue.method))
+        heapq.heapify(heads)
+        return heads
+
+    def renew_first(self, heads: list[Head]) -> None:
+        """Replaces the top of `heads`, which was handed out, by the next task of its method."""
+        method = heads[0][2]
+        task = self.head(self._method_queues[method])
+        if task is None:
+            heapq.heappop(heads)
+        else:
+            heapq.heapreplace(heads, (-task.priority, task.seq, method))
 
     def head(self, method_queue: MethodQueue) -> QueuedTask | None:
         """Returns the next task that may be handed out now."""

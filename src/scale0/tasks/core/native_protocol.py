@@ -111,21 +111,21 @@ class NativeProtocol:
             self._adapter.force(connection, now, effects)
             return
         tasks = backend.tasks
-        before, ended = len(tasks), 0
+        ended: dict[str, int] = {}
         oks = self._oks.setdefault(connection, [])
         strangers: list[DoneEntry] = []
         for entry in entries:
             task = tasks.get(entry.id)
             if task is not None and task.attempt == entry.attempt:
                 self._end(task, entry, now, effects)
-                ended += 1
+                ended[task.method] = ended.get(task.method, 0) + 1
                 oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
             else:
                 strangers.append(entry)
         if strangers:
             self._late(connection, backend, strangers, effects)
-        if ended:
-            self._leases.measured(backend, ended, before, now)
+        for method, count in ended.items():
+            self._leases.measured(backend.offering(method), count, now)
 
     def _end(self, task: Any, entry: DoneEntry, now: Now, effects: Effects) -> None:
         if entry.error is not msgspec.UNSET and bytes(entry.error) != b"null":

@@ -5,6 +5,7 @@ it has not reported yet may run twice."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.kernel.clock import Now
@@ -26,12 +27,17 @@ class Reclaim:
         self._queue = queue
         self._asks: dict[Any, list[bytes]] = {}
 
-    def ask(self, backend: Any, now: Now, effects: Effects) -> None:
-        """Requests the return of tasks that were pushed to the backend and that it has not started."""
+    def ask(self, backend: Any, services: Iterable[str], now: Now, effects: Effects) -> None:
+        """Requests the return of tasks of these services that were pushed to the backend and that it has not started:
+        of each service the newest ones, beyond those that have a slot."""
         if not backend.pushes:
             return
-        spare = len(backend.tasks) - backend.slotted
-        for task in list(reversed(backend.tasks.values()))[:spare]:
+        found = [offering for name in services if (offering := backend.offerings.get(name)) is not None]
+        spare = {offering.name: offering.held - offering.slotted for offering in found}
+        for task in list(reversed(backend.tasks.values())) if any(spare.values()) else ():
+            if not spare.get(task.method):
+                continue
+            spare[task.method] -= 1
             if task.start_reported or task.restored:
                 continue
             if not backend.returns:

@@ -5,7 +5,7 @@ without a free backend here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from scale0.kernel.effects import Effects
@@ -118,7 +118,7 @@ class SharedBacklogWindow:
         else:
             self.short[method_queue.method] = method_queue
 
-    def need_tasks(self, services: frozenset[str], effects: Effects) -> None:
+    def need_tasks(self, services: Collection[str], effects: Effects) -> None:
         if len(self.short) <= len(services):
             found = [method_queue for name, method_queue in self.short.items() if name in services]
         else:

@@ -222,16 +222,15 @@ class SharedStore:
         own = self._queue.backlog.tasks
         ids = tuple(id_ for id_ in holds if id_ not in own or own[id_].backend is not backend)
         # The held tasks occupy slots: no other work may take them before the store answers.
-        reserved = sum(self._slots.take_from(backend) for _ in ids)
+        self._slots.reserve(backend, len(ids))
 
         def found(rows: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
-            for _ in range(reserved):
-                self._slots.give_back(backend)
+            self._slots.unreserve(backend, len(ids))
             last = current_holds()
             behind = (row.task.id for row in rows[len(ids) :] if row.task is not None)
             for id_, row in zip((*ids, *behind), rows, strict=True):
                 self._settle_claim(id_, row, backend, last, now, out)
-            self._leases.feed(backend, now, out)
+            self._leases.feed(backend)
 
         self._queue.backlog.claim(ids, found, effects, node)
 

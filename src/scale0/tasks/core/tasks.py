@@ -125,8 +125,8 @@ class BrokerTasks:
     def offer(self, backend: Backend, now: Now, effects: Effects) -> None:
         self.leases.offer(backend, now, effects)
 
-    def feed(self, backend: Backend, now: Now, effects: Effects) -> None:
-        self.leases.feed(backend, now, effects)
+    def feed(self, backend: Backend, service: str | None, now: Now, effects: Effects) -> None:
+        self.leases.feed(backend, service)
 
     def claim(self, backend: Backend, holds: Mapping[str, int], now: Now, effects: Effects) -> None:
         self.leases.claim(backend, holds, now, effects)

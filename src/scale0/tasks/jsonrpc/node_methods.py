@@ -210,14 +210,16 @@ class NodeMethods:
             return
         taken: list[bytes] = []
         size = 0
-        while backend is not None and len(taken) < limit and not self._leases.is_closed:
-            best = self._queue.method_queues.best(backend.services)
-            if best is None or size > self._state.limits.max_message_bytes // 2:
+        waiting = self._queue.method_queues
+        heads = waiting.heads(backend.services) if backend is not None and not self._leases.is_closed else []
+        while backend is not None and heads and len(taken) < limit:
+            if size > self._state.limits.max_message_bytes // 2:
                 break
-            for task in self._queue.method_queues.take(best, 1, effects):
+            for task in waiting.take(waiting.need(heads[0][2], now, effects), 1, effects):
                 size += len(task.params)
                 self._leases.pull(task, backend, now, effects)
                 taken.append(task_json(task))
+            waiting.renew_first(heads)
         call.answer(b"[%b]" % b",".join(taken), effects)
 
     def task_status(self, call: RpcCall, now: Now, effects: Effects) -> None:

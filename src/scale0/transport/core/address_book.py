@@ -68,6 +68,8 @@ class AddressBook:
         self._redirected_by: str | None = None
         """The endpoint of the broker that redirected us here; it is asked again if nothing answers here."""
         self.current = self._given[0]
+        self.key_hint = ""
+        """Where the client's own key is, and what to do if the broker does not accept it; empty without keys."""
 
     @property
     def home(self) -> str:

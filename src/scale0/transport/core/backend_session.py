@@ -8,7 +8,7 @@ connection; an answer that lost a part is never completed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -95,14 +95,17 @@ class BackendSession:
         limits: Limits | None = None,
         tasks: TaskProtocol | None = None,
         prefetch: int = 0,
+        service_slots: Mapping[str, int] | None = None,
     ) -> None:
-        """With `tasks` the backend accepts tasks as well, `prefetch` of them ahead of its slots."""
+        """With `tasks` the backend accepts tasks as well, `prefetch` of them ahead of its slots. `slots` is the total;
+        `service_slots` has the slots of each service (None: the total counts for each)."""
         self._tasks = tasks
         self._prefetch = prefetch if tasks is not None else 0
         self._limits = limits or Limits()
         self._codec = client_codec(self._limits)
         self._services = sorted(set(services))
         self._slots = slots
+        self._service_slots = service_slots
         self._heartbeat_interval = heartbeat_interval
         self.in_flight: set[str] = set()
         self._partial: set[str] = set()
@@ -119,10 +122,18 @@ class BackendSession:
     def start(self, now: Now, effects: SessionEffects) -> None:
         self.connection.start(now, effects)
 
-    def offer(self, services: Iterable[str], slots: int, now: Now, effects: SessionEffects) -> None:
+    def offer(
+        self,
+        services: Iterable[str],
+        slots: int,
+        now: Now,
+        effects: SessionEffects,
+        service_slots: Mapping[str, int] | None = None,
+    ) -> None:
         """Offer these services from now on; an empty list drains the worker."""
         self._services = sorted(set(services))
         self._slots = slots
+        self._service_slots = service_slots
         if self.connection.state in (READYING, UP):
             # Also while a READY is unanswered: its content is outdated now.
             self.connection.send_ready(now, effects)
@@ -225,12 +236,15 @@ class BackendSession:
             self._partial.clear()
 
     def _ready(self, now: Now) -> options.Ready:
+        services = [] if self.connection.is_draining else self._services
+        each = self._service_slots
         ready = options.Ready(
-            services=[] if self.connection.is_draining else self._services,
+            services=services,
             heartbeat_interval=self._heartbeat_interval,
             time=now.wall,
             config_version=self.connection.config_version,
             slots=self._slots,
+            service_slots=[each[name] for name in services] if each is not None else [],
             prefetch=self._prefetch,
             returns=self._tasks is not None,
         )

@@ -84,6 +84,9 @@ class Ready(msgspec.Struct, frozen=True):
     time: float | None = None
     config_version: Version | None = None
     slots: int = 1
+    """The most requests and tasks at once, of all services together."""
+    service_slots: list[int] = []
+    """The same for each of `services`, in their order; none: the total counts for each."""
     prefetch: int = 0
     holds: list[tuple[str, int]] = []
     returns: bool = False

@@ -169,7 +169,7 @@ class Session:
             return
         was_up = self.state == UP
         if reason.startswith(KEYS_MISMATCH):
-            self.refusal = reason
+            reason = self.refusal = f"{reason}{self.addresses.key_hint}"
         self._drop(reason, effects)
         self._was_redirected = False
         ceiling = backoff.pause(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, self._failures)

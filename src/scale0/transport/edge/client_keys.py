@@ -1,15 +1,16 @@
 """The keys of a client: its own certificate, and the public key that it expects of the broker.
 
 They come, in this order, from the arguments, from SCALE0_KEY and SCALE0_SERVER_KEY, or from a certificate in the user's
-key folders that names the endpoint. Without keys a client connects unencrypted, and a broker that requires keys rejects
-it. Invariant: a certificate that other users can read is not used.
+key folders that names the endpoint. Without keys, or with SCALE0_KEY=none, a client connects unencrypted, and a broker
+that requires keys rejects it. Invariants: a certificate that other users can read is not used; every error about a
+certificate names its file.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from scale0.transport.edge.curve_certificates import (
     LOCAL,
     SECRET_ENDING,
     CurveCertificate,
+    is_key,
     read_pair,
     read_public,
     set_client,
@@ -31,7 +33,9 @@ from scale0.transport.edge.curve_certificates import (
 log = logging.getLogger("scale0.keys")
 
 KEY: Final = "SCALE0_KEY"
-"""A file with the client's own certificate."""
+"""A file with the client's own certificate, or NO_KEYS."""
+NO_KEYS: Final = "none"
+"""Connect unencrypted, whatever is in the key folders."""
 SERVER_KEY: Final = "SCALE0_SERVER_KEY"
 """The broker's public key, or a file that holds it."""
 DATA_DIR: Final = "SCALE0_DATA_DIR"
@@ -40,8 +44,9 @@ LOCAL_FOLDER: Final = ".scale0"
 
 
 class ClientKeys:
-    def __init__(self, own: CurveCertificate, server_key: str, given: Sequence[str]) -> None:
+    def __init__(self, own: CurveCertificate, path: Path, server_key: str, given: Sequence[str]) -> None:
         self.own = own
+        self.path = path
         self._server_key = server_key
         self._given = frozenset(given)
         self.learned: Callable[[str], str] = lambda _: ""
@@ -59,19 +64,22 @@ def find_keys(
     """The keys for these endpoints; None for an unencrypted connection."""
     given = key or os.environ.get(KEY, "")
     expected = server_key or os.environ.get(SERVER_KEY, "")
+    if given == NO_KEYS:
+        return None
     if given:
-        own = read_pair(Path(given).expanduser())
+        path = Path(given).expanduser()
+        own = read_pair(path)
     else:
         if server_key:
             raise ConfigError(["server_key needs a client key: give key, or set SCALE0_KEY"])
         found = _find_certificate(endpoints)
         if found is None:
             return None
-        own = found
+        path, own = found
     wanted = read_public(expected) if expected else own.metadata.get("server-key", "")
-    if not wanted:
-        raise ConfigError([f"{given}: the broker's public key is not known: give server_key, or set SCALE0_SERVER_KEY"])
-    return ClientKeys(own, wanted, endpoints)
+    if not is_key(wanted):
+        raise ConfigError([f"{path}: the broker's public key is not known: give server_key, or set SCALE0_SERVER_KEY"])
+    return ClientKeys(own, path, wanted, endpoints)
 
 
 def keys_for(
@@ -81,6 +89,7 @@ def keys_for(
     found = find_keys(endpoints, key, server_key)
     if found is not None:
         found.learned = addresses.server_key
+        addresses.key_hint = f"; the key is in {found.path}: {remedy(found.path)}"
     return found
 
 
@@ -103,18 +112,45 @@ def folders() -> list[Path]:
     return [config_folder(environment), data_dir / KEYS_FOLDER / LOCAL]
 
 
-def _find_certificate(endpoints: Sequence[str]) -> CurveCertificate | None:
-    for folder in folders():
+def remedy(path: Path) -> str:
+    """What to do with the key of a network that does not exist any more."""
+    return f"if it is outdated, delete it (rm {path}); to connect without encryption, set {KEY}={NO_KEYS}"
+
+
+def certificates_in(folder: Path) -> Iterator[tuple[Path, CurveCertificate | None, str]]:
+    """Each certificate of a key folder; None, and the reason, if it cannot be used."""
+    try:
+        paths = sorted(folder.glob(f"*{SECRET_ENDING}"))
+    except OSError:
+        return
+    for path in paths:
         try:
-            paths = sorted(folder.glob(f"*{SECRET_ENDING}"))
-        except OSError:
+            found = read_pair(path)
+        except ConfigError as error:
+            yield path, None, str(error)
             continue
-        for path in paths:
-            try:
-                found = read_pair(path)
-            except ConfigError as error:
-                log.warning("%s", error, extra=about(file=str(path)))
-                continue
-            if set(found.metadata.get("endpoint", "").split()) & set(endpoints):
-                return found
+        if is_key(found.metadata.get("server-key", "")) or "endpoint" not in found.metadata:
+            yield path, found, ""
+        else:
+            yield path, None, f"{path}: it names an endpoint, but not the public key of its broker"
+
+
+def leftover_keys(endpoints: Sequence[str]) -> list[str]:
+    """The user's certificates that stand in the way of an unencrypted network at these endpoints, or are of no use."""
+    found = []
+    for path, certificate, fault in certificates_in(config_folder(dict(os.environ))):
+        if certificate is None:
+            found.append(fault)
+        elif set(certificate.metadata.get("endpoint", "").split()) & set(endpoints):
+            found.append(f"{path} is the key of an encrypted network at an address of this one: {remedy(path)}")
+    return found
+
+
+def _find_certificate(endpoints: Sequence[str]) -> tuple[Path, CurveCertificate] | None:
+    for folder in folders():
+        for path, found, fault in certificates_in(folder):
+            if found is None:
+                log.warning("%s; it is not used", fault, extra=about(file=str(path)))
+            elif set(found.metadata.get("endpoint", "").split()) & set(endpoints):
+                return path, found
     return None

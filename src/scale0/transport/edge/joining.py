@@ -66,6 +66,14 @@ class UnknownTokenError(JoinError):
         super().__init__(codes.NOT_ALLOWED, message)
 
 
+class KeyNamedError(JoinError):
+    """The user has a key for this broker already, under another name."""
+
+    def __init__(self, path: Path, known: str, name: str) -> None:
+        super().__init__(codes.IN_USE, f"{path} is a key for this broker already, and its name is {known}, not {name}")
+        self.path, self.name = path, name
+
+
 class JoinToken(msgspec.Struct, frozen=True):
     role: str
     server_key: str
@@ -94,12 +102,21 @@ def read_join_token(text: str) -> JoinToken | None:
     return JoinToken(ROLES[role], public, secret_key, expires)
 
 
-def join_client(endpoint: str, token: JoinToken, name: str) -> tuple[Path, bool]:
-    """Obtain a certificate for a broker's socket: the file, and whether it is new. A token is needed only once."""
+def key_path(endpoint: str, role: str) -> Path:
+    """The user's key file for a broker's socket."""
     host = endpoint.removeprefix("tcp://").strip("[]").replace(":", "-").replace("]", "")
-    path = config_folder(dict(os.environ)) / f"{token.role}-{host}{SECRET_ENDING}"
-    if path.exists() and read_pair(path).metadata.get("server-key") == token.server_key:
-        return path, False
+    return config_folder(dict(os.environ)) / f"{role}-{host}{SECRET_ENDING}"
+
+
+def join_client(endpoint: str, token: JoinToken, name: str | None, default: str) -> tuple[Path, str, bool]:
+    """Obtain a certificate for a broker's socket: the file, its name, and whether it is new. A token is needed only
+    once. `name`: the name that the key must have; None: `default` for a new one."""
+    path = key_path(endpoint, token.role)
+    if path.exists() and (known := read_pair(path)).metadata.get("server-key") == token.server_key:
+        if name is not None and known.name != name:
+            raise KeyNamedError(path, known.name, name)
+        return path, known.name, False
+    name = name or default
     metadata = {"name": name, "role": token.role, "endpoint": endpoint, "server-key": token.server_key}
     pair = new_certificate(**metadata)
     write_pair(path, pair)
@@ -109,7 +126,7 @@ def join_client(endpoint: str, token: JoinToken, name: str) -> tuple[Path, bool]
         if error.code != codes.NO_ANSWER:  # the broker may have stored it
             path.unlink(missing_ok=True)
         raise
-    return path, True
+    return path, name, True
 
 
 def enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messages.Enrolled:

@@ -94,8 +94,9 @@ class NetworkBackend:
         self._running_tasks: dict[bytes, AssignedTask] = {}
         """Running tasks, by routing id."""
         self._tasks = AssignedTasks()
+        each = {**dict.fromkeys(services, SLOTS), **dict.fromkeys(self._performed, MAX_PERFORMED)}
         self._session = BackendSession(
-            (endpoint,), identity, (*services, *self._performed), SLOTS, random.SystemRandom(), tasks=self._tasks
+            (endpoint,), identity, each, SLOTS, random.SystemRandom(), tasks=self._tasks, service_slots=each
         )
         keys = keys_for(self._session.connection.addresses, (endpoint,))
         self._socket = AsyncioSocket(self._session, self._on_event, self._check_config, keys)
