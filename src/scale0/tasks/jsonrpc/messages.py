@@ -21,6 +21,7 @@ NOT_COMPLETE: Final = -32050
 NOT_STORED: Final = -32060
 QUEUE_FULL: Final = -32070
 TOO_BIG: Final = -32071
+NO_ROOM: Final = -32072
 NOT_SERVING: Final = -32080
 ATTEMPTS_LOST: Final = -32090
 AFTER_FAILED: Final = -32091
@@ -43,6 +44,7 @@ MEANINGS: Final[dict[int, str]] = {
     NOT_STORED: "could not store: the disk is almost full, or the database is away",
     QUEUE_FULL: "the queue is full",
     TOO_BIG: "too big",
+    NO_ROOM: "the answer does not fit into the answer of its array: repeat the call",
     NOT_SERVING: "this broker does not serve now",
     ATTEMPTS_LOST: "every attempt was lost",
     AFTER_FAILED: "a task that this one waits for failed",
@@ -145,7 +147,9 @@ def _read_one(data: bytes) -> ParsedCall:
         return MalformedCall(PARSE_ERROR, str(error)[:200])
 
 
-def answer(id_: bytes, result: bytes) -> bytes:
+def answer(id_: bytes, result: bytes, more: bool = False) -> bytes:
+    if more:
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b,"more":true}' % (id_, result)
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_, result)
 
 

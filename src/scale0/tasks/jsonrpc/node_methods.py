@@ -43,7 +43,16 @@ from scale0.tasks.jsonrpc.arguments import (
     TwoArgumentForms,
 )
 from scale0.tasks.jsonrpc.endpoint import Method, RpcCall
-from scale0.tasks.jsonrpc.messages import BAD_NODE, BAD_TASK, CANNOT_STORE, INVALID_PARAMS, NOT_STORED, RpcError, quoted
+from scale0.tasks.jsonrpc.messages import (
+    BAD_NODE,
+    BAD_TASK,
+    CANNOT_STORE,
+    INVALID_PARAMS,
+    NO_ROOM,
+    NOT_STORED,
+    RpcError,
+    quoted,
+)
 
 FETCH_SECONDS: Final = 0.25
 MAX_FETCHES: Final = 60
@@ -151,9 +160,7 @@ class NodeMethods:
             elif isinstance(row, OpenTask) and self._queue.shared is not None:
                 self._take_and_pull(call, row.id, out)
             else:
-                task = self._take_out(row)
-                self._leases.pull(task, backend, later, out)
-                call.answer(task_json(task), out)
+                self._pull_one(call, row, backend, later, out)
 
         self._find(args.task_id, found, now, effects)
 
@@ -170,11 +177,24 @@ class NodeMethods:
                     self._queue.put_down(row, now, out)
                 call.answer(b"{}", out)
             else:
-                task = self._take_out(row)
-                self._leases.pull(task, backend, now, out)
-                call.answer(task_json(task), out)
+                self._pull_one(call, row, backend, now, out)
 
         self._queue.backlog.claim((id_,), taken, effects)
+
+    def _pull_one(
+        self, call: RpcCall, row: QueuedTask | OpenTask, backend: Backend, now: Now, effects: Effects
+    ) -> None:
+        """Hands out a task if its answer has room for it."""
+        try:
+            call.need_room(len(row.params))
+        except RpcError as error:
+            if isinstance(row, OpenTask) and self._queue.shared is not None:
+                self._queue.put_down(row, now, effects)
+            call.refuse(error.code, error.message, effects)
+            return
+        task = self._take_out(row)
+        self._leases.pull(task, backend, now, effects)
+        call.answer(task_json(task), effects)
 
     def _take_out(self, row: QueuedTask | OpenTask) -> QueuedTask:
         """Removes a queued task from its queue."""
@@ -209,13 +229,17 @@ class NodeMethods:
             self._queue.backlog.find((), lambda _, at, out: self._pull(call, limit, looks - 1, at, out), effects)
             return
         taken: list[bytes] = []
-        size = 0
         while backend is not None and len(taken) < limit and not self._leases.is_closed:
             best = self._queue.method_queues.best(backend.services)
-            if best is None or size > self._state.limits.max_message_bytes // 2:
+            head = None if best is None else best.head()
+            if best is None or head is None:
                 break
+            if not call.has_room(len(head.params)):
+                if taken:
+                    break
+                call.refuse(NO_ROOM, "the answer of this array has no room for another task: repeat this call", effects)
+                return
             for task in self._queue.method_queues.take(best, 1, effects):
-                size += len(task.params)
                 self._leases.pull(task, backend, now, effects)
                 taken.append(task_json(task))
         call.answer(b"[%b]" % b",".join(taken), effects)
