@@ -83,12 +83,12 @@ class BrokerTasks:
             self.shared_store = SharedStore(
                 state, slots, self.queue, self.leases, self.dependencies, self.completion_waits, results
             )
-        self.native = NativeProtocol(state, adapter, self.queue, self.leases)
+        self.native = NativeProtocol(state, adapter, self.queue, self.leases, results)
         submissions = Submissions(state, adapter, self.queue, self.clients, self.completion_waits)
         self.client_methods = ClientMethods(
             state, self.queue, self.leases, self.clients, self.completion_waits, submissions, self.shared_store, results
         )
-        nodes = NodeMethods(state, adapter, self.queue, self.leases)
+        nodes = NodeMethods(state, adapter, self.queue, self.leases, results)
         self.rpc = RpcEndpoint(state, adapter, {FRONTEND: self.client_methods.table, BACKEND: nodes.table})
 
     def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, effects: Effects) -> None:
