@@ -181,7 +181,7 @@ class _Claims(NamedTuple):
         return tuple(ours)
 
     def find_ended(self, query: queries.FindEnded) -> tuple[task_rows.EndedTask, ...]:
-        rows = self.tasks.read(queries.FindTasks(query.ids))
+        rows = self.tasks.read(queries.FindTasks(query.ids, brief=True))
         return tuple(row for row in rows if isinstance(row, task_rows.EndedTask))
 
     def take_due(self, query: queries.TakeDue) -> tuple[task_rows.OpenTask, ...]:

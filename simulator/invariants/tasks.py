@@ -11,6 +11,7 @@ import msgspec
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
 from scale0.storage.task_rows import FINISHED, QUEUED, SCHEDULED
+from scale0.tasks.jsonrpc.messages import KEY_CONFLICT
 from scale0.transport.core.sockets import ACTIVE, BACKEND
 from simulator.invariants.task_memory import leaks, too_many
 from simulator.invariants.task_messages import MessageChecks
@@ -128,10 +129,17 @@ class TaskChecks:
             raise broken("task-never-lost", f"{id_} was acknowledged, and nobody knows it")
         if known.client != record.client or (known.record is not record and known.key != record.key):
             raise broken("task-once", f"{record.client} was given {id_}, which is another's task")
+        if known.record is not None and known.record is not record:
+            raise broken("task-once", f"{record.client} was given {id_} for a submission with other params")
 
     def refused(self, record: TaskRecord, code: int, message: str) -> None:
         """A client received the report that its task will never run."""
         record.refused = code
+        if code == KEY_CONFLICT:
+            first = self._model.keys.get((record.client, record.key or ""))
+            if not record.void and (first is None or first.record is record):
+                raise broken("task-once", f"submission {record.nonce} was refused, and nobody else has its key")
+            return
         gone = any(each.void for each in record.after)
         story = f"submission {record.nonce} was refused: {code} {message}"
         if self.settled_at is not None and record.asked > self.settled_at and not gone:

@@ -136,6 +136,21 @@ class TaskIdTaken(TaskError):
     advice = "give another id, or none; tasks in `after` must be the same client's, and known"
 
 
+class KeyConflict(TaskError):
+    """-32022: the key belongs to a task with another method or other arguments: `existing`; `differs` says which."""
+
+    advice = "submit with another key, or with the method and the arguments of that task"
+
+    def __init__(self, code: int, message: str, service: str = "", task_id: str = "", data: Any = None) -> None:
+        super().__init__(code, message, service, task_id, data)
+        details = data if isinstance(data, dict) else {}
+        self.key: str = str(details.get("key", ""))
+        self.existing: str = str(details.get("task_id", ""))
+        """The id of the task that has the key."""
+        self.differs: list[str] = list(map(str, details.get("differs", ())))
+        """`method`, `params`, or both."""
+
+
 class NoSuchTask(TaskError):
     """-32020: the task does not exist, or belongs to another client."""
 
@@ -218,6 +233,7 @@ TASK_ERRORS: Final[dict[int, type[TaskError]]] = {
     messages.BAD_CLIENT: ClientIdTaken,
     messages.BAD_TASK: NoSuchTask,
     messages.NOT_YOURS: NotYours,
+    messages.KEY_CONFLICT: KeyConflict,
     messages.NOT_COMPLETE: NotComplete,
     messages.NOT_STORED: NotStored,
     messages.QUEUE_FULL: QueueFull,

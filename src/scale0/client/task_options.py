@@ -51,9 +51,10 @@ class TaskOptions:
     priority: 0 to 9, higher first (4). delay: seconds before it may start; at: the time (seconds since the epoch, or an
     aware datetime). timeout: seconds for one attempt (an hour). max_attempts: attempts in all (3). backoff: seconds
     before the next attempt, doubled each time (0). result_ttl: seconds for which its result is kept (a day). key: the
-    same key returns the first task, in place of a second one. after: tasks, or their ids, that must finish first.
-    notify: push its end (yes). id: its id, of `A-Z a-z 0-9 . _ : -`, in place of a generated one. wait: return only
-    when it is on disk (yes). window: how many may be unacknowledged at once (2,000).
+    same key returns the first task, in place of a second one; with another service or other arguments KeyConflict is
+    raised. after: tasks, or their ids, that must finish first. notify: push its end (yes). id: its id, of `A-Z a-z 0-9
+    . _ : -`, in place of a generated one. wait: return only when it is on disk (yes). window: how many may be
+    unacknowledged at once (2,000).
     """
 
     __slots__ = ("_wire", "id", "key", "wait", "window")

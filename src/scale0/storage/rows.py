@@ -121,6 +121,7 @@ TaskAnswer = (
     | tuple[EndedTask, ...]
     | tuple[tuple[int, int], ...]
     | tuple[tuple[str, int], ...]
+    | tuple[tuple[int, bytes] | None, ...]
     | tuple[str, ...]
     | tuple[ClaimedTask, ...]
     | tuple[PutTaskCommand, ...]

@@ -38,6 +38,8 @@ FLAGS: Final = ("shelved", "followed")
 BLOBS: Final = ("params", "options", "result", "info", "history")
 UNLISTED: Final = ("params", "options", "result")
 """The columns that a page does not return: they may be large."""
+LARGE: Final = ("params", "result")
+"""The columns that a brief row does not return: each may be as large as a message."""
 
 
 def columns(fields: Sequence[str], changed: Mapping[str, str] | None = None, prefix: str = "") -> str:

@@ -15,10 +15,25 @@ class FindTasks(msgspec.Struct, frozen=True):
     """Tasks by id: a tuple as long as `ids`, of OpenTask, EndedTask or None."""
 
     ids: tuple[str, ...]
+    brief: bool = False
+    """Without params and results: these are empty."""
+
+
+class ReadResults(msgspec.Struct, frozen=True):
+    """The results of ended tasks: tuples of (status, result), or None for a task that is not ended, in this order.
+
+    No more once they would exceed `max_bytes`: the answer may be shorter than `seqs`. It has at least one element.
+    """
+
+    seqs: tuple[int, ...]
+    max_bytes: int
 
 
 class LookUpSubmission(msgspec.Struct, frozen=True):
-    """Everything that a broker must know before it accepts a task: the answer is a `SubmissionLookup`."""
+    """Everything that a broker must know before it accepts a task: the answer is a `SubmissionLookup`.
+
+    Its tasks are without params and results: these are empty.
+    """
 
     client: str
     ids: tuple[str, ...]
@@ -84,7 +99,10 @@ class ReadDependents(msgspec.Struct, frozen=True):
 
 
 class ReadEndedDependencies(msgspec.Struct, frozen=True):
-    """EndedTasks on which others still depend, because a broker died in between. By seq, at most `limit`."""
+    """EndedTasks on which others still depend, because a broker died in between. By seq, at most `limit`.
+
+    They are without params and results.
+    """
 
     limit: int
 
@@ -159,7 +177,7 @@ class ClaimedTask(msgspec.Struct, frozen=True):
 
 
 class FindEnded(msgspec.Struct, frozen=True):
-    """In a shared store: the EndedTasks among these ids: a tuple, in no order."""
+    """In a shared store: the EndedTasks among these ids: a tuple, in no order, without params and results."""
 
     ids: tuple[str, ...]
 
@@ -200,6 +218,7 @@ class StoreHeartbeatResult(msgspec.Struct, frozen=True):
 
 TaskQuery = (
     FindTasks
+    | ReadResults
     | LookUpSubmission
     | ReadQueue
     | ReadPriorities

@@ -22,7 +22,7 @@ from scale0.client.task_context import RunningTask, current_task
 from scale0.client.task_options import TaskOptions
 from scale0.client.task_outcome import Failure, Outcome, error_object, perform_task, perform_task_async
 from scale0.client.task_steps import check_task_id
-from scale0.errors import NoAnswer, NoSuchTask, TaskIdTaken
+from scale0.errors import KeyConflict, NoAnswer, NoSuchTask, TaskIdTaken
 from scale0.kernel import codes
 from scale0.storage.task_rows import CANCELLED, FAILED, FINISHED, QUEUED, RUNNING, SCHEDULED, STATUS_NAMES
 from scale0.tasks.client.futures import SubmissionTemplate, TaskFault, TaskFuture
@@ -65,6 +65,16 @@ class StubEntry:
         return self.future.service
 
 
+def _check_same(first: StubEntry, service: str, params: bytes) -> None:
+    """Raises KeyConflict if the first task of a key has another service or other params."""
+    differs = ["method"] if first.service != service else []
+    if messages.canonical(first.params) != messages.canonical(params):
+        differs.append("params")
+    if differs:
+        error = messages.key_conflict(first.options.key or "", first.future.id, differs)
+        raise KeyConflict(error.code, error.message, service, "", msgspec.json.decode(error.data))
+
+
 class StubQueue:
     """The tasks of one `StubNetwork`."""
 
@@ -83,6 +93,7 @@ class StubQueue:
         check_service(service)
         known = self._keys.get(options.key) if options.key is not None else None
         if known is not None:
+            _check_same(known, service, params)
             return known
         id_ = options.id or f"stub.{len(self.entries) + 1:012x}"
         dependencies = options.wire().get("after", ())

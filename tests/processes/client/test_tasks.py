@@ -16,6 +16,7 @@ import scale0
 from scale0.client.task_context import progress
 from scale0.errors import (
     AfterFailed,
+    KeyConflict,
     NoAnswer,
     NoSuchTask,
     NotAllSubmitted,
@@ -121,11 +122,16 @@ def test_a_failed_task_raises_what_its_handler_said(net: scale0.Client) -> None:
 
 def test_a_key_gives_the_first_task_back(net: scale0.Client, gate: str) -> None:
     first = net.task(key=gate).submit("waits", gate)
-    second = net.task(key=gate).submit("waits", "another")
+    second = net.task(key=gate).submit("waits", gate)
     assert second.id == first.id
+    with pytest.raises(KeyConflict, match=f"the key '{gate}' belongs to the task {first.id}") as caught:
+        net.task(key=gate).submit("waits", "another")
+    assert (caught.value.key, caught.value.existing, caught.value.differs) == (gate, first.id, ["params"])
     gates[gate].set()
     assert [second.result(10), first.result(10)] == [gate, gate]
-    assert net.task(key=gate).submit("waits", "a third").result(10) == gate
+    assert net.task(key=gate).submit("waits", gate).result(10) == gate
+    with pytest.raises(KeyConflict):
+        net.task(key=gate).submit("echo", gate)
 
 
 def test_a_task_follows_those_that_it_names(net: scale0.Client, gate: str) -> None:

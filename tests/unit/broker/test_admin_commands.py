@@ -251,7 +251,7 @@ def test_in_a_body_arguments_may_be_large(watched):
     assert asked(watched)[1] == {**ON, "timeout": 5, "args": args}
     [event] = events(watched)
     assert event.after["args"] == [f"{number:04}" for number in range(MAX_NOTED)]
-    run(watched, **ON, args={"n" * 1_000: 1})
+    run(watched, **ON, args={"n" * 1_000: 1}, id="another")
     assert events(watched)[-1].after["args"] == ["n" * MAX_NOTED_CHARS]
 
 
@@ -332,3 +332,51 @@ def test_a_helen_at_another_broker_runs_it():
     helen.answer(msgspec.json.encode(RESULT))
     assert [(one.code, one.body) for one in otto.received("MANAGEMENTREP")] == [(200, RESULT)]
     assert [one.command for one in here.of_kind("management.commanded")] == ["run_check"]
+
+
+# Promise: MGMT-6
+def test_a_check_is_sent_after_its_event_is_on_disk(watched):
+    watched.hold()
+    assert run(watched, **ON) == []
+    assert [event.code for event in events(watched)] == [200]
+    assert watched.received(HELEN) == [], "nobody would know of this run after a kill -9"
+    watched.let_go()
+    id_, _, _ = asked(watched)
+    answer(watched, id_)
+    assert told(watched) == (200, RESULT)
+
+
+# Promise: MGMT-6
+@pytest.mark.parametrize("held", [False, True])
+def test_the_same_command_again_does_not_run_twice(watched, held):
+    if held:
+        watched.hold()
+    for _ in range(3):
+        assert run(watched, **ON) == []
+    watched.let_go()
+    id_, _, _ = asked(watched)
+    assert len(events(watched)) == 1
+    assert run(watched, **ON) == []
+    answer(watched, id_)
+    assert told(watched) == (200, RESULT)
+    assert watched.received(HELEN) == []
+    run(watched, **ON)
+    assert asked(watched)[0] != id_, "an id is used again after its answer"
+
+
+# Promise: MGMT-6
+@pytest.mark.parametrize("meanwhile", ["disable", "timeout", "leave"])
+def test_a_check_that_is_over_before_its_event_is_on_disk_is_not_sent(watched, meanwhile):
+    watched.hold()
+    run(watched, **ON, timeout=1)
+    if meanwhile == "timeout":
+        watched.pass_time(1 + GRACE_SECONDS + 1)
+    elif meanwhile == "leave":
+        watched.break_connection("frontend-otto")
+    else:
+        watched.send("frontend-admin", "MANAGEMENTREQ", {"command": "disable", "id": "m", "auth_token": TOKEN})
+    watched.let_go()
+    assert "REQUEST" not in [one.command for one in watched.received(HELEN)]
+    codes = [one.options["code"] for one in watched.received("frontend-otto") if one.command == "MANAGEMENTREP"]
+    assert codes == {"disable": [503], "timeout": [504], "leave": []}[meanwhile]
+    assert watched.machine.requests.under_way == {}

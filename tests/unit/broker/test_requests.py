@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scale0.broker.admin.check_commands import FIRST_ID, GRACE_SECONDS
+from scale0.broker.admin.check_commands import GRACE_SECONDS
 from scale0.broker.core.requests import ABANDONED_SLOT_SECONDS
 from scale0.kernel.effects import Effects
 from tests.fakes.broker import TOKEN, FakeBroker
@@ -136,7 +136,7 @@ class Exchange(RuleBasedStateMachine):
         for name in FRONTENDS:
             connection = machine.connections.find("frontend", name.encode())
             outstanding = set(connection.outstanding if connection else ())
-            commands = {id_ for id_ in outstanding if isinstance(id_, int) and id_ > FIRST_ID}
+            commands = {id_ for id_ in outstanding if isinstance(id_, tuple)}
             assert self.open[name] == outstanding - commands
             assert len(self.commands[name]) == len(commands)
         for service in SERVICES:
@@ -240,3 +240,20 @@ def test_a_policy_of_the_network_document_gives_timeout_retry_and_limit(broker):
     broker.exchange("backend-1", "DISCONNECT")
     broker.join("backend-2", "a")
     assert broker.received("backend-2")[0][0] == "REQUEST"
+
+
+# Promise: REQ-2
+def test_a_repeated_id_at_a_draining_broker_is_a_repetition():
+    broker = FakeBroker()
+    broker.join("backend-w", "s")
+    said = {"service": "s", "id": "r1", "timeout": 30}
+    broker.send("frontend-f", "REQUEST", said, "hello")
+    [request] = broker.received("backend-w", "REQUEST")
+    assert broker.manage("drain").code == 200
+    broker.send("frontend-f", "REQUEST", said, "hello")
+    assert [one.command for one in broker.received("frontend-f") if one.command == "ERROR"] == []
+    broker.send("frontend-f", "REQUEST", {**said, "id": "r2"}, "hello")
+    [refused] = broker.received("frontend-f", "ERROR")
+    assert (refused.options["id"], refused.options["code"]) == ("r2", 503)
+    broker.send("backend-w", "REPLY", {"id": request.options["id"]}, "done")
+    assert [one.options["id"] for one in broker.received("frontend-f", "REPLY")] == ["r1"]

@@ -125,13 +125,17 @@ class Model:
         by_id = {task.id: task for task in tasks}
         open_tasks = [self.open[seq] for seq in sorted(self.open)]
         match ask:
-            case queries.FindTasks(ids):
-                return tuple(by_id.get(each) for each in ids)
+            case queries.FindTasks(ids, brief):
+                found = tuple(by_id.get(each) for each in ids)
+                return tuple(map(without_large, found)) if brief else found
+            case queries.ReadResults():
+                return self._results(ask)
             case queries.LookUpSubmission(client, ids, key, series):
                 keyed = [task for task in tasks if key is not None and (task.client, task.key) == (client, key)]
                 last = max((name for name in by_id if series is not None and name.startswith(f"{series}.")), default="")
-                found = tuple(by_id.get(each) for each in ids)
-                return queries.SubmissionLookup(self.clients.get(client), found, keyed[0] if keyed else None, last)
+                found = tuple(without_large(by_id.get(each)) for each in ids)
+                first = without_large(keyed[0]) if keyed else None
+                return queries.SubmissionLookup(self.clients.get(client), found, first, last)
             case queries.ReadQueue():
                 return self._queue(ask, open_tasks)
             case queries.ReadPriorities(method):
@@ -149,7 +153,7 @@ class Model:
                 return tuple(waiting[: max(0, limit)])
             case queries.ReadEndedDependencies(limit):
                 seqs = sorted({after for after, _ in self.follows} & set(self.ended))
-                return tuple(self.ended[seq] for seq in seqs[: max(0, limit)])
+                return tuple(without_large(self.ended[seq]) for seq in seqs[: max(0, limit)])
             case queries.ReadExpiry():
                 return min((task.expires_us for task in self.ended.values()), default=None)
             case queries.CountTasks():
@@ -157,6 +161,12 @@ class Model:
                     status: sum(task.status == status for task in open_tasks) for status in (500, 1000, 3000, 5000)
                 }
                 return {status: count for status, count in counts.items() if count}
+
+    def _results(self, ask: queries.ReadResults) -> tuple[Any, ...]:
+        found = [self.ended.get(seq) for seq in ask.seqs]
+        sizes = [0 if task is None else len(task.result) for task in found]
+        fits = max([count for count in range(len(found) + 1) if sum(sizes[:count]) <= ask.max_bytes], default=0)
+        return tuple(None if task is None else (task.status, task.result) for task in found[: max(1, fits)])
 
     def _queue(self, ask: queries.ReadQueue, open_tasks: list[rows.OpenTask]) -> tuple[rows.OpenTask, ...]:
         out: list[rows.OpenTask] = []
@@ -167,3 +177,11 @@ class Model:
             if len(out) < ask.limit and (not out or sum(len(each.params) for each in out) < ask.max_bytes):
                 out.append(task)
         return tuple(out)
+
+
+def without_large(task: Any) -> Any:
+    """A task as a brief row shows it."""
+    if task is None:
+        return None
+    empty = {"params": b""} if isinstance(task, rows.OpenTask) else {"params": b"", "result": b""}
+    return msgspec.structs.replace(task, **empty)

@@ -50,7 +50,8 @@ takes = st.one_of(
     st.builds(queries.ClaimTasks, st.lists(names, max_size=3).map(tuple), st.none() | nodes),
 )
 reads = st.one_of(
-    st.builds(queries.FindTasks, st.lists(names | st.just("\0"), max_size=3).map(tuple)),
+    st.builds(queries.FindTasks, st.lists(names | st.just("\0"), max_size=3).map(tuple), st.booleans()),
+    st.builds(queries.ReadResults, st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple), st.integers(0, 9)),
     st.builds(
         queries.LookUpSubmission, clients, st.lists(names, max_size=2).map(tuple), keys, st.none() | st.just("s")
     ),

@@ -42,7 +42,8 @@ statuses = st.sampled_from(
 )
 
 task_asks = st.one_of(
-    st.builds(queries.FindTasks, st.lists(names, max_size=4).map(tuple)),
+    st.builds(queries.FindTasks, st.lists(names, max_size=4).map(tuple), st.booleans()),
+    st.builds(queries.ReadResults, st.lists(st.integers(1, 12), min_size=1, max_size=5).map(tuple), st.integers(0, 9)),
     st.builds(
         queries.LookUpSubmission,
         clients,

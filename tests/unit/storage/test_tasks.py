@@ -20,6 +20,7 @@ from scale0.storage.task_queries import (
     ReadExpiry,
     ReadPriorities,
     ReadQueue,
+    ReadResults,
     ReadSchedule,
     SubmissionLookup,
     TaskPage,
@@ -48,6 +49,10 @@ replace = msgspec.structs.replace
 
 def found(store: Any, seq: int) -> Any:
     return store.read(FindTasks((name_of(seq),)))[0]
+
+
+def brief(store: Any, seq: int) -> Any:
+    return store.read(FindTasks((name_of(seq),), brief=True))[0]
 
 
 def seqs(tasks: Any) -> list[int]:
@@ -88,6 +93,33 @@ def test_a_task_is_open_then_ended_then_forgotten(store):
 def test_only_what_may_be_tried_again_keeps_its_params(store):
     store.commit([put(1), put(2), put(3), end(1), end(2, FAILED), end(3, CANCELLED)])
     assert [found(store, seq).params for seq in (1, 2, 3)] == [b"", b"[1]", b"[1]"]
+
+
+def test_a_brief_row_has_neither_params_nor_result(store):
+    store.commit([put(1, key="k"), put(2, key="l"), put(3), PutDependency(2, 3), end(2, FAILED)])
+    assert brief(store, 1) == replace(found(store, 1), params=b"")
+    assert brief(store, 2) == replace(found(store, 2), params=b"", result=b"")
+    lookup = store.read(LookUpSubmission("ann", (name_of(1), name_of(2), "x"), "l", None))
+    assert lookup.tasks == (brief(store, 1), brief(store, 2), None)
+    assert lookup.keyed == brief(store, 2)
+    assert store.read(ReadEndedDependencies(9)) == (brief(store, 2),)
+
+
+# Promise: TASK-18
+def test_results_are_read_as_long_as_they_fit(store):
+    sizes = {1: 10, 2: 1_000_000, 3: 5, 5: 7}
+    store.commit([put(seq) for seq in (1, 2, 3, 4, 5)])
+    store.commit([end(seq, FAILED if seq == 3 else FINISHED, result=b"7" * size) for seq, size in sizes.items()])
+
+    def read(*wanted: int, most: int) -> list[Any]:
+        rows: Any = store.read(ReadResults(wanted, most))
+        return [None if row is None else (row[0], len(row[1])) for row in rows]
+
+    assert read(1, 4, 99, 3, most=15) == [(FINISHED, 10), None, None, (FAILED, 5)]
+    assert read(1, 4, 3, most=14) == [(FINISHED, 10), None]
+    assert read(2, 1, most=1) == [(FINISHED, 1_000_000)]
+    assert read(1, 2, 3, most=100) == [(FINISHED, 10)]
+    assert read(5, 3, 1, most=100) == [(FINISHED, 7), (FAILED, 5), (FINISHED, 10)]
 
 
 def test_writes_about_one_task_count_in_their_order(store):
@@ -165,13 +197,13 @@ def test_what_has_not_ended_or_is_finished_cannot_be_opened_again(make, store, s
 def test_a_key_is_of_its_client(store):
     store.commit([put(1, client="ann", key="k"), put(2, client="bob", key="k"), put(3, client="bob", key="")])
     store.commit([PutTaskClient("bob", "owner", 5), end(2)])
-    assert store.read(LookUpSubmission("ann", (), "k", None)) == SubmissionLookup(None, (), found(store, 1), "")
+    assert store.read(LookUpSubmission("ann", (), "k", None)) == SubmissionLookup(None, (), brief(store, 1), "")
     bob = store.read(LookUpSubmission("bob", ("nobody", name_of(3)), "k", "s"))
-    assert bob == SubmissionLookup(TaskClient("bob", "owner", 5), (None, found(store, 3)), found(store, 2), name_of(3))
-    assert store.read(LookUpSubmission("bob", (), "", "x")).keyed == found(store, 3)
+    assert bob == SubmissionLookup(TaskClient("bob", "owner", 5), (None, brief(store, 3)), brief(store, 2), name_of(3))
+    assert store.read(LookUpSubmission("bob", (), "", "x")).keyed == brief(store, 3)
     store.commit([SweepTasks(9000, 9)])
     store.commit([put(4, client="bob", key="k")])
-    assert store.read(LookUpSubmission("bob", (), "k", None)).keyed == found(store, 4)
+    assert store.read(LookUpSubmission("bob", (), "k", None)).keyed == brief(store, 4)
 
 
 def test_the_last_of_a_series_is_the_largest_id_that_begins_so(store):

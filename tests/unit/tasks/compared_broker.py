@@ -169,8 +169,9 @@ class ComparedBroker:
     def report(self, worker: Worker, id_: str, attempt: int, how: str) -> tuple[dict[str, Any], int]:
         """What is reported, and what must come of it."""
         self.made += 1
-        value = f"{worker.name} {id_} {attempt} {self.made}"
-        code = self.model.verdict(worker, id_, attempt)
+        value = f"{worker.name} {id_} {attempt}" + (" otherwise" if self.made % 3 == 0 else "")
+        end = ("finished", value) if how == "result" else ("failed", 7)
+        code = self.model.verdict(worker, id_, attempt, end)
         if not self.full and self.model.is_lease(worker, id_, attempt):
             task = self.model.tasks[id_]
             if how == "result":

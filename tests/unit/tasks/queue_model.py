@@ -131,15 +131,15 @@ class Naive:
 
     # What workers do.
 
-    def verdict(self, worker: Worker, id_: str, attempt: int) -> int:
-        """What must be said to a result: 200, 404, 409."""
+    def verdict(self, worker: Worker, id_: str, attempt: int, end: tuple[str, Any]) -> int:
+        """What must be said to a result: 200, 404, 409; `end` is the end of the task that it would be."""
         task = self.tasks.get(id_)
         if task is None:
             return 404
         if task.attempt == attempt and task.node == worker.name:
             if task.status in LEASED and worker.up:
                 return 200
-            if task.status in ("finished", "failed"):
+            if (task.status, task.outcome) == end:
                 return 200
         return 409
 

@@ -35,6 +35,8 @@ class TaskStorm:
         self.taken: set[str] = set()
         """Acknowledged tasks."""
         self.by_key: dict[str, str] = {}
+        self.keyed: dict[str, tuple[str, list[int]]] = {}
+        """Method and params of each key."""
         self.handed: dict[tuple[str, int], str] = {}
         self.back: dict[str, tuple[str, str]] = {}
         """Workers and the node: their broker, and the connection there."""
@@ -90,7 +92,16 @@ class TaskStorm:
         options = {"max_attempts": self.max_attempts, "after": after, "notify": self.rng.random() < 0.5}
         options |= {} if key is None else {"key": key}
         options |= {"delay": 1.0} if self.rng.random() < 0.2 else {}
-        self.submit_to(name, key, self.client, self.rng.choice(METHODS), [self.made], id_, options)
+        # A key is one submission: the same method and params.
+        method, params = (
+            self.keyed.setdefault(key, (self.rng.choice(METHODS), [self.made]))
+            if key
+            else (
+                self.rng.choice(METHODS),
+                [self.made],
+            )
+        )
+        self.submit_to(name, key, self.client, method, params, id_, options)
 
     def submit_to(self, name: str, key: str | None, *params: Any) -> None:
         self.ask(name, self.fronts[name], "submit", key, "client_new_task", *params)

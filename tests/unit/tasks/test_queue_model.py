@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 BEAT = 0.5
 FULL = -32060
+KEY_CONFLICT = -32022
 NUDGE = 1.0 + LATE
 """How soon work goes on once there is room on the disk."""
 
@@ -74,10 +75,15 @@ class QueueModel(ComparedBroker, RuleBasedStateMachine):
         options |= {} if delay is None else {"delay": delay}
         options |= {} if key is None else {"key": key}
         connection = self.fronts[client]
-        number = self.broker.ask(connection, "client_new_task", client, method, [self.made], id_, options)
+        params = [self.made] if key is None else [key]
+        number = self.broker.ask(connection, "client_new_task", client, method, params, id_, options)
         answer = next(one.body for _, one in self.broker.sent if one.command == RPC and one.body.get("id") == number)
         if (client, key) in self.model.keys and not (self.full and "error" in answer):
-            assert answer["result"] == self.model.keys[client, key]
+            first = self.model.keys[client, key]
+            if self.model.tasks[first].method == method:
+                assert answer["result"] == first
+            else:
+                assert answer["error"]["code"] == KEY_CONFLICT
         elif self.full:
             assert answer["error"]["code"] == FULL
         else:

@@ -301,6 +301,40 @@ def test_a_wait_that_is_over_is_asked_again_and_many_tasks_are_several_waits(har
     assert sum(len(ids) for _, ids in harness.broker.waits) == MAX_WAIT_IDS + 1
 
 
+# Promise: TASK-18
+def test_results_that_were_left_out_of_a_wait_are_asked_for_at_once(harness: TaskClientHarness) -> None:
+    first, second, third = harness.submit(b"[]", b"[]", b"[]").futures
+    harness.serve()
+    watch = harness.watch(first, second, third)
+    harness.lose()
+    harness.back()
+    harness.serve()
+    ((id_, ids),) = harness.broker.waits
+    row = harness.broker.end(ids[0], result=1)
+    harness.broker.end(ids[1], result=2)
+    harness.broker.waits.clear()
+    harness.tell(json.dumps({"jsonrpc": "2.0", "id": id_, "result": [row], "more": True}).encode())
+    harness.serve()  # without a pause
+    assert harness.broker.heard[-1] == "client_task_wait"
+    assert [future.ended for future in (first, second, third)] == [True, True, False]
+    assert list(watch.completed) == [first, second]
+
+
+# Promise: TASK-18
+def test_a_call_without_room_in_the_answer_of_its_array_is_sent_again(harness: TaskClientHarness) -> None:
+    future = one(harness.submit(b"[]"))
+    harness.serve()
+    query = harness.ask("client_task_status", future.id)
+    (frame,) = harness.frames()
+    number = json.loads(frame)[0]["id"]
+    harness.tell(json.dumps({"jsonrpc": "2.0", "id": number, "error": {"code": -32072, "message": "no"}}).encode())
+    assert not query.ended
+    harness.pass_time(1.0)
+    harness.serve()
+    assert query.ended
+    assert query.fault is None
+
+
 def test_a_lost_notification_costs_seconds_and_not_for_ever(harness: TaskClientHarness) -> None:
     future = one(harness.submit(b"[]"))
     harness.serve()

@@ -10,7 +10,16 @@ import pytest
 import scale0
 from scale0.client.task import AsyncSubmission, AsyncTask, Submission
 from scale0.client.task_context import attempt, progress
-from scale0.errors import AfterFailed, NoAnswer, NoSuchTask, TaskCancelled, TaskFailed, TaskIdTaken, TaskLost
+from scale0.errors import (
+    AfterFailed,
+    KeyConflict,
+    NoAnswer,
+    NoSuchTask,
+    TaskCancelled,
+    TaskFailed,
+    TaskIdTaken,
+    TaskLost,
+)
 from scale0.testing import AsyncStubSubmission, AsyncStubTask, StubNetwork, StubSubmission, StubTask
 
 worker = scale0.Worker(identity="one")
@@ -99,7 +108,11 @@ def test_a_task_for_nobody_waits_until_somebody_comes() -> None:
 
 def test_keys_ids_and_tasks_that_follow_others() -> None:
     with StubNetwork(worker) as net:
-        assert net.task(key="k").submit("double", 1).id == net.task(key="k").submit("double", 2).id
+        first = net.task(key="k").submit("double", 1)
+        assert net.task(key="k").submit("double", 1).id == first.id
+        with pytest.raises(KeyConflict) as conflict:
+            net.task(key="k").submit("double", 2)
+        assert (conflict.value.key, conflict.value.existing, conflict.value.differs) == ("k", first.id, ["params"])
         net.task(id="mine").submit("double", 1)
         with pytest.raises(TaskIdTaken):
             net.task(id="mine").submit("double", 1)

@@ -365,7 +365,7 @@ def test_a_check_is_run_by_a_helen_and_its_result_is_the_commands_answer(broker,
     said = {"command": "run_check", "id": 1, **otto, "agent": agent, "check": "tcp", "args": {"password": "hunter2"}}
     client.say("MANAGEMENTREQ", {**said, "timeout": 5, "origin": "http/10.0.0.9"})
     asked = helen.hear_until("REQUEST")
-    assert (asked.options["service"], asked.options["timeout"]) == ("helen.check", 10)
+    assert (asked.options["service"], asked.options["timeout"]) == ("helen.check", pytest.approx(10, abs=1))
     assert asked.body == {"agent": agent, "check": "tcp", "timeout": 5, "args": {"password": "hunter2"}}
     helen.say("REPLY", {"id": asked.options["id"]}, b'{"state": "ok"}')
     heard = client.hear()

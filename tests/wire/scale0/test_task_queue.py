@@ -85,11 +85,15 @@ def test_a_scheduled_task_can_be_cancelled(owner, worker, method):
 def test_the_same_key_is_the_same_task(owner, worker, method, net):
     key = unique("key")
     task = owner.submit(method, ["first"], key=key)
-    assert owner.submit(method, ["second"], key=key) == task
+    assert owner.submit(method, ["first"], key=key) == task
+    for other in ((method, ["second"]), (unique("method"), ["first"])):
+        with pytest.raises(Refused) as refused:
+            owner.submit(*other, key=key)
+        assert refused.value.code == -32022
     assert owner.submit(method, ["other"], key=unique("key")) != task
     assert client(net).submit(method, ["another's"], key=key) != task
     assert [given["params"] for given in worker.pull()] == [["first"], ["other"], ["another's"]]
-    assert owner.submit(method, [], key=key) == task, "while it is assigned"
+    assert owner.submit(method, ["first"], key=key) == task, "while it is assigned"
 
 
 def test_a_key_is_known_after_its_task_is_complete(owner, worker, method):
@@ -103,9 +107,9 @@ def test_a_key_is_known_after_its_task_is_complete(owner, worker, method):
 
 
 def test_the_same_key_twice_in_one_batch_is_one_task(owner, worker, method):
-    tasks = owner.submit_many([owner.new(method, [n], None, key="k") for n in range(10)])
+    tasks = owner.submit_many([owner.new(method, [1], None, key="k") for _ in range(10)])
     assert len(set(tasks)) == 1
-    assert [given["params"] for given in worker.pull()] == [[0]]
+    assert [given["params"] for given in worker.pull()] == [[1]]
 
 
 def test_a_task_waits_for_those_that_must_finish_first(owner, worker, method):

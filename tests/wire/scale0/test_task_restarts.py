@@ -58,7 +58,10 @@ def test_every_state_of_a_task_survives(world):
     assert owner.result(done) == {"n": [1.5, None]}
     error = owner.error(failed)
     assert (error["code"], error["message"], error["data"]) == (33, "thirty-three", {"why": 1})
-    assert owner.submit("k", ["again"], key="key") == keyed
+    assert owner.submit("k", ["keyed"], key="key") == keyed
+    with pytest.raises(Refused) as refused:
+        owner.submit("k", ["again"], key="key")
+    assert refused.value.code == -32022
     with pytest.raises(Refused) as refused:
         owner.submit("m", [], "t0")
     assert refused.value.code == -32020
@@ -255,7 +258,7 @@ def test_every_acknowledged_submission_is_there_after_many_kills(world):
     for task, number in known.items():
         assert owner.code(task) == 1000
         if number % 10 == 0:
-            assert owner.submit("m", ["again"], key=f"k{number}") == task
+            assert owner.submit("m", [number], key=f"k{number}") == task
     worker = node(net, "m")
     ran: dict[str, Any] = {}
     while not known.keys() <= ran.keys():

@@ -1,8 +1,8 @@
 """The command `run_check`: run a check now (PROTOCOL 4).
 
 The command becomes a request to `helen.check`, at this broker or at another. Invariants: it is recorded when it is
-accepted, and again if it fails; values of `args` are never recorded, because they may be secrets; it is answered once,
-unless the client is gone.
+accepted, before it is sent, and again if it fails; a command with the id of an unanswered one is ignored; values of
+`args` are never recorded, because they may be secrets; it is answered once, unless the client is gone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ MAX_NOTED: Final = 20
 """Argument names in the event."""
 MAX_NOTED_CHARS: Final = 64
 FIRST_ID: Final = 2**63
-"""Ids of these requests start here, above any id on the wire, so that they never equal an id of the client."""
+"""Requests of commands without an id are numbered from here, above any id on the wire."""
+RUN_CHECK: Final = "run_check"
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
 
@@ -65,9 +66,12 @@ class CheckCommands:
         self._state = state
         self._requests = requests
         self._next = FIRST_ID
-        management.table["run_check"] = (OPERATOR, self._run)
+        management.table[RUN_CHECK] = (OPERATOR, self._run)
 
     def _run(self, call: AdminCall) -> Outcome:
+        if call.request.id != "" and (RUN_CHECK, call.request.id) in call.connection.outstanding:
+            self._state.count("requests_repeated")
+            return None
         wanted = wanted_of(call, self._state.limits.max_json_depth)
         if not self._state.serving:
             raise Refusal(codes.NOT_SERVING, f"this broker is {self._state.state}")
@@ -83,18 +87,27 @@ class CheckCommands:
         run = PendingCheck(call, wanted, noted(wanted), seconds, call.now.mono + wait)
         self._management.record(call, AdminResult(None, after=run.noted))
         as_defined = wanted.recheck if wanted.recheck is not None else not wanted.args
-        self._ask(call.connection, run, as_defined, call.now, call.effects)
+        self._ask(call.connection, run, as_defined, call.now, call.effects, after_commit=True)
         return None
 
-    def _ask(self, origin: Connection, run: PendingCheck, as_defined: bool, now: Now, effects: Effects) -> None:
+    def _ask(
+        self,
+        origin: Connection,
+        run: PendingCheck,
+        as_defined: bool,
+        now: Now,
+        effects: Effects,
+        after_commit: bool = False,
+    ) -> None:
         """Submit it as a request of the client, with the same rules for queueing, forwarding and deadlines."""
         wanted, policy = run.wanted, self._state.policies.get(HELEN_SERVICE)
         body: dict[str, Any] = {"agent": wanted.agent, "check": wanted.check, "timeout": run.seconds}
         body.update({"recheck": True} if as_defined else {"args": wanted.args})
         self._next += 1
+        id_ = run.call.request.id
         self._requests.submit(
             origin,
-            self._next,
+            self._next if id_ == "" else (RUN_CHECK, id_),
             HELEN_SERVICE,
             (msgspec.json.encode(body),),
             run.deadline - now.mono,
@@ -102,6 +115,7 @@ class CheckCommands:
             now,
             effects,
             then=partial(self._ended, run, as_defined),
+            after_commit=after_commit,
         )
 
     def _ended(

@@ -131,7 +131,8 @@ class Forwarding:
         if wrong or not 0 < request.timeout <= limits.max_request_timeout or request.hops < 1:
             message = "FORWARD needs a service, a timeout and hops, the number of brokers that it has passed"
             effects.send(connection, ("ERROR", {"id": request.id, "code": codes.MALFORMED, "message": message}))
-        elif self._state.drain_requested:  # a standby that gives way still serves what its backends can
+        elif self._state.drain_requested and request.id not in connection.outstanding:
+            # A standby that gives way still serves what its backends can.
             message = "this broker is draining"
             error = {"id": request.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
             effects.send(connection, ("ERROR", error))

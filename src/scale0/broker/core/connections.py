@@ -92,8 +92,8 @@ class Connection:
         """The broker that the client names as its own, if it is another one."""
         self.prefers_at = 0.0
         """When the client named it: an instruction from before that time may be outdated."""
-        self.outstanding: dict[str | int, Any] = {}
-        self.parts: dict[str | int, list[bytes]] | None = None
+        self.outstanding: dict[Any, Any] = {}
+        self.parts: dict[Any, list[bytes]] | None = None
         self.bucket = 0
         self.control = RateWindow()
         self.account = account or SenderAccount()
@@ -114,7 +114,7 @@ class Connection:
         packed = self.handler.pack(self, messages)
         return [[b"", *frames] for frames in packed] if self.delimiter else packed
 
-    def keep_part(self, id_: str | int, bodies: Sequence[bytes], limits: Limits) -> bool:
+    def keep_part(self, id_: Any, bodies: Sequence[bytes], limits: Limits) -> bool:
         """Buffer parts of a reply for a peer that takes one message for each request; False above the limits."""
         if self.parts is None:
             self.parts = {}

@@ -289,7 +289,7 @@ class Scale0Handler:
         refusal = None
         if not known or state.draining or not 0 < timeout <= state.limits.max_request_timeout:
             refusal = self._why_not(service, timeout)
-        if refusal is None:
+        if refusal is None or request.id in connection.outstanding:  # a repeated id is not refused, but ignored
             self._requests.submit(connection, request.id, service, bodies, timeout, retry, now, effects)
         else:
             if state.draining:

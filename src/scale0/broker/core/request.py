@@ -13,6 +13,9 @@ from scale0.broker.core.scheduler import Backend
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 
+OriginId = str | int | tuple[str, str | int]
+"""The id of a request at its origin: the client's own, or a command of the client and its id."""
+
 Then = Callable[[Connection, int, str, Sequence[bytes], Now, Effects], None]
 """Called at a request's end in place of a message to its origin: the current origin, code, message and bodies."""
 
@@ -45,7 +48,7 @@ class RoutedRequest:
         id_: str,
         number: int,
         origin: Connection,
-        origin_id: str | int,
+        origin_id: OriginId,
         service: str,
         bodies: Sequence[bytes],
         accepted: float,

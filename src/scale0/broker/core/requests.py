@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from typing import Any, Final
 
 from scale0.broker.core.connections import Connection
-from scale0.broker.core.request import RoutedRequest, Then
+from scale0.broker.core.request import OriginId, RoutedRequest, Then
 from scale0.broker.core.request_queues import RequestQueues, ServiceQueue
 from scale0.broker.core.request_stats import RequestStats
 from scale0.broker.core.scheduler import Backend, Scheduler
@@ -46,7 +46,7 @@ class Requests:
     def submit(
         self,
         origin: Connection,
-        origin_id: str | int,
+        origin_id: OriginId,
         service: str,
         bodies: Sequence[bytes],
         timeout: float,
@@ -55,8 +55,11 @@ class Requests:
         effects: Effects,
         hops: int = 0,
         then: Then | None = None,
+        after_commit: bool = False,
     ) -> None:
-        """Accept a request: send it to a backend, queue it, or refuse it."""
+        """Accept a request: send it to a backend, queue it, or refuse it.
+
+        `after_commit`: it is not sent before what this turn records is on disk."""
         outstanding = origin.outstanding
         if origin_id in outstanding:
             self._state.count("requests_repeated")
@@ -69,12 +72,24 @@ class Requests:
         )
         outstanding[origin_id] = request
         self._timers.add(request, mono)
+        if after_commit:
+            effects.after_commit(lambda at, out: self._begin(request, at, out))
+        else:
+            self._begin(request, now, effects)
+
+    def _begin(self, request: RoutedRequest, now: Now, effects: Effects) -> None:
+        service = request.service
+        if request.ended:
+            return  # it ended before its record was on disk
+        if not self._state.serving:
+            self._fail(request, codes.NOT_SERVING, f"this broker is {self._state.state}", now, effects, unrun=True)
+            return
         backend = self._take(request)
         if backend is not None:
             self._hand(request, backend, now, effects)
-        elif len(outstanding) > self._state.limits.max_outstanding:
+        elif len(request.origin.outstanding) > self._state.limits.max_outstanding:
             self._fail(request, codes.TOO_MANY, "too many requests of this client are outstanding", now, effects)
-        elif hops and not self._scheduler.offered(service):
+        elif request.hops and not self._scheduler.offered(service):
             self._fail(
                 request, codes.NO_SUCH_SERVICE, f"no worker at this broker offers {service}", now, effects, unrun=True
             )

@@ -81,7 +81,7 @@ def time_of(_context: click.Context, _option: click.Parameter, value: str | None
 @click.option("--max-attempts", type=int, metavar="N", help="The maximum number of attempts (3).")
 @click.option("--backoff", type=float, metavar="SECONDS", help="The pause before the next attempt; it doubles (0).")
 @click.option("--result-ttl", type=float, metavar="SECONDS", help="How long its result is kept (86400).")
-@click.option("--key", metavar="TEXT", help="Submitting the same key again returns the first task.")
+@click.option("--key", metavar="TEXT", help="The same submission again returns the first task; another is refused.")
 @click.option("--after", multiple=True, metavar="ID", help="One of your tasks that must finish first; may be repeated.")
 @click.option("--wait", "wants_result", is_flag=True, help="Wait for the result, and print it.")
 @json_option

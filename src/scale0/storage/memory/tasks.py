@@ -254,16 +254,32 @@ class MemoryTasks:
         return self._open.get(seq) or self._ended[seq]
 
     def _find(self, query: queries.FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
-        return tuple(map(self.by_id, query.ids))
+        return tuple(map(self._brief if query.brief else self.by_id, query.ids))
+
+    def _brief(self, name: str) -> OpenTask | EndedTask | None:
+        return _without_large(self.by_id(name))
+
+    def _read_results(self, query: queries.ReadResults) -> tuple[tuple[int, bytes] | None, ...]:
+        results: list[tuple[int, bytes] | None] = []
+        size = 0
+        for seq in query.seqs:
+            task = self._ended.get(seq)
+            size += 0 if task is None else len(task.result)
+            if results and size > query.max_bytes:
+                break
+            results.append(None if task is None else (task.status, task.result))
+        return tuple(results)
 
     def _claim(self, query: queries.ClaimTasks) -> tuple[queries.ClaimedTask, ...]:
         return tuple(queries.ClaimedTask(self.by_id(name)) for name in query.ids)
 
     def _look_up(self, query: queries.LookUpSubmission) -> queries.SubmissionLookup:
-        keyed = None if query.key is None else self._by_seq(self._keys.get((query.client, query.key)))
+        keyed = None if query.key is None else _without_large(self._by_seq(self._keys.get((query.client, query.key))))
         series = "" if query.series is None else f"{query.series}."
         last = max((name for name in self._ids if name.startswith(series)), default="") if series else ""
-        return queries.SubmissionLookup(self._clients.get(query.client), tuple(map(self.by_id, query.ids)), keyed, last)
+        return queries.SubmissionLookup(
+            self._clients.get(query.client), tuple(map(self._brief, query.ids)), keyed, last
+        )
 
     def _read_queue(self, query: queries.ReadQueue) -> tuple[OpenTask, ...]:
         tasks: list[OpenTask] = []
@@ -288,9 +304,9 @@ class MemoryTasks:
         seqs = self._dependents.get(query.after_seq, SortedSet()).after(query.seq)
         return tuple(islice((self._open[seq] for seq in seqs if seq in self._open), bounded(query.limit)))
 
-    def _read_ended_dependencies(self, query: queries.ReadEndedDependencies) -> tuple[EndedTask, ...]:
+    def _read_ended_dependencies(self, query: queries.ReadEndedDependencies) -> tuple[Any, ...]:
         seqs = (seq for seq in sorted(self._dependents) if seq in self._ended)
-        return tuple(self._ended[seq] for seq in islice(seqs, bounded(query.limit)))
+        return tuple(_without_large(self._ended[seq]) for seq in islice(seqs, bounded(query.limit)))
 
     def _read_expiry(self, _: queries.ReadExpiry) -> int | None:
         first = next(self._expiry.after((-MAX_INTEGER, 0)), None)
@@ -342,6 +358,14 @@ def _matches(task: OpenTask | EndedTask, wanted: dict[str, Any]) -> bool:
     return all(getattr(task, name) == value for name, value in wanted.items())
 
 
+def _without_large(task: OpenTask | EndedTask | None) -> OpenTask | EndedTask | None:
+    if task is None:
+        return None
+    if isinstance(task, OpenTask):
+        return msgspec.structs.replace(task, params=b"")
+    return msgspec.structs.replace(task, params=b"", result=b"")
+
+
 def _without_large_fields(task: OpenTask | EndedTask) -> OpenTask | EndedTask:
     if isinstance(task, OpenTask):
         return msgspec.structs.replace(task, params=b"", options=b"")
@@ -376,6 +400,7 @@ _WRITES: Final[Handlers] = {
 
 TASK_ANSWERS: Final[Handlers] = {
     queries.FindTasks: MemoryTasks._find,
+    queries.ReadResults: MemoryTasks._read_results,
     queries.ClaimTasks: MemoryTasks._claim,
     queries.LookUpSubmission: MemoryTasks._look_up,
     queries.ReadQueue: MemoryTasks._read_queue,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scale0.storage.interface import StoreFenced
 from scale0.storage.postgres.brokers import FENCED, BrokerEpoch
-from scale0.storage.postgres.task_rows import JOINED, NAMED, NamedTask, clean, named_task
+from scale0.storage.postgres.task_rows import JOINED, NAMED_BRIEF, NamedTask, clean, named_task
 from scale0.storage.task_queries import LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import TaskClient
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _FENCE: Final = "SELECT 1 FROM brokers WHERE slot = %s AND epoch = %s FOR SHARE"
 _CLIENTS: Final = "SELECT id, owner, heard_us FROM task_clients WHERE id = ANY(%s::text[])"
-_IDS: Final = f"SELECT n.id, {NAMED} FROM task_ids n {JOINED} WHERE n.id = ANY(%s::text[])"
+_IDS: Final = f"SELECT n.id, {NAMED_BRIEF} FROM task_ids n {JOINED} WHERE n.id = ANY(%s::text[])"
 _KEYS: Final = f"""
-    SELECT n.client, n.key, {NAMED} FROM unnest(%s::text[], %s::text[]) AS v (client, key)
+    SELECT n.client, n.key, {NAMED_BRIEF} FROM unnest(%s::text[], %s::text[]) AS v (client, key)
     JOIN task_keys n ON n.client = v.client AND n.key = v.key {JOINED}"""
 # "/" is the character after ".".
 _LASTS: Final = """

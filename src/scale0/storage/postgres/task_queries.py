@@ -14,15 +14,17 @@ from scale0.storage import task_queries as queries
 from scale0.storage.interface import Handlers
 from scale0.storage.postgres.broker_rows import StoreSession
 from scale0.storage.postgres.task_rows import (
-    ENDED,
+    ENDED_BRIEF,
     ENDED_LISTED,
     JOINED,
     NAMED,
+    NAMED_BRIEF,
     OPEN,
     OPEN_LISTED,
     NamedTask,
     clean,
     ended_task,
+    integers,
     named_task,
     open_task,
 )
@@ -33,8 +35,15 @@ from scale0.storage.task_rows import EndedTask, OpenTask, PutTaskCommand
 _BACKLOG: Final = "shelved AND status = 1000 AND method = {method}"
 
 _FIND_ENDED: Final = f"""
-    SELECT {ENDED} FROM task_ids n JOIN ended_tasks e ON e.seq = n.seq WHERE n.id = ANY(%s::text[])"""
+    SELECT {ENDED_BRIEF} FROM task_ids n JOIN ended_tasks e ON e.seq = n.seq WHERE n.id = ANY(%s::text[])"""
+# octet_length does not read a result that is stored apart from its row.
+_RESULTS: Final = """
+    WITH s AS (SELECT v.seq, v.number, sum(coalesce(octet_length(e.result), 0)) OVER (ORDER BY v.number) AS size
+        FROM unnest(%(seqs)s::bigint[]) WITH ORDINALITY AS v (seq, number) LEFT JOIN ended_tasks e ON e.seq = v.seq)
+    SELECT e.status, e.result FROM s LEFT JOIN ended_tasks e ON e.seq = s.seq
+    WHERE s.number = 1 OR s.size <= %(max_bytes)s ORDER BY s.number"""
 _FIND: Final = f"SELECT n.id, {NAMED} FROM task_ids n {JOINED} WHERE n.id = ANY(%s::text[])"
+_FIND_BRIEF: Final = f"SELECT n.id, {NAMED_BRIEF} FROM task_ids n {JOINED} WHERE n.id = ANY(%s::text[])"
 
 _NEXT_PRIORITY: Final = """
     SELECT priority FROM open_tasks WHERE {backlog} {below} ORDER BY priority DESC LIMIT 1"""
@@ -63,7 +72,7 @@ _SCHEDULE: Final = f"""
     ORDER BY runnable_us, seq LIMIT %s"""
 # It scans all dependencies.
 _ENDED_DEPENDENCIES: Final = f"""
-    SELECT {ENDED} FROM (SELECT DISTINCT after_seq FROM follows) f JOIN ended_tasks e ON e.seq = f.after_seq
+    SELECT {ENDED_BRIEF} FROM (SELECT DISTINCT after_seq FROM follows) f JOIN ended_tasks e ON e.seq = f.after_seq
     ORDER BY e.seq LIMIT %s"""
 _EXPIRY: Final = "SELECT min(expires_us) FROM ended_tasks"
 # It scans all open tasks, on the connection of `scan`.
@@ -126,17 +135,23 @@ _PAGES: Final[dict[Access, PageStatements]] = {
 # ---- queries that read
 
 
-def _find(session: StoreSession, ids: tuple[str, ...]) -> dict[str, NamedTask]:
+def _find(session: StoreSession, ids: tuple[str, ...], brief: bool = False) -> dict[str, NamedTask]:
     if not ids:
         return {}
     cleaned = {clean(name): name for name in ids}
-    rows = session.connection.execute(_FIND, (list(cleaned),), binary=True).fetchall()
+    rows = session.connection.execute(_FIND_BRIEF if brief else _FIND, (list(cleaned),), binary=True).fetchall()
     return {cleaned[row[0]]: named_task(row[1:]) for row in rows}
 
 
 def _find_tasks(session: StoreSession, query: queries.FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
-    named = _find(session, query.ids)
+    named = _find(session, query.ids, query.brief)
     return tuple(named[name].task if name in named else None for name in query.ids)
+
+
+def _read_results(session: StoreSession, query: queries.ReadResults) -> tuple[tuple[int, bytes] | None, ...]:
+    values = {"seqs": integers(map(clamp, query.seqs)), "max_bytes": clamp(query.max_bytes)}
+    rows = session.connection.execute(_RESULTS, values, binary=True).fetchall()
+    return tuple(None if status is None else (status, result) for status, result in rows)
 
 
 def _find_ended(session: StoreSession, query: queries.FindEnded) -> tuple[EndedTask, ...]:
@@ -189,6 +204,7 @@ def _list_tasks(session: StoreSession, query: queries.ListTasks) -> queries.Task
 
 TASK_ANSWERS: Final[Handlers] = {
     queries.FindTasks: _find_tasks,
+    queries.ReadResults: _read_results,
     queries.FindEnded: _find_ended,
     queries.ReadPriorities: _read_priorities,
     queries.PeekBacklog: _peek_backlog,

@@ -13,7 +13,7 @@ import msgspec
 
 from scale0.storage.interface import StoreFailed
 from scale0.storage.rows import MAX_INTEGER
-from scale0.storage.sql_tasks import BLOBS, ENDED_FIELDS, FLAGS, OPEN_FIELDS, UNLISTED, columns
+from scale0.storage.sql_tasks import BLOBS, ENDED_FIELDS, FLAGS, LARGE, OPEN_FIELDS, UNLISTED, columns
 from scale0.storage.task_rows import EndedTask, OpenTask
 
 _NUL: Final = "\0"
@@ -80,9 +80,13 @@ OPEN: Final = columns(OPEN_FIELDS, prefix="o.")
 ENDED: Final = columns(ENDED_FIELDS, prefix="e.")
 OPEN_LISTED: Final = columns(OPEN_FIELDS, _NO_BYTES, "o.")
 ENDED_LISTED: Final = columns(ENDED_FIELDS, _NO_BYTES, "e.")
+_NO_LARGE: Final = dict.fromkeys(LARGE, "''::bytea")
+ENDED_BRIEF: Final = columns(ENDED_FIELDS, _NO_LARGE, "e.")
 
 # n: the name, h: the holder of the task, r: the broker that reserved the name.
-NAMED: Final = f"coalesce(h.identity, ''), n.broker, coalesce(r.epoch = n.epoch, false), {OPEN}, {ENDED}"
+_NAME: Final = "coalesce(h.identity, ''), n.broker, coalesce(r.epoch = n.epoch, false)"
+NAMED: Final = f"{_NAME}, {OPEN}, {ENDED}"
+NAMED_BRIEF: Final = f"{_NAME}, {columns(OPEN_FIELDS, _NO_LARGE, 'o.')}, {ENDED_BRIEF}"
 JOINED: Final = """
     LEFT JOIN open_tasks o ON o.seq = n.seq LEFT JOIN ended_tasks e ON e.seq = n.seq
     LEFT JOIN brokers h ON h.slot = o.holder LEFT JOIN brokers r ON r.slot = n.broker"""

@@ -14,6 +14,7 @@ from scale0.storage.rows import MAX_INTEGER, bounded, clamp
 from scale0.storage.sql_tasks import (
     ENDED_FIELDS,
     FLAGS,
+    LARGE,
     OPEN_FIELDS,
     UNLISTED,
     Access,
@@ -31,6 +32,8 @@ _FLAG_INDEXES: Final = tuple(OPEN_FIELDS.index(name) for name in FLAGS)
 
 SELECT_OPEN: Final = f"SELECT {columns(OPEN_FIELDS, prefix='open_tasks.')}"
 _SELECT_ENDED: Final = f"SELECT {columns(ENDED_FIELDS, prefix='ended_tasks.')}"
+_NO_LARGE: Final = dict.fromkeys(LARGE, "x''")
+_SELECT_ENDED_BRIEF: Final = f"SELECT {columns(ENDED_FIELDS, _NO_LARGE, 'ended_tasks.')}"
 _READ_QUEUE: Final = f"""{SELECT_OPEN} FROM open_tasks INDEXED BY shelf
     WHERE shelved = 1 AND status = 1000 AND method = ? AND priority = ? AND seq > ? ORDER BY seq LIMIT ?"""
 _NEXT_PRIORITY: Final = """
@@ -45,8 +48,8 @@ _READ_LATER: Final = f"""{SELECT_OPEN} FROM open_tasks INDEXED BY schedule
 _READ_DEPENDENTS: Final = f"""{SELECT_OPEN} FROM follows CROSS JOIN open_tasks ON open_tasks.seq = follows.seq
     WHERE after_seq = ? AND follows.seq > ? ORDER BY follows.seq LIMIT ?"""
 # It scans all dependencies, once per process.
-_READ_ENDED_DEPENDENCIES: Final = f"""{_SELECT_ENDED} FROM follows CROSS JOIN ended_tasks ON ended_tasks.seq = after_seq
-    GROUP BY after_seq ORDER BY after_seq LIMIT ?"""
+_READ_ENDED_DEPENDENCIES: Final = f"""{_SELECT_ENDED_BRIEF}
+    FROM follows CROSS JOIN ended_tasks ON ended_tasks.seq = after_seq GROUP BY after_seq ORDER BY after_seq LIMIT ?"""
 _READ_EXPIRY: Final = "SELECT min(expires_us) FROM ended_tasks"
 # It scans all open tasks, on the connection of `scan`. GROUP BY would also sort them.
 _COUNT: Final = """
@@ -58,6 +61,11 @@ _FIND_CLIENT: Final = "SELECT id, owner, heard_us FROM task_clients WHERE id = ?
 _FIND_LAST: Final = "SELECT max(id) FROM task_ids WHERE id >= ? AND id < ?"
 _ONE_OPEN: Final = f"{SELECT_OPEN} FROM open_tasks WHERE seq = ?"
 _ONE_ENDED: Final = f"{_SELECT_ENDED} FROM ended_tasks WHERE seq = ?"
+_BRIEF_OPEN: Final = f"SELECT {columns(OPEN_FIELDS, _NO_LARGE, 'open_tasks.')} FROM open_tasks WHERE seq = ?"
+_BRIEF_ENDED: Final = f"{_SELECT_ENDED_BRIEF} FROM ended_tasks WHERE seq = ?"
+# The length is in the head of the row: SQLite does not read the result for it.
+_RESULT_SIZE: Final = "SELECT length(result) FROM ended_tasks WHERE seq = ?"
+_RESULT: Final = "SELECT status, result FROM ended_tasks WHERE seq = ?"
 
 
 _NO_BYTES: Final = dict.fromkeys(UNLISTED, "x''")
@@ -86,18 +94,32 @@ def _ended_task(row: tuple[Any, ...]) -> EndedTask:
     return EndedTask(*row)
 
 
-def _find_one(reader: sqlite3.Connection, find: str, name: tuple[str, ...]) -> OpenTask | EndedTask | None:
+def _find_one(
+    reader: sqlite3.Connection, find: str, name: tuple[str, ...], brief: bool = False
+) -> OpenTask | EndedTask | None:
     seq = reader.execute(find, name).fetchone()
     if seq is None:
         return None
-    row = reader.execute(_ONE_ENDED, seq).fetchone()
+    row = reader.execute(_BRIEF_ENDED if brief else _ONE_ENDED, seq).fetchone()
     if row is not None:
         return EndedTask(*row)
-    return open_task(reader.execute(_ONE_OPEN, seq).fetchone())
+    return open_task(reader.execute(_BRIEF_OPEN if brief else _ONE_OPEN, seq).fetchone())
 
 
 def _find_tasks(reader: sqlite3.Connection, query: queries.FindTasks) -> tuple[OpenTask | EndedTask | None, ...]:
-    return tuple(_find_one(reader, _FIND, (name,)) for name in query.ids)
+    return tuple(_find_one(reader, _FIND, (name,), query.brief) for name in query.ids)
+
+
+def _read_results(reader: sqlite3.Connection, query: queries.ReadResults) -> tuple[tuple[int, bytes] | None, ...]:
+    results: list[tuple[int, bytes] | None] = []
+    size = 0
+    for seq in query.seqs:
+        found = reader.execute(_RESULT_SIZE, (clamp(seq),)).fetchone()
+        size += 0 if found is None else found[0]
+        if results and size > query.max_bytes:
+            break
+        results.append(reader.execute(_RESULT, (clamp(seq),)).fetchone())
+    return tuple(results)
 
 
 def _claim_tasks(reader: sqlite3.Connection, query: queries.ClaimTasks) -> tuple[queries.ClaimedTask, ...]:
@@ -112,8 +134,8 @@ def _look_up_submission(reader: sqlite3.Connection, query: queries.LookUpSubmiss
         last = reader.execute(_FIND_LAST, (f"{query.series}.", f"{query.series}/")).fetchone()[0]
     return queries.SubmissionLookup(
         client=None if client is None else TaskClient(*client),
-        tasks=tuple(_find_one(reader, _FIND, (name,)) for name in query.ids),
-        keyed=None if query.key is None else _find_one(reader, _FIND_KEY, (query.client, query.key)),
+        tasks=tuple(_find_one(reader, _FIND, (name,), brief=True) for name in query.ids),
+        keyed=None if query.key is None else _find_one(reader, _FIND_KEY, (query.client, query.key), brief=True),
         last=last or "",
     )
 
@@ -177,6 +199,7 @@ def _list_tasks(reader: sqlite3.Connection, query: queries.ListTasks) -> queries
 
 TASK_ANSWERS: Final[Handlers] = {
     queries.FindTasks: _find_tasks,
+    queries.ReadResults: _read_results,
     queries.ClaimTasks: _claim_tasks,
     queries.LookUpSubmission: _look_up_submission,
     queries.ReadQueue: _read_queue,

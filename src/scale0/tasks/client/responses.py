@@ -46,6 +46,8 @@ class RpcResponse(msgspec.Struct, gc=False):
     id: int | None = None
     result: msgspec.Raw = msgspec.Raw()
     error: RpcErrorBody | None = None
+    more: bool = False
+    """Results were left out: another wait returns them."""
     method: str = ""
     params: Completed | None = None
 

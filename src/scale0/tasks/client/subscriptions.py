@@ -144,6 +144,11 @@ class FutureSubscriptions:
                     self.ask_at = when
                 self.to_ask[future.id] = future
 
+    def ask_now(self, futures: Iterable[TaskFuture], now: float) -> None:
+        """Ask for these futures, and for those that would be asked for later, without a pause."""
+        self.ask_later(futures, now)
+        self.ask_at = now
+
     def reconnected(self, connection: int, broker: str, now: float) -> None:
         """Ends that would have been pushed on the old connection are asked for, if the broker is the same."""
         self._moved = self._moved or self.broker not in ("", broker)

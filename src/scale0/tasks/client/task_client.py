@@ -28,7 +28,7 @@ from scale0.tasks.client.futures import (
 from scale0.tasks.client.pending_calls import PendingCalls
 from scale0.tasks.client.responses import COMPLETE, RpcErrorBody, RpcResponse
 from scale0.tasks.client.subscriptions import FutureSubscriptions, Why
-from scale0.tasks.jsonrpc.messages import BAD_CLIENT, BAD_TASK, NOT_SERVING
+from scale0.tasks.jsonrpc.messages import BAD_CLIENT, BAD_TASK, NO_ROOM, NOT_SERVING
 from scale0.transport.core.session import SessionEffects
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ RETRY_SECONDS: Final = 0.5
 GRACE_SECONDS: Final = 5.0
 """How much later than promised a response to our own queries may come."""
 
-TEMPORARY: Final = frozenset({BAD_CLIENT, NOT_SERVING})
-"""Errors that may be temporary: our id still counts as taken, or the broker does not serve yet."""
+TEMPORARY: Final = frozenset({BAD_CLIENT, NOT_SERVING, NO_ROOM})
+"""Errors that may be temporary: our id still counts as taken, the broker does not serve yet, or the answer did not fit
+into that of its array."""
 
 
 class TaskClientSession:
@@ -342,7 +343,9 @@ class TaskClientSession:
         if response.error is None:
             for row in responses.read_rows(response.result):
                 self._subscriptions.complete(row)
-            if query.kind == futures.WAIT:
+            if response.more:
+                self._subscriptions.ask_now(query.futures, now.mono)
+            elif query.kind == futures.WAIT:
                 self._subscriptions.ask_later(query.futures, now.mono + WAIT_PAUSE_SECONDS)
         elif response.error.code == BAD_TASK and len(query.futures) == 1:
             self._subscriptions.end(query.futures[0], futures.MISSING, b"", query.fault)

@@ -28,17 +28,20 @@ NUMBER_BITS: Final = 62
 """Connections are numbered from a random start of this many bits, because a clock that is set back would repeat
 numbers."""
 
-Resolve = Callable[[bytes, Now, Effects], None]
+Resolve = Callable[[list[bytes], bool, Now, Effects], None]
+"""Gets the ends, and whether some were left out."""
 
 
 class CompletionWait:
-    __slots__ = ("bucket", "complete", "connection", "ended", "ids", "ready", "resolve")
+    __slots__ = ("bucket", "complete", "connection", "ended", "ids", "more", "ready", "resolve")
 
     def __init__(self, connection: Connection, ids: tuple[str, ...], resolve: Resolve) -> None:
         self.connection = connection
         self.ids = ids
         self.resolve = resolve
         self.complete: dict[str, bytes] = {}
+        self.more = False
+        """Results of other tasks were not read: the next wait returns them."""
         self.ready = False
         """True once the store has been asked about all tasks that are not in memory."""
         self.ended = False
@@ -54,6 +57,8 @@ class CompletionWaits:
         self._notes: dict[Any, list[bytes]] = {}
         self._waits: dict[str, dict[CompletionWait, None]] = {}
         self._per_connection: dict[Any, int] = {}
+        self._answered: dict[Any, int] = {}
+        """Bytes of the ends with which the waits of a connection were answered in this turn."""
         self._away: dict[str, int] = {}
         """Tasks that are not in memory, by id: the number of the connection to notify of their end."""
         self.waiting = 0
@@ -90,9 +95,9 @@ class CompletionWaits:
             del self._away[id_]
         return (*self._waits, *self._away)
 
-    def ended_elsewhere(self, row: EndedTask, now: Now, effects: Effects) -> None:
+    def ended_elsewhere(self, row: EndedTask, status: int, body: bytes, now: Now, effects: Effects) -> None:
         """Handles a task that another broker of the shared store has ended."""
-        self._notify(row, self._away.pop(row.id, 0), row.status, row.result, now, effects)
+        self._notify(row, self._away.pop(row.id, 0), status, body, now, effects)
 
     def _notify(
         self, task: QueuedTask | EndedTask, number: int, status: int, body: bytes, now: Now, effects: Effects
@@ -120,6 +125,7 @@ class CompletionWaits:
 
     def settle(self, effects: Effects) -> None:
         """Sends the notifications of this turn, as one array for each connection where allowed."""
+        self._answered.clear()
         if not self._notes:
             return
         notes, self._notes = self._notes, {}
@@ -188,13 +194,15 @@ class CompletionWaits:
         if not self._state.serving:
             return
         results = [wait.complete[id_] for id_ in wait.ids if id_ in wait.complete]
-        wait.resolve(b"[%b]" % b",".join(results), now, effects)
+        answered = self._answered.get(wait.connection, 0)
+        if results and answered > self._state.limits.max_client_bytes:
+            # The connection has many waits for the same tasks: it must read these answers before it gets more.
+            wait.resolve([], True, now, effects)
+            return
+        self._answered[wait.connection] = answered + sum(map(len, results))
+        wait.resolve(results, wait.more, now, effects)
 
 
 def entry(id_: str, status: int, body: bytes) -> bytes:
     key = b"result" if status == FINISHED else b"error"
     return b'{"task_id":"%b","status":"%b","%b":%b}' % (id_.encode(), STATUS_NAMES[status].encode(), key, body)
-
-
-def entry_of(row: EndedTask) -> bytes:
-    return entry(row.id, row.status, row.result)

@@ -19,6 +19,7 @@ from scale0.tasks.core.adaptive_prefetch import AdaptivePrefetch
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.lease_recovery import LeaseRecovery
 from scale0.tasks.core.method_queues import MethodQueue
+from scale0.tasks.core.node_reports import NodeReport
 from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.reclaim import Reclaim
 from scale0.tasks.core.task import MICRO, QueuedTask, of_seconds
@@ -357,6 +358,13 @@ class Leases:
         self._unsaved = late
         if late:
             self._state.timers.add((self._save, None), now.mono + SAVE_SECONDS)
+
+    def end(self, task: QueuedTask, report: NodeReport, now: Now, effects: Effects) -> None:
+        """Ends an attempt as its node reports."""
+        if report.status == FINISHED:
+            self.finish(task, report.body, now, effects)
+        else:
+            self.fail(task, report.code, report.body, report.retry, now, effects, report.after)
 
     def finish(self, task: QueuedTask, result: bytes, now: Now, effects: Effects) -> None:
         self._count_start(task)

@@ -17,12 +17,14 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
+from scale0.storage.task_rows import FAILED, FINISHED
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, NodeReport, late, read_error
 from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.task import QueuedTask
-from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, RpcError, error_object, quoted
+from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, error_object, quoted
 from scale0.tasks.node.messages import RETURNED
 
 RESULT_ERROR: Final = error_object(INVALID_PARAMS, "the result nests deeper than the limit")
@@ -57,11 +59,14 @@ _wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
 
 
 class NativeProtocol:
-    def __init__(self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
+    def __init__(
+        self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases, results: ResultReads
+    ) -> None:
         self._state = state
         self._adapter = adapter
         self._queue = queue
         self._leases = leases
+        self._results = results
         self._oks: dict[Any, list[bytes]] = {}
         self._early: dict[tuple[str, int], tuple[Any, DoneEntry]] = {}
         self._early_bytes = 0
@@ -128,19 +133,19 @@ class NativeProtocol:
             self._leases.measured(backend.offering(method), count, now)
 
     def _end(self, task: Any, entry: DoneEntry, now: Now, effects: Effects) -> None:
+        self._leases.end(task, self._report(entry), now, effects)
+
+    def _report(self, entry: DoneEntry) -> NodeReport:
         if entry.error is not msgspec.UNSET and bytes(entry.error) != b"null":
             try:
-                report = read_error(bytes(entry.error), self._adapter)
+                return read_error(bytes(entry.error), self._adapter)
             except RpcError as fault:
-                report = NodeReport(fault.code, error_object(fault.code, fault.message), False, 0.0)
-            self._leases.fail(task, report.code, report.error, report.retry, now, effects, report.after)
-            return
+                return NodeReport(FAILED, error_object(fault.code, fault.message), fault.code)
         result = b"null" if entry.result is msgspec.UNSET else bytes(entry.result)
         depth = self._state.limits.max_json_depth
         if result.count(b"[") + result.count(b"{") > depth and not self._adapter.is_shallow(result):
-            self._leases.fail(task, INVALID_PARAMS, RESULT_ERROR, False, now, effects)
-        else:
-            self._leases.finish(task, result, now, effects)
+            return NodeReport(FAILED, RESULT_ERROR, INVALID_PARAMS)
+        return NodeReport(FINISHED, result)
 
     def _late(self, connection: Connection, backend: Any, entries: list[DoneEntry], effects: Effects) -> None:
         """Handles results without a lease: they are duplicates, late or unknown."""
@@ -148,6 +153,7 @@ class NativeProtocol:
 
         def found(rows: tuple[Any, ...], now: Now, out: Effects) -> None:
             oks = self._oks.setdefault(connection, [])
+            again: list[tuple[int, DoneEntry]] = []
             for entry, row in zip(entries, rows, strict=True):
                 held = backend.tasks.get(entry.id)
                 if held is not None and held.attempt == entry.attempt:
@@ -159,12 +165,31 @@ class NativeProtocol:
                     self._keep(connection, entry)  # its lease is being taken over
                     continue
                 code = late(row, name, entry.attempt)
-                answer = codes.OK if not code else codes.NO_SUCH_SERVICE if code == BAD_TASK else codes.IN_USE
                 if code:
-                    out.record(TaskRefused(entry.id[:128], name, clip_int(entry.attempt), code))
-                oks.append(b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, answer))
+                    oks.append(refusal_of(entry, name, code, out))
+                else:
+                    again.append((row.seq, entry))
+            if again:
+                self._compare(connection, name, again, out)
 
-        self._queue.backlog.find(tuple(entry.id for entry in entries), found, effects)
+        self._queue.backlog.find(tuple(entry.id for entry in entries), found, effects, brief=True)
+
+    def _compare(
+        self, connection: Connection, name: str, again: Sequence[tuple[int, DoneEntry]], effects: Effects
+    ) -> None:
+        """Acknowledges results that are sent again; refuses those that differ from the stored ones."""
+
+        def read_results(results: Sequence[StoredResult], now: Now, out: Effects) -> None:
+            oks = self._oks.setdefault(connection, [])
+            for (_, entry), stored in zip(again, results, strict=False):
+                if self._report(entry).is_stored_as(stored):
+                    oks.append(b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, codes.OK))
+                else:
+                    oks.append(refusal_of(entry, name, NOT_YOURS, out))
+            if len(results) < len(again):
+                self._compare(connection, name, again[len(results) :], out)
+
+        self._results.ask(tuple(seq for seq, _ in again), read_results, effects)
 
     def _keep(self, connection: Connection, entry: DoneEntry) -> None:
         """Keeps an early result. If there are too many, the backend sends it again later."""
@@ -225,6 +250,13 @@ def read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise Refusal(codes.MALFORMED, str(error)[:200]) from error
+
+
+def refusal_of(entry: DoneEntry, node: str, code: int, effects: Effects) -> bytes:
+    """Records a refused result; returns its entry of TASKSOK."""
+    effects.record(TaskRefused(entry.id[:128], node, clip_int(entry.attempt), code))
+    answer = codes.NO_SUCH_SERVICE if code == BAD_TASK else codes.IN_USE
+    return b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, answer)
 
 
 def size_of(entry: DoneEntry) -> int:

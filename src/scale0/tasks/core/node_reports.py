@@ -9,36 +9,42 @@ import msgspec
 
 from scale0.storage.task_rows import FAILED, FINISHED, EndedTask, OpenTask
 from scale0.tasks.core.broker_adapter import BrokerAdapter
+from scale0.tasks.core.result_reads import StoredResult
 from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.arguments import ErrorObject
-from scale0.tasks.jsonrpc.messages import ATTEMPTS_LOST, BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, error_object
+from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, canonical, error_object
 
 MAX_STATUS_BYTES: Final = 16 * 1024
 """Size limit of a node's status or a task's status."""
-LOST_ERROR: Final = b'{"code":%d,' % ATTEMPTS_LOST
-"""Prefix of the error of a task whose attempts were lost."""
 FINAL: Final = frozenset({"finished", "failed", "cancelled"})
 _error: Final = msgspec.json.Decoder(ErrorObject)
 
 
 def late(row: QueuedTask | OpenTask | EndedTask | None, node: str, attempt: int | None) -> int:
-    """Returns the code for a result without a lease: 0 if it is the stored result."""
+    """Returns the code for a result without a lease: 0 if the node ended the task with this attempt."""
     if row is None:
         return BAD_TASK
     if not isinstance(row, EndedTask) or row.node != node or row.status not in (FINISHED, FAILED):
-        return NOT_YOURS
-    if row.result.startswith(LOST_ERROR):
-        # The task ended because its attempts were lost, so this report cannot be the stored one.
         return NOT_YOURS
     return 0 if attempt is None or attempt == row.attempt else NOT_YOURS
 
 
 class NodeReport(NamedTuple):
-    code: int
-    error: bytes
-    """The object, without `retry` and `after`."""
-    retry: bool
-    after: float
+    """How an attempt ended."""
+
+    status: int
+    """FINISHED or FAILED."""
+    body: bytes
+    """The result; or the error object, without `retry` and `after`."""
+    code: int = 0
+    retry: bool = False
+    after: float = 0.0
+
+    def is_stored_as(self, stored: StoredResult) -> bool:
+        """True if it is the stored end of its task, sent again."""
+        if stored is None or stored[0] != self.status:
+            return False
+        return stored[1] == self.body or canonical(stored[1]) == canonical(self.body)
 
 
 def read_error(data: bytes, adapter: BrokerAdapter) -> NodeReport:
@@ -49,7 +55,7 @@ def read_error(data: bytes, adapter: BrokerAdapter) -> NodeReport:
     except (msgspec.DecodeError, RecursionError, ValueError) as fault:
         raise RpcError(INVALID_PARAMS, f"an error needs code and message: {fault}"[:500]) from fault
     whole = error_object(error.code, error.message, bytes(error.data))
-    return NodeReport(error.code, whole, error.retry, error.after)
+    return NodeReport(FAILED, whole, error.code, error.retry, error.after)
 
 
 def read_status(params: msgspec.Raw) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from scale0.tasks.core.method_queues import MethodQueues
 from scale0.tasks.core.shared_backlog_window import SharedBacklogWindow
 from scale0.tasks.core.shared_delayed_tasks import SharedDelayedTasks
 from scale0.tasks.core.stored_backlog import StoredBacklog
-from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds, pack_kept
+from scale0.tasks.core.task import MICRO, QueuedTask, digest_of, from_store, of_seconds, pack_kept
 from scale0.tasks.jsonrpc.arguments import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_RESULT_SECONDS,
@@ -137,11 +137,11 @@ class TaskQueue:
         wall_us = int(now.wall * MICRO)
         runnable_us = wall_us if options.delay is None and options.at is None else due(options, wall_us)
         status = QUEUED if not waits and runnable_us <= wall_us else SCHEDULED
-        usual = options.timeout is None and options.max_attempts is None and not options.backoff
+        usual = options.timeout is None and options.max_attempts is None and not options.backoff and options.key is None
         if usual and options.result_ttl == DEFAULT_RESULT_SECONDS and not self._state.policies:
             kept, packed = self._usual.get(notify) or self._keep_usual(notify)
         else:
-            kept = self._kept(method, options, notify)
+            kept = self._kept(method, params, options, notify)
             packed = pack_kept(kept)
         # fmt: off
         task = QueuedTask(
@@ -162,7 +162,7 @@ class TaskQueue:
             self.backlog.unload(task)
         return task
 
-    def _kept(self, method: str, options: NewTaskOptions, notify: int) -> StoredOptions:
+    def _kept(self, method: str, params: bytes, options: NewTaskOptions, notify: int) -> StoredOptions:
         timeout, attempts = options.timeout, options.max_attempts
         policies = self._state.policies
         if policies and method in policies:
@@ -175,6 +175,7 @@ class TaskQueue:
             options.backoff,
             options.result_ttl,
             notify,
+            b"" if options.key is None else digest_of(params),
         )
 
     def _keep_usual(self, notify: int) -> tuple[StoredOptions, bytes]:

@@ -6,7 +6,7 @@ know; at most one query of each kind is outstanding, so that an unavailable stor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from scale0.broker.core.scheduler import Scheduler
@@ -21,11 +21,12 @@ from scale0.storage.task_queries import (
     TakeOrphans,
     TakeTaskCommands,
 )
-from scale0.storage.task_rows import ASSIGNED, CANCEL, CANCELLED, RELEASE, RUNNING, OpenTask, PutTaskCommand
+from scale0.storage.task_rows import ASSIGNED, CANCEL, CANCELLED, RELEASE, RUNNING, EndedTask, OpenTask, PutTaskCommand
 from scale0.tasks.core.completion_waits import CompletionWaits
 from scale0.tasks.core.dependencies import Dependencies
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.task import QueuedTask, from_store, of_seconds
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR
 
@@ -90,6 +91,7 @@ class SharedStore:
         leases: Leases,
         dependencies: Dependencies,
         completion_waits: CompletionWaits,
+        results: ResultReads,
     ) -> None:
         self._state = state
         self._slots = slots
@@ -97,6 +99,7 @@ class SharedStore:
         self._leases = leases
         self._dependencies = dependencies
         self._completion_waits = completion_waits
+        self._results = results
         self._moving: dict[str, MovingLease] = {}
         self._endings: dict[str, list[PendingEnd]] = {}
         self._turn = 0
@@ -326,10 +329,19 @@ class SharedStore:
         self._leases.cancel(task)
         self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, effects)
 
-    def _ends(self, rows: tuple[Any, ...], _mark: int, now: Now, effects: Effects) -> None:
-        self._later(ENDS_SECONDS, self._look_for_ends, now)
+    def _ends(self, rows: tuple[EndedTask, ...], _mark: int, now: Now, effects: Effects) -> None:
+        def read(results: Sequence[StoredResult], later: Now, out: Effects) -> None:
+            """Ends whose results were not read are found again."""
+            self._later(ENDS_SECONDS, self._look_for_ends, later)
+            for row, result in zip(rows, results, strict=False):
+                if result is not None:
+                    self._completion_waits.ended_elsewhere(row, *result, later, out)
+
+        if rows:
+            self._results.ask(tuple(row.seq for row in rows), read, effects)
+        else:
+            self._later(ENDS_SECONDS, self._look_for_ends, now)
         for row in rows:
-            self._completion_waits.ended_elsewhere(row, now, effects)
             for ending in self._endings.pop(row.id, ()):
                 ending.then(True, now, effects)
         for id_, endings in list(self._endings.items()):

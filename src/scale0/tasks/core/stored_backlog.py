@@ -104,14 +104,17 @@ class StoredBacklog:
         then: Callable[[tuple[QueuedTask | OpenTask | EndedTask | None, ...], Now, Effects], None],
         effects: Effects,
         looks: int = 0,
+        brief: bool = False,
     ) -> None:
-        """Returns tasks by id in their current state: from memory, or from the store, read again if stale."""
+        """Returns tasks by id in their current state: from memory, or from the store, read again if stale.
+
+        `brief`: rows of the store come without params and results."""
 
         def answered(rows: tuple[OpenTask | EndedTask | None, ...], mark: int, now: Now, out: Effects) -> None:
             stale = any(row is not None and row.id not in self.tasks and self.is_stale(row.seq, mark) for row in rows)
             if stale and looks < MAX_LOOKS:
-                self.find(ids, then, out, looks + 1)
+                self.find(ids, then, out, looks + 1, brief)
                 return
             then(tuple(self.tasks.get(id_) or row for id_, row in zip(ids, rows, strict=True)), now, out)
 
-        self.ask(FindTasks(ids), answered, effects)
+        self.ask(FindTasks(ids, brief), answered, effects)

@@ -1,7 +1,7 @@
 """Submissions: validates `client_new_task` and accepts or refuses the task. An id `<series>.<counter>` (a growing
 counter of 12 characters) whose counter is larger than any before in its series is new, which saves the lookup; any
-other id is looked up in the store first. Invariants: an id is accepted once; a repeated key returns the first task's
-id; nothing is stored for a refused submission."""
+other id is looked up in the store first. Invariants: an id is accepted once; a repeated key returns the first task's id
+if method and params are the same; nothing is stored for a refused submission."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scale0.storage.task_rows import FAILED, FINISHED, STATUS_NAMES, EndedTask, 
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.completion_waits import CompletionWaits
 from scale0.tasks.core.queue import OWN_IDS, TaskQueue
-from scale0.tasks.core.task import QueuedTask, from_store
+from scale0.tasks.core.task import QueuedTask, digest_of, from_store, read_kept
 from scale0.tasks.core.task_clients import TaskClients
 from scale0.tasks.jsonrpc.arguments import USUAL, ArgumentForm, NewTask, NewTaskOptions
 from scale0.tasks.jsonrpc.endpoint import RpcCall
@@ -37,6 +37,7 @@ from scale0.tasks.jsonrpc.messages import (
     TOO_BIG,
     RpcError,
     error_object,
+    key_conflict,
     quoted,
 )
 
@@ -55,6 +56,18 @@ _form: Final = ArgumentForm(NewTask)
 
 def is_plain(counter: str) -> bool:
     return counter.isascii() and counter.isalnum()
+
+
+def check_same(new: NewSubmission, first: OpenTask | EndedTask) -> None:
+    """Raises RpcError if the first task of a key has another method or other params."""
+    digest = read_kept(first.options).digest
+    if not digest:
+        return  # stored by a version that did not compare
+    differs = ["method"] if first.method != new.args.method else []
+    if digest != digest_of(new.params):
+        differs.append("params")
+    if differs:
+        raise key_conflict(new.options.key or "", first.id, differs)
 
 
 class NewSubmission:
@@ -248,6 +261,7 @@ class Submissions:
             options = msgspec.structs.replace(options, notify=False)
         self._clients.learn(connection, found.client, args.client_id)
         if found.keyed is not None:
+            check_same(new, found.keyed)
             return found.keyed.id
         if found.busy:
             raise RpcError(NOT_STORED, "another broker is accepting a task with this id or key: try again")

@@ -4,14 +4,17 @@ because the reference to its holder is cleared when the lease ends; so garbage c
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 import msgspec
 
 from scale0.storage.task_rows import ChangeTask, LeaseTask, OpenTask, PutTask
 from scale0.tasks.jsonrpc.arguments import StoredOptions
+from scale0.tasks.jsonrpc.messages import canonical
 
 MICRO: Final = 1_000_000
+DIGEST_BYTES: Final = 16
 
 _kept: Final = msgspec.msgpack.Decoder(StoredOptions)
 _pack: Final = msgspec.msgpack.Encoder().encode
@@ -25,6 +28,11 @@ def pack_kept(kept: StoredOptions) -> bytes:
 
 def read_kept(data: bytes) -> StoredOptions:
     return _kept.decode(data) if data else USUAL_KEPT
+
+
+def digest_of(params: bytes) -> bytes:
+    """Identifies params by their value: a finished task keeps no params."""
+    return hashlib.sha256(canonical(params)).digest()[:DIGEST_BYTES]
 
 
 class QueuedTask(msgspec.Struct, eq=False, gc=False):

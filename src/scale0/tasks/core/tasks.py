@@ -23,6 +23,7 @@ from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.native_protocol import NativeProtocol
 from scale0.tasks.core.publisher import REPEATED_TASKS, TaskPublisher
 from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.result_reads import ResultReads
 from scale0.tasks.core.shared_store import SharedStore
 from scale0.tasks.core.stored_backlog import StoredBacklog
 from scale0.tasks.core.submissions import Submissions
@@ -74,19 +75,20 @@ class BrokerTasks:
         self.completion_waits = CompletionWaits(state, self.publisher)
         self.queue = TaskQueue(state, self.backlog, next_seq, shared, self._has_room, self._ended)
         self.leases = Leases(state, adapter, slots, self.queue)
+        results = ResultReads(state, self.backlog)
         self.clients = TaskClients(state, adapter)
         self.dependencies = Dependencies(self.queue)
         self.shared_store: SharedStore | None = None
         if shared is not None:
             self.shared_store = SharedStore(
-                state, slots, self.queue, self.leases, self.dependencies, self.completion_waits
+                state, slots, self.queue, self.leases, self.dependencies, self.completion_waits, results
             )
-        self.native = NativeProtocol(state, adapter, self.queue, self.leases)
+        self.native = NativeProtocol(state, adapter, self.queue, self.leases, results)
         submissions = Submissions(state, adapter, self.queue, self.clients, self.completion_waits)
         self.client_methods = ClientMethods(
-            state, self.queue, self.leases, self.clients, self.completion_waits, submissions, self.shared_store
+            state, self.queue, self.leases, self.clients, self.completion_waits, submissions, self.shared_store, results
         )
-        nodes = NodeMethods(state, adapter, self.queue, self.leases)
+        nodes = NodeMethods(state, adapter, self.queue, self.leases, results)
         self.rpc = RpcEndpoint(state, adapter, {FRONTEND: self.client_methods.table, BACKEND: nodes.table})
 
     def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, effects: Effects) -> None:

@@ -59,6 +59,8 @@ class StoredOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     result_ttl: float = DEFAULT_RESULT_SECONDS
     notify: int = 0
     """The number of the connection to notify; 0: none."""
+    digest: bytes = b""
+    """Of the params of a task with a key; empty: no key, or stored by a version without digests."""
 
 
 USUAL: Final = NewTaskOptions()

@@ -3,7 +3,8 @@ task can read it; the status of a running task is stored before it is reported."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from scale0.broker.core.state import BrokerState
@@ -11,9 +12,10 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import ClaimedTask, LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import CANCELLED, FINISHED, STATUS_NAMES, EndedTask, OpenTask
-from scale0.tasks.core.completion_waits import CompletionWaits, entry_of
+from scale0.tasks.core.completion_waits import CompletionWaits, entry
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.shared_store import SharedStore, Then
 from scale0.tasks.core.submissions import Submissions
 from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds
@@ -58,6 +60,7 @@ class ClientMethods:
         completion_waits: CompletionWaits,
         submissions: Submissions,
         shared_store: SharedStore | None,
+        results: ResultReads,
     ) -> None:
         self._state = state
         self._queue = queue
@@ -66,6 +69,7 @@ class ClientMethods:
         self._completion_waits = completion_waits
         self._submissions = submissions
         self._shared_store = shared_store
+        self._results = results
 
     @property
     def table(self) -> Mapping[str, Method]:
@@ -115,12 +119,15 @@ class ClientMethods:
             row = the_one(rows, args.task_id)
             if isinstance(row, QueuedTask):
                 self._leases.save(row, out)
-            call.answer(status_of(row), out)
+            status = status_of(row)
+            call.need_room(len(status))
+            call.answer(status, out)
 
         self._look_up(call, args.client_id, (args.task_id,), found, now, effects)
 
     def result(self, call: RpcCall, now: Now, effects: Effects) -> None:
         args = _of_task.read(call.params)
+        call.need_room()
 
         def found(rows: list[Row | None], _now: Now, out: Effects) -> None:
             row = the_one(rows, args.task_id)
@@ -130,10 +137,23 @@ class ClientMethods:
                 name = STATUS_NAMES[row.status]
                 data = b'{"status":"%b"}' % name.encode()
                 raise RpcError(NOT_COMPLETE, f"the task {row.id} is {name}", data)
-            if row.status == FINISHED:
-                call.answer(row.result, out)
+            call.need_room()
+            self._results.ask((row.seq,), read, out)
+
+        def read(results: Sequence[StoredResult], later: Now, out: Effects) -> None:
+            try:
+                if results[0] is None:  # it was opened again, or has expired
+                    self.result(call, later, out)
+                    return
+                status, body = results[0]
+                call.need_room(len(body))
+            except RpcError as error:
+                call.refuse(error.code, error.message, out, error.data)
+                return
+            if status == FINISHED:
+                call.answer(body, out)
             else:
-                call.fail(row.result, out)
+                call.fail(body, out)
 
         self._look_up(call, args.client_id, (args.task_id,), found, now, effects)
 
@@ -186,8 +206,10 @@ class ClientMethods:
         timeout = DEFAULT_WAIT_SECONDS if args.timeout is None else min(args.timeout, MAX_WAIT_SECONDS)
         if call.in_batch:
             timeout = 0.0
-        ids = tuple(args.task_ids)
-        wait = self._completion_waits.wait(call.connection, ids, lambda result, _now, out: call.answer(result, out))
+        call.need_room()
+        ids = tuple(dict.fromkeys(args.task_ids))
+        wait = self._completion_waits.wait(call.connection, ids, partial(answer_wait, call))
+        ended: list[EndedTask] = []
 
         def found(rows: list[Row | None], later: Now, out: Effects) -> None:
             for id_, row in zip(ids, rows, strict=True):
@@ -195,8 +217,18 @@ class ClientMethods:
                     self._completion_waits.drop(wait)
                     raise RpcError(BAD_TASK, f"unknown task {id_}")
                 if isinstance(row, EndedTask):
-                    wait.complete[id_] = entry_of(row)
-            self._completion_waits.begin(wait, timeout, later, out)
+                    ended.append(row)
+            if ended:
+                self._results.ask(tuple(row.seq for row in ended), read, out)
+            else:
+                self._completion_waits.begin(wait, timeout, later, out)
+
+        def read(results: Sequence[StoredResult], later: Now, out: Effects) -> None:
+            for row, result in zip(ended, results, strict=False):
+                if result is not None:
+                    wait.complete[row.id] = entry(row.id, *result)
+            wait.more = len(results) < len(ended) or None in results
+            self._completion_waits.begin(wait, 0.0, later, out)
 
         try:
             self._look_up(call, args.client_id, ids, found, now, effects, lambda: self._completion_waits.drop(wait))
@@ -238,6 +270,18 @@ class ClientMethods:
                 call.refuse(error.code, error.message, out, error.data)
 
         backlog.ask(LookUpSubmission(client_id, ids, None, None), answered, effects)
+
+
+def answer_wait(call: RpcCall, ends: list[bytes], more: bool, _now: Now, effects: Effects) -> None:
+    """Answers a wait with the ends that fit; the first one must."""
+    fitting = [end for end in ends if call.has_room(len(end) + 1)]
+    if ends and not fitting:
+        try:
+            call.need_room()
+        except RpcError as error:
+            call.refuse(error.code, error.message, effects)
+        return
+    call.answer(b"[%b]" % b",".join(fitting), effects, more or len(fitting) < len(ends))
 
 
 def own(row: Row | None, client_id: str, now: Now) -> Row | None:

@@ -1,6 +1,8 @@
 """JSON-RPC on a broker's client sockets: decodes frames, calls the methods of the socket, and sends the answers.
 Invariants: only methods in the table of the socket can be called; the answer to a batch is one batch in the same order,
-sent when the last of its calls is answered; every answer waits until all earlier decisions are on disk."""
+sent when the last of its calls is answered; every answer waits until all earlier decisions are on disk; results and
+hand-outs in the answer to one frame are together at most `max_message_bytes`, or one of them (a client's socket accepts
+frames of twice that)."""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from scale0.tasks.jsonrpc.messages import (
     BAD_INPUT,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    NO_ROOM,
     NOT_SERVING,
     NOT_STORED,
     NULL_ID,
@@ -38,14 +41,26 @@ MAX_SHOWN_CHARS: Final = 64
 
 
 class RpcReply:
-    __slots__ = ("_answers", "_connection", "_open", "_unstored", "batch")
+    __slots__ = ("_answers", "_connection", "_open", "_size", "_unstored", "batch", "full", "max_bytes")
 
-    def __init__(self, connection: Connection, count: int, batch: bool) -> None:
+    def __init__(self, connection: Connection, count: int, batch: bool, max_bytes: int) -> None:
         self._connection = connection
         self.batch = batch
+        self.max_bytes = max_bytes
+        self._size = 0
+        """Bytes of results and hand-outs in the answers."""
+        self.full = False
+        """A result did not fit: no more are read for this reply."""
         self._answers: list[bytes | None] = [None] * count
         self._open = count
         self._unstored = True
+
+    def reserve(self, size: int) -> bool:
+        """Reserves room for a result of this size; False if it does not fit. The first one always does."""
+        self.full = self.full or (self._size > 0 and self._size + size > self.max_bytes)
+        if not self.full:
+            self._size += size
+        return not self.full
 
     def put(self, place: int, data: bytes | None, effects: Effects, unstored: bool = False) -> None:
         """Adds one answer, or None for a notification; the last one sends all.
@@ -84,8 +99,19 @@ class RpcCall(msgspec.Struct, eq=False, gc=False):
         """True if other calls wait for this one's answer."""
         return self._reply.batch
 
-    def answer(self, result: bytes, effects: Effects) -> None:
-        self._reply.put(self._place, None if self._id is None else answer(self._id, result), effects)
+    def has_room(self, size: int) -> bool:
+        """Reserves room for a part of the result; False if it does not fit into the answer to this frame."""
+        return self._reply.reserve(size)
+
+    def need_room(self, size: int = 0) -> None:
+        """`has_room`, or raises RpcError."""
+        if not self._reply.reserve(size):
+            most = self._reply.max_bytes
+            raise RpcError(NO_ROOM, f"the answer of an array has at most {most} bytes of results: repeat this call")
+
+    def answer(self, result: bytes, effects: Effects, more: bool = False) -> None:
+        """`more`: parts of the result were left out, and another call returns them."""
+        self._reply.put(self._place, None if self._id is None else answer(self._id, result, more), effects)
 
     def refuse(self, code: int, message: str, effects: Effects, data: bytes = b"") -> None:
         self.fail(error_object(code, message, data), effects, code == NOT_STORED)
@@ -127,7 +153,7 @@ class RpcEndpoint:
             refusal = RpcError(TOO_BIG, f"a message is at most {limits.max_message_bytes} bytes")
         elif not self._state.serving:
             refusal = RpcError(NOT_SERVING, "this broker does not accept tasks now: use another one")
-        reply = RpcReply(connection, len(calls), batch)
+        reply = RpcReply(connection, len(calls), batch, limits.max_message_bytes)
         methods = self._methods.get(connection.socket, {})
         for place, call in enumerate(calls):
             if type(call) is MalformedCall:

@@ -16,11 +16,13 @@ INVALID_PARAMS: Final = -32602
 BAD_CLIENT: Final = -32010
 BAD_TASK: Final = -32020
 NOT_YOURS: Final = -32021
+KEY_CONFLICT: Final = -32022
 BAD_NODE: Final = -32030
 NOT_COMPLETE: Final = -32050
 NOT_STORED: Final = -32060
 QUEUE_FULL: Final = -32070
 TOO_BIG: Final = -32071
+NO_ROOM: Final = -32072
 NOT_SERVING: Final = -32080
 ATTEMPTS_LOST: Final = -32090
 AFTER_FAILED: Final = -32091
@@ -38,11 +40,13 @@ MEANINGS: Final[dict[int, str]] = {
     BAD_CLIENT: "client id taken, invalid or unknown",
     BAD_TASK: "task id taken, invalid or unknown",
     NOT_YOURS: "another attempt owns the task",
+    KEY_CONFLICT: "the key belongs to another task",
     BAD_NODE: "node id taken, invalid or unknown",
     NOT_COMPLETE: "the task is not complete",
     NOT_STORED: "could not store: the disk is almost full, or the database is away",
     QUEUE_FULL: "the queue is full",
     TOO_BIG: "too big",
+    NO_ROOM: "the answer does not fit into the answer of its array: repeat the call",
     NOT_SERVING: "this broker does not serve now",
     ATTEMPTS_LOST: "every attempt was lost",
     AFTER_FAILED: "a task that this one waits for failed",
@@ -66,6 +70,12 @@ class RpcError(Scale0Error):
         self.message = message
         self.data = data
         """JSON; empty: none."""
+
+
+def key_conflict(key: str, task_id: str, differs: list[str]) -> RpcError:
+    """The error of a submission whose key belongs to a task with another method or other params."""
+    message = f"the key {key!r} belongs to the task {task_id}, which has other values of {' and '.join(differs)}"
+    return RpcError(KEY_CONFLICT, message, _to_json({"task_id": task_id, "key": key, "differs": differs}))
 
 
 class CallMessage(msgspec.Struct, gc=False):
@@ -145,7 +155,17 @@ def _read_one(data: bytes) -> ParsedCall:
         return MalformedCall(PARSE_ERROR, str(error)[:200])
 
 
-def answer(id_: bytes, result: bytes) -> bytes:
+def canonical(data: bytes) -> bytes:
+    """JSON with sorted names and without spaces: equal values have equal bytes."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(data), order="sorted")
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return data  # for example a number that is too large
+
+
+def answer(id_: bytes, result: bytes, more: bool = False) -> bytes:
+    if more:
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b,"more":true}' % (id_, result)
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_, result)
 
 

@@ -4,7 +4,7 @@ attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,11 +19,12 @@ from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.kernel.names import is_identity, is_reserved, made_for
 from scale0.storage.task_queries import ClaimedTask
-from scale0.storage.task_rows import QUEUED, EndedTask, OpenTask
+from scale0.storage.task_rows import FINISHED, QUEUED, EndedTask, OpenTask
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.leases import Leases
-from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, late, read_error, read_status
+from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, NodeReport, late, read_error, read_status
 from scale0.tasks.core.queue import TaskQueue
+from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.stored_backlog import MAX_LOOKS
 from scale0.tasks.core.task import QueuedTask, from_store
 from scale0.tasks.jsonrpc.arguments import (
@@ -43,7 +44,17 @@ from scale0.tasks.jsonrpc.arguments import (
     TwoArgumentForms,
 )
 from scale0.tasks.jsonrpc.endpoint import Method, RpcCall
-from scale0.tasks.jsonrpc.messages import BAD_NODE, BAD_TASK, CANNOT_STORE, INVALID_PARAMS, NOT_STORED, RpcError, quoted
+from scale0.tasks.jsonrpc.messages import (
+    BAD_NODE,
+    BAD_TASK,
+    CANNOT_STORE,
+    INVALID_PARAMS,
+    NO_ROOM,
+    NOT_STORED,
+    NOT_YOURS,
+    RpcError,
+    quoted,
+)
 
 FETCH_SECONDS: Final = 0.25
 MAX_FETCHES: Final = 60
@@ -61,21 +72,24 @@ _failed: Final = TwoArgumentForms(ShortNodeTaskFailed, NodeTaskFailed)
 class WaitingResult:
     """A result that waits for its lease."""
 
-    __slots__ = ("args", "call", "do", "tries")
+    __slots__ = ("args", "call", "report", "tries")
 
-    def __init__(self, call: RpcCall, args: Any, do: Any, tries: int) -> None:
+    def __init__(self, call: RpcCall, args: Any, report: NodeReport, tries: int) -> None:
         self.call = call
         self.args = args
-        self.do = do
+        self.report = report
         self.tries = tries
 
 
 class NodeMethods:
-    def __init__(self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases) -> None:
+    def __init__(
+        self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases, results: ResultReads
+    ) -> None:
         self._state = state
         self._adapter = adapter
         self._queue = queue
         self._leases = leases
+        self._results = results
 
     @property
     def table(self) -> Mapping[str, Method]:
@@ -151,9 +165,7 @@ class NodeMethods:
             elif isinstance(row, OpenTask) and self._queue.shared is not None:
                 self._take_and_pull(call, row.id, out)
             else:
-                task = self._take_out(row)
-                self._leases.pull(task, backend, later, out)
-                call.answer(task_json(task), out)
+                self._pull_one(call, row, backend, later, out)
 
         self._find(args.task_id, found, now, effects)
 
@@ -170,11 +182,24 @@ class NodeMethods:
                     self._queue.put_down(row, now, out)
                 call.answer(b"{}", out)
             else:
-                task = self._take_out(row)
-                self._leases.pull(task, backend, now, out)
-                call.answer(task_json(task), out)
+                self._pull_one(call, row, backend, now, out)
 
         self._queue.backlog.claim((id_,), taken, effects)
+
+    def _pull_one(
+        self, call: RpcCall, row: QueuedTask | OpenTask, backend: Backend, now: Now, effects: Effects
+    ) -> None:
+        """Hands out a task if its answer has room for it."""
+        try:
+            call.need_room(len(row.params))
+        except RpcError as error:
+            if isinstance(row, OpenTask) and self._queue.shared is not None:
+                self._queue.put_down(row, now, effects)
+            call.refuse(error.code, error.message, effects)
+            return
+        task = self._take_out(row)
+        self._leases.pull(task, backend, now, effects)
+        call.answer(task_json(task), effects)
 
     def _take_out(self, row: QueuedTask | OpenTask) -> QueuedTask:
         """Removes a queued task from its queue."""
@@ -209,14 +234,17 @@ class NodeMethods:
             self._queue.backlog.find((), lambda _, at, out: self._pull(call, limit, looks - 1, at, out), effects)
             return
         taken: list[bytes] = []
-        size = 0
         waiting = self._queue.method_queues
         heads = waiting.heads(backend.services) if backend is not None and not self._leases.is_closed else []
         while backend is not None and heads and len(taken) < limit:
-            if size > self._state.limits.max_message_bytes // 2:
-                break
-            for task in waiting.take(waiting.need(heads[0][2], now, effects), 1, effects):
-                size += len(task.params)
+            first = waiting.need(heads[0][2], now, effects)
+            head = first.head()
+            if head is not None and not call.has_room(len(head.params)):
+                if taken:
+                    break
+                call.refuse(NO_ROOM, "the answer of this array has no room for another task: repeat this call", effects)
+                return
+            for task in waiting.take(first, 1, effects):
                 self._leases.pull(task, backend, now, effects)
                 taken.append(task_json(task))
             waiting.renew_first(heads)
@@ -243,60 +271,63 @@ class NodeMethods:
         result = bytes(args.task_result)
         if result.count(b"[") + result.count(b"{") > 64 and not self._adapter.is_shallow(result):
             raise RpcError(INVALID_PARAMS, f"a result nests at most {self._state.limits.max_json_depth} deep")
-        self._end(call, args, lambda task, at, out: self._leases.finish(task, result, at, out), 0, now, effects)
+        self._end(call, args, NodeReport(FINISHED, result), 0, now, effects)
 
     def failed(self, call: RpcCall, now: Now, effects: Effects) -> None:
         args = _failed.read(call.params)
-        report = read_error(bytes(args.error), self._adapter)
+        self._end(call, args, read_error(bytes(args.error), self._adapter), 0, now, effects)
 
-        def fail(task: QueuedTask, at: Now, out: Effects) -> None:
-            self._leases.fail(task, report.code, report.error, report.retry, at, out, report.after)
-
-        self._end(call, args, fail, 0, now, effects)
-
-    def _end(self, call: RpcCall, args: Any, do: Any, tries: int, now: Now, effects: Effects) -> None:
+    def _end(self, call: RpcCall, args: Any, report: NodeReport, tries: int, now: Now, effects: Effects) -> None:
         self._check_room()
         backend = self._node(call, getattr(args, "node_id", None), now, effects)
         attempt = getattr(args, "attempt", None)
         task = backend.tasks.get(args.task_id)
         if task is not None and (attempt is None or attempt == task.attempt):
-            do(task, now, effects)
+            self._leases.end(task, report, now, effects)
             call.answer(b"true", effects)
             return
+
+        def refuse(code: int, message: str, out: Effects) -> None:
+            out.record(TaskRefused(args.task_id[:128], backend.identity, clip_int(attempt or 0), code))
+            call.refuse(code, f"{message}: {args.task_id[:128]}", out)
+
+        def compare(results: Sequence[StoredResult], _now: Now, out: Effects) -> None:
+            if report.is_stored_as(results[0]):
+                call.answer(b"true", out)
+            else:
+                refuse(NOT_YOURS, "the task has ended with another result", out)
 
         def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
             held = backend.tasks.get(args.task_id)
             if held is not None and (attempt is None or attempt == held.attempt):
                 # Meanwhile this broker took the lease over from another broker of the shared store.
-                do(held, later, out)
+                self._leases.end(held, report, later, out)
                 call.answer(b"true", out)
                 return
             if tries < MAX_FETCHES and self._leases.fetch(rows[0], backend, attempt, later, out):
-                again = WaitingResult(call, args, do, tries + 1)
+                again = WaitingResult(call, args, report, tries + 1)
                 self._state.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
                 return
             code = late(rows[0], backend.identity, attempt)
-            if not code:
-                call.answer(b"true", out)
-                return
-            message = "unknown task" if code == BAD_TASK else "another attempt owns the task"
-            out.record(TaskRefused(args.task_id[:128], backend.identity, clip_int(attempt or 0), code))
-            call.refuse(code, f"{message}: {args.task_id[:128]}", out)
+            if code:
+                refuse(code, "unknown task" if code == BAD_TASK else "another attempt owns the task", out)
+            else:
+                self._results.ask((rows[0].seq,), compare, out)
 
-        self._find(args.task_id, found, now, effects)
+        self._find(args.task_id, found, now, effects, brief=True)
 
     def _end_again(self, again: WaitingResult, now: Now, effects: Effects) -> None:
         try:
-            self._end(again.call, again.args, again.do, again.tries, now, effects)
+            self._end(again.call, again.args, again.report, again.tries, now, effects)
         except RpcError as error:
             again.call.refuse(error.code, error.message, effects)
 
-    def _find(self, id_: str, found: Any, now: Now, effects: Effects) -> None:
+    def _find(self, id_: str, found: Any, now: Now, effects: Effects, brief: bool = False) -> None:
         task = self._queue.backlog.tasks.get(id_)
         if task is not None:
             found((task,), now, effects)
         else:
-            self._queue.backlog.find((id_,), found, effects)
+            self._queue.backlog.find((id_,), found, effects, brief=brief)
 
     def _node(self, call: RpcCall, node_id: str | None, now: Now, effects: Effects) -> Backend:
         """Returns the calling node; raises RpcError if it is not registered."""

@@ -20,6 +20,7 @@ from scale0.kernel.log_context import about
 from scale0.tasks.client import futures
 from scale0.tasks.client.futures import FutureChanged, SubmissionReceipt, TaskFuture
 from scale0.tasks.client.task_client import TaskClientSession
+from scale0.tasks.jsonrpc.messages import KEY_CONFLICT
 from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.core.session import SessionEffects, SessionEnded
@@ -156,6 +157,10 @@ def outcome_of(future: TaskFuture) -> str | Refusal:
     future = future.original or future
     if future.status == futures.REFUSED or future.status == futures.UNKNOWN:
         error = future.fault
+        if error is not None and error.code == KEY_CONFLICT:
+            # Its handler was changed since the first submission, whose answer was lost: that task delivers it.
+            existing: str = msgspec.json.decode(error.data)["task_id"]
+            return existing
         reason = "the queue did not accept it" if error is None else f"{error.code} {error.message}"
         return Refusal(codes.NOT_SERVING, reason)
     return future.id
