@@ -189,7 +189,7 @@ def last_turn(broker: Broker, runner: Runner, status: int) -> None:
 async def beside(broker: Broker, store: Store, curve: Curve | None, served: Served) -> AsyncIterator[None]:
     """Tasks that run while the broker serves: checks of disk and keys, and the HTTP server if it is enabled."""
     loop = asyncio.get_running_loop()
-    watches = [loop.create_task(watch_disk(broker, store))]
+    watches = [loop.create_task(watch_disk(broker, store)), loop.create_task(watch_clock(broker))]
     if curve is not None:
         watches.append(loop.create_task(curve.watch()))
     management = managed(broker, served)
@@ -294,6 +294,20 @@ async def watch_disk(broker: Broker, store: Store) -> None:
         elif was and not why:
             log.warning("writes are accepted again", extra=about(broker=broker.state.identity))
         broker.state.full, was = full, why
+        await asyncio.sleep(DISK_LOOK_SECONDS)
+
+
+async def watch_clock(broker: Broker) -> None:
+    """Log that the broker suspects its own clock."""
+    was = False
+    while True:
+        suspect = broker.state.clock_suspect
+        if suspect and not was:
+            text = "the wall clock differs from the clocks of clients, and no client confirms it; clients are served"
+            log.warning("%s: set the clock of this host", text, extra=about(broker=broker.state.identity))
+        elif was and not suspect:
+            log.warning("clients confirm the wall clock again", extra=about(broker=broker.state.identity))
+        was = suspect
         await asyncio.sleep(DISK_LOOK_SECONDS)
 
 
