@@ -1,11 +1,13 @@
 """Leases: which node runs which attempt of which task, from the hand-out to its end. Invariants: a lease is (task,
 attempt, node), and a task has at most one; a lease is stored before its holder receives the task; a backend never holds
-more than slots + prefetch tasks; a slot taken for a task is freed exactly once. `lease_recovery` handles leases from
-before this broker's start."""
+more than slots + prefetch tasks; a slot taken for a task is freed exactly once; a lease that the store does not confirm
+within UNSTORED_SECONDS occupies no slot until it does. `lease_recovery` handles leases from before this broker's
+start."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 SAVE_SECONDS: Final = 1.0
 """Delay before the store records that a task runs, unless the task has ended by then."""
+UNSTORED_SECONDS: Final = 1.0
+"""How long a lease that is not stored yet may occupy a slot: while the store is away, requests need it."""
 
 
 class Leases:
@@ -52,6 +56,10 @@ class Leases:
         self._unsaved: dict[QueuedTask, None] = {}
         """Running tasks whose state is not stored yet."""
         self.leased = 0
+        self._unstored: deque[tuple[float, list[QueuedTask]]] = deque()
+        """Hand-outs whose commit has not returned, each with its time: their tasks have not left."""
+        self._withheld: Counter[Any] = Counter()
+        """By backend: its tasks that occupy no slot, because the store does not confirm their leases."""
 
     # Events from backends.
 
@@ -123,8 +131,8 @@ class Leases:
 
     @property
     def is_closed(self) -> bool:
-        """True while nothing is handed out: the broker drains, or its disk is full."""
-        return self._state.draining or self._state.full
+        """True while nothing is handed out: the broker drains, its disk is full, or the store does not answer."""
+        return self._state.draining or self._state.full or bool(self._withheld)
 
     # Dispatch.
 
@@ -140,7 +148,7 @@ class Leases:
             for method in queue.method_queues.in_order(methods) if len(methods) > 1 else methods:
                 self._dispatch(method, now, effects)
         if self._out:
-            self._push(effects)
+            self._push(now, effects)
         if self._cancels:
             cancels, self._cancels = self._cancels, {}
             for peer, entries in cancels.items():
@@ -169,7 +177,8 @@ class Leases:
 
     def _assign_free_slots(self, backend: Any) -> None:
         """Assigns free slots to the tasks that the backend already holds."""
-        while backend.slotted < len(backend.tasks) and self._slots.take_from(backend):
+        left = len(backend.tasks) - self._withheld.get(backend, 0)
+        while backend.slotted < left and self._slots.take_from(backend):
             backend.slotted += 1
 
     def _feed(self, backend: Any, method_queue: MethodQueue | None, now: Now, effects: Effects) -> None:
@@ -284,12 +293,34 @@ class Leases:
             if self._queue.is_limited(task.method):
                 self._queue.dirty[task.method] = None
 
-    def _push(self, effects: Effects) -> None:
+    def _push(self, now: Now, effects: Effects) -> None:
         out, self._out = self._out, {}
+        self._unstored.append((now.mono, [task for tasks in out.values() for task in tasks]))
+        effects.after_commit(self._stored)
         for backend, tasks in out.items():
             still = [task for task in tasks if task.backend is backend]
             for body in bodies_of(still, self._queue.method_queues.quoted, self._owner):
                 effects.promise(backend.peer, ("TASKS", {}, body))
+
+    def _stored(self, now: Now, effects: Effects) -> None:
+        """Handles the commit of the oldest hand-out. The last one ends a stall: all tasks have left, and need slots."""
+        self._unstored.popleft()
+        if self._withheld and not self._unstored:
+            backends, self._withheld = self._withheld, Counter()
+            for backend in backends:
+                self.feed(backend, now, effects)
+
+    def withhold(self, now: Now, effects: Effects) -> None:
+        """Gives slots back whose leases the store does not confirm in time; nothing is handed out meanwhile."""
+        if not self._unstored or now.mono - self._unstored[0][0] < UNSTORED_SECONDS:
+            return
+        unstored = {task.id: task for _, tasks in self._unstored for task in tasks if task.backend is not None}
+        self._withheld = Counter(task.backend for task in unstored.values())
+        for backend, count in self._withheld.items():
+            while backend.slotted > len(backend.tasks) - count:
+                backend.slotted -= 1
+                self._slots.give_back(backend)
+            self._adapter.serve(backend, now, effects)
 
     def begun(self, task: QueuedTask, info: bytes, now: Now, effects: Effects) -> None:
         if info:

@@ -207,6 +207,7 @@ class BrokerTasks:
         return [task for method in method_queues.methods() for task in method_queues.waiting(method, most)]
 
     def _nudge(self, _: None, now: Now, effects: Effects) -> None:
+        self.leases.withhold(now, effects)
         self.queue.dirty.update(dict.fromkeys(self.queue.method_queues.ready))
         if self.queue.window is not None:
             for method_queue in self.queue.method_queues.all():
