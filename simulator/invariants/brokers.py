@@ -42,7 +42,7 @@ class BrokerChecks:
         """Connections that hostile clients may have left behind."""
         self.clocks: dict[str, tuple[float, float]] = {}
         """The offset of each client's clock, and since when."""
-        self.clock_jumped = self.clock_agreed = self.clock_misled = False
+        self.clock_misled = False
         self.woke_at = 0.0
         self.began()
 
@@ -57,7 +57,7 @@ class BrokerChecks:
         """Backends that had tasks since their last request: their position in the order is unknown here."""
         self._candidates: list[Backend] | None = None
         self._moved = False
-        self.clock_jumped = self.clock_agreed = self.clock_misled = False
+        self.clock_misled = False
 
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None:
         for wire, frames in mail:
@@ -69,9 +69,8 @@ class BrokerChecks:
             if self._seat.get(name) == wire.routing_id:
                 self._receive[name] = now.mono
             if len(frames) > 1 and frames[1] in HAS_TIME:
-                right = self._is_right(name)
-                self.clock_agreed |= node.wall_offset == 0.0 and right
-                self.clock_misled |= node.wall_offset != 0.0 and not right
+                difference = abs(self.clocks.get(name, (0.0, 0.0))[0] - node.wall_offset)
+                self.clock_misled |= node.wall_offset != 0.0 and difference <= self._limits.max_clock_skew
         self._handed = []
         self._moved = False
         self._candidates = None
@@ -201,7 +200,7 @@ class BrokerChecks:
             raise broken("no-false-refusal", f"{name} received {code} {message}")
         others_right = all(self._is_right(other) for other in self.backends)
         # A broker with a wrong clock cannot know better if a client confirmed that clock.
-        knows = node.wall_offset == 0.0 or (others_right and (self.clock_jumped or not self.clock_misled))
+        knows = node.wall_offset == 0.0 or (others_right and not self.clock_misled)
         if code == 425 and self._is_right(name) and knows:
             raise broken("clock-kills-nobody", f"{name} received {message}, and its clock is right")
 

@@ -133,9 +133,11 @@ class PostgresConnection:
         self._patience = min(2 * self._patience, MAX_ANSWER_FACTOR * self._answer_seconds)
         if connection is not None:
             # This wakes the thread that waits; to close the connection here would free memory that it uses.
-            with contextlib.suppress(psycopg.Error, OSError):
-                with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as shared:
-                    shared.shutdown(socket.SHUT_RDWR)
+            with (
+                contextlib.suppress(psycopg.Error, OSError),
+                socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as shared,
+            ):
+                shared.shutdown(socket.SHUT_RDWR)
 
     def _roll_back(self) -> None:
         connection = self._connection
