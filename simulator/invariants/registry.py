@@ -62,6 +62,7 @@ class Checkers:
         self.of_store.began(opened, with_disk)
         if self.of_tasks is not None:
             self.of_tasks.began(node, with_disk)
+            self.of_tasks.of_order.started_at = self._agenda.now
 
     def ended(self, node: BrokerNode) -> None:
         self.lost(node.name)

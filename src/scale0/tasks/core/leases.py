@@ -58,7 +58,7 @@ class Leases:
         self.leased = 0
         self._unstored: deque[tuple[float, list[QueuedTask]]] = deque()
         """Hand-outs whose commit has not returned, each with its time: their tasks have not left."""
-        self._withheld: Counter[Any] = Counter()
+        self.withheld: Counter[Any] = Counter()
         """By backend: its tasks that occupy no slot, because the store does not confirm their leases."""
 
     # Events from backends.
@@ -132,7 +132,7 @@ class Leases:
     @property
     def is_closed(self) -> bool:
         """True while nothing is handed out: the broker drains, its disk is full, or the store does not answer."""
-        return self._state.draining or self._state.full or bool(self._withheld)
+        return self._state.draining or self._state.full or bool(self.withheld)
 
     # Dispatch.
 
@@ -177,7 +177,7 @@ class Leases:
 
     def _assign_free_slots(self, backend: Any) -> None:
         """Assigns free slots to the tasks that the backend already holds."""
-        left = len(backend.tasks) - self._withheld.get(backend, 0)
+        left = len(backend.tasks) - self.withheld.get(backend, 0)
         while backend.slotted < left and self._slots.take_from(backend):
             backend.slotted += 1
 
@@ -217,7 +217,7 @@ class Leases:
         self, tasks: list[QueuedTask], method_queue: MethodQueue, backend: Any, now: Now, effects: Effects
     ) -> None:
         """Pushes tasks of one method queue."""
-        node, mono, wall = backend.identity, now.mono, now.wall
+        node, mono, now_us = backend.identity, now.mono, self._queue.schedule.now_us(now)
         held, writes, touch = backend.tasks, effects.writes, self._queue.backlog.touch
         if not held:
             backend.paced = mono
@@ -228,7 +228,7 @@ class Leases:
             task.native, task.restored = True, False
             task.backend = backend
             task.handed = mono
-            waited = wall - task.runnable_us / MICRO
+            waited = (now_us - task.runnable_us) / MICRO
             task.waited = waited if waited > 0.0 else 0.0
             held[task.id] = task
             if task.start_reported or task.started_us:
@@ -254,7 +254,7 @@ class Leases:
         task.node = backend.identity
         task.started_us = of_seconds(now.wall)
         task.native, task.start_reported, task.shelved = False, False, False
-        task.waited = max(0.0, now.wall - task.runnable_us / MICRO)
+        task.waited = max(0.0, (self._queue.schedule.now_us(now) - task.runnable_us) / MICRO)
         self._queue.backlog.tasks[task.id] = task
         self._bind(task, backend, now, effects)
         self._queue.changed(task, effects)
@@ -305,8 +305,8 @@ class Leases:
     def _stored(self, now: Now, effects: Effects) -> None:
         """Handles the commit of the oldest hand-out. The last one ends a stall: all tasks have left, and need slots."""
         self._unstored.popleft()
-        if self._withheld and not self._unstored:
-            backends, self._withheld = self._withheld, Counter()
+        if self.withheld and not self._unstored:
+            backends, self.withheld = self.withheld, Counter()
             for backend in backends:
                 self.feed(backend, now, effects)
 
@@ -315,8 +315,8 @@ class Leases:
         if not self._unstored or now.mono - self._unstored[0][0] < UNSTORED_SECONDS:
             return
         unstored = {task.id: task for _, tasks in self._unstored for task in tasks if task.backend is not None}
-        self._withheld = Counter(task.backend for task in unstored.values())
-        for backend, count in self._withheld.items():
+        self.withheld = Counter(task.backend for task in unstored.values())
+        for backend, count in self.withheld.items():
             while backend.slotted > len(backend.tasks) - count:
                 backend.slotted -= 1
                 self._slots.give_back(backend)

@@ -59,6 +59,8 @@ class StoredOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     result_ttl: float = DEFAULT_RESULT_SECONDS
     notify: int = 0
     """The number of the connection to notify; 0: none."""
+    at: bool = False
+    """Its first attempt is due at a calendar time, and not after a delay."""
 
 
 USUAL: Final = NewTaskOptions()
