@@ -43,7 +43,7 @@ from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
-from scale0.storage.interface import Store, StoreFenced
+from scale0.storage.interface import Store, StoreFenced, StoreUnavailable
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.transport.core.codec import batch_splitter
@@ -55,6 +55,8 @@ log = logging.getLogger("scale0.broker")
 FENCED: Final = -1
 """As a status: this process continues, in a new epoch."""
 FLUSH_SECONDS: Final = 10.0
+REOPEN_SECONDS: Final = 2.0
+"""How often a broker that was declared dead tries to open a database that is away."""
 DISK_LOOK_SECONDS: Final = 0.5
 WANTED_FILES: Final = 1_048_576
 """File descriptors that a broker requests: one for each client."""
@@ -82,12 +84,29 @@ def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, ser
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
+    fenced = False
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         while True:
             try:
                 return runner.run(serve(config, config_file, choose_store(config), ready, served))
             except BeginAgain as again:
-                config = at_ports(config, again.endpoints)
+                config, fenced = at_ports(config, again.endpoints), True
+            except StoreUnavailable as error:
+                if not fenced:
+                    raise
+                log.error("%s; trying again every %g s", error, REOPEN_SECONDS, extra=about())
+                if runner.run(stopped_within(REOPEN_SECONDS)):
+                    return 0
+
+
+async def stopped_within(seconds: float) -> bool:
+    """True if a signal asks this process to stop in that time."""
+    loop = asyncio.get_running_loop()
+    stop, end = ending(loop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, 0)
+    await asyncio.wait([stop], timeout=seconds)
+    return stop.done()
 
 
 class BeginAgain(Exception):
