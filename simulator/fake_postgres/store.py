@@ -107,7 +107,7 @@ class FakeDatabase:
                 died.append(name)
             else:
                 alive.append(name)
-        return StoreHeartbeatResult(len(self.tasks), tuple(died), tuple(alive))
+        return StoreHeartbeatResult(len(self.tasks), tuple(died), tuple(alive), now)
 
 
 class FakePostgresStore:

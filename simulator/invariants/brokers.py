@@ -42,7 +42,7 @@ class BrokerChecks:
         """Connections that hostile clients may have left behind."""
         self.clocks: dict[str, tuple[float, float]] = {}
         """The offset of each client's clock, and since when."""
-        self.clock_jumped = self.clock_agreed = False
+        self.clock_misled = False
         self.woke_at = 0.0
         self.began()
 
@@ -57,8 +57,7 @@ class BrokerChecks:
         """Backends that had tasks since their last request: their position in the order is unknown here."""
         self._candidates: list[Offering] | None = None
         self._moved = False
-        self.clock_jumped = False
-        self.clock_agreed = False
+        self.clock_misled = False
 
     def before_turn(self, node: BrokerNode, mail: Sequence[Mail], now: Now) -> None:
         for wire, frames in mail:
@@ -69,8 +68,9 @@ class BrokerChecks:
                 self._seat[name] = wire.routing_id
             if self._seat.get(name) == wire.routing_id:
                 self._receive[name] = now.mono
-            if node.wall_offset == 0.0 and len(frames) > 1 and frames[1] in HAS_TIME and self._is_right(name):
-                self.clock_agreed = True
+            if len(frames) > 1 and frames[1] in HAS_TIME:
+                difference = abs(self.clocks.get(name, (0.0, 0.0))[0] - node.wall_offset)
+                self.clock_misled |= node.wall_offset != 0.0 and difference <= self._limits.max_clock_skew
         self._handed = []
         self._moved = False
         self._candidates = None
@@ -217,8 +217,8 @@ class BrokerChecks:
         if code not in HONEST_CODES:
             raise broken("no-false-refusal", f"{name} received {code} {message}")
         others_right = all(self._is_right(other) for other in self.backends)
-        # A broker with a wrong clock cannot know better if it starts with few clients or if others confirm the clock.
-        knows = node.wall_offset == 0.0 or (self.clock_jumped and others_right)
+        # A broker with a wrong clock cannot know better if a client confirmed that clock.
+        knows = node.wall_offset == 0.0 or (others_right and not self.clock_misled)
         if code == 425 and self._is_right(name) and knows:
             raise broken("clock-kills-nobody", f"{name} received {message}, and its clock is right")
 

@@ -46,11 +46,9 @@ class Checkers:
             self.of_broker.clocks[name] = (offset, self._agenda.now)
 
     def broker_clock(self, node: BrokerNode) -> None:
-        """Handles a jump of the broker's wall clock; the broker can detect it only if its clock was right before and a
-        client confirmed it."""
+        """Handles a jump of the broker's wall clock."""
         if self.of_tasks is not None:
             self.of_tasks.of_order.clock_changed_at = self._agenda.now
-        self.of_broker.clock_jumped |= node.up and node.wall_offset == 0.0 and self.of_broker.clock_agreed
 
     def woke(self) -> None:
         """Records that the broker was suspended until now."""
@@ -64,6 +62,7 @@ class Checkers:
         self.of_store.began(opened, with_disk)
         if self.of_tasks is not None:
             self.of_tasks.began(node, with_disk)
+            self.of_tasks.of_order.started_at = self._agenda.now
 
     def ended(self, node: BrokerNode) -> None:
         self.lost(node.name)

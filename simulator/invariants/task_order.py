@@ -38,8 +38,8 @@ class OrderChecks:
         self._model = model
         self._batch = 0
         self._handed: list[Known] = []
-        self.clock_changed_at = -1.0
-        """When the broker's wall clock last jumped: intervals that began before are not checked."""
+        self.clock_changed_at = self.started_at = -1.0
+        """When the broker's wall clock last jumped, and when the broker last started."""
 
     def decided(self, node: BrokerNode, writes: Sequence[Any], now: Now) -> None:
         """Checks what a broker will store next."""
@@ -140,14 +140,18 @@ class OrderChecks:
         if record is None:
             return
         backoff = record.options.get("backoff", 0.0)
-        if backoff and known.over_at > max(self.clock_changed_at, 0.0) and known.attempt - 1 in known.counted:
+        if backoff and known.over_at > 0.0 and self._is_steady(known.over_at) and known.attempt - 1 in known.counted:
             least = backoff * 2.0 ** (len(known.counted - {known.attempt}) - 1)
             rested = now - known.over_at
             if rested < least - ROUNDING_SECONDS:
                 raise broken("task-not-before", f"{known.id} was tried again after {rested:.3f} s, not {least:g} s")
         delay = record.options.get("delay", 0.0)
-        if delay and self.clock_changed_at < record.asked and now < record.asked + delay - ROUNDING_SECONDS:
+        if delay and self._is_steady(record.asked) and now < record.asked + delay - ROUNDING_SECONDS:
             raise broken("task-not-before", f"{known.id} runs {record.asked + delay - now:.3f} s too early")
+
+    def _is_steady(self, since: float) -> bool:
+        """True if an interval that began then passes by one monotonic clock, or the wall clock did not jump in it."""
+        return since > self.started_at or since > self.clock_changed_at
 
     def _in_turn(self, known: Known) -> None:
         """Checks that no older or more urgent task still waits."""

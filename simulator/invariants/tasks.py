@@ -93,7 +93,8 @@ class TaskChecks:
     def after_turn(self, node: BrokerNode) -> None:
         """Checks that no backend holds more tasks than it accepts."""
         for backend in node.broker.scheduler.backends:
-            room = max(backend.slots, backend.slotted) + backend.prefetch
+            withheld = sum(node.broker.tasks.leases.withheld[each] for each in backend.offerings.values())
+            room = max(backend.slots, backend.slotted + withheld) + backend.prefetch
             if backend.pushes and len(backend.tasks) > room:
                 story = f"{len(backend.tasks)} tasks, {backend.slots} slots and {backend.prefetch} in advance"
                 raise broken("task-room", f"{backend.identity} has {story}")

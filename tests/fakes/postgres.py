@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,29 @@ class Server:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
 
-    def kill(self) -> None:
+    def _processes(self) -> list[psutil.Process]:
         process = self._server._postmaster_info.process
-        for each in [process, *process.children(recursive=True)]:
+        return [process, *process.children(recursive=True)]
+
+    def kill(self) -> None:
+        process, *others = self._processes()
+        for each in (process, *others):
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
         process.wait(10)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Its processes are suspended: connections stay open, and nothing answers."""
+        stopped = self._processes()
+        for each in stopped:
+            each.suspend()
+        try:
+            yield
+        finally:
+            for each in stopped:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.resume()
 
     def start(self) -> None:
         """After a kill: it recovers from what its disk has."""

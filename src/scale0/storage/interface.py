@@ -41,6 +41,10 @@ class StoreRefused(StoreError):
     """The store cannot be opened or read; nothing has changed, and the message says what to do."""
 
 
+class StoreUnavailable(StoreRefused):
+    """The database cannot be reached now; a later attempt may succeed."""
+
+
 class StoreFailed(StoreError):
     """A commit failed, so the state on disk is unknown: the process must end, and must not try again."""
 

@@ -108,7 +108,9 @@ class ReadEndedDependencies(msgspec.Struct, frozen=True):
 
 
 class ReadExpiry(msgspec.Struct, frozen=True):
-    """When the next ended task expires, in microseconds; None: there is none."""
+    """When the next ended task expires, in microseconds, or the last one; None: there is none."""
+
+    last: bool = False
 
 
 class CountTasks(msgspec.Struct, frozen=True):
@@ -214,6 +216,8 @@ class StoreHeartbeatResult(msgspec.Struct, frozen=True):
     """The brokers that this heartbeat declared dead."""
     alive: tuple[str, ...] = ()
     """The other brokers that are alive."""
+    now_us: int = 0
+    """The database's clock."""
 
 
 TaskQuery = (

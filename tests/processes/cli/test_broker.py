@@ -175,7 +175,7 @@ def test_status_as_json_has_the_same_keys_with_and_without_a_right(shell, manage
     keys = {
         *("broker", "version", "state", "draining", "group", "time", "uptime", "config_version", "config_hash"),
         *("heartbeat_interval", "connections", "clients", "services", "requests", "error_clients", "counters"),
-        *("tasks", "endpoints", "standby_for", "full", "findings"),
+        *("tasks", "endpoints", "standby_for", "full", "clock_suspect", "findings"),
     }
     assert set(partly) == keys
     assert set(fully) >= keys

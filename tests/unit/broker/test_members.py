@@ -128,6 +128,37 @@ def test_the_majority_of_three_or_more_decides_whose_clock_is_wrong(broker, offs
     assert ("broker.clock_suspect" in broker.kinds()) is suspected
 
 
+def is_suspect(broker: FakeBroker) -> bool:
+    return bool(broker.machine.management._views.status(broker.now, "")["clock_suspect"])
+
+
+# Promise: LIVE-8
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_broker_that_starts_with_a_wrong_clock_serves_few_clients_and_says_so(broker, count):
+    clients = [f"backend-{number}" for number in range(count)]
+    for client in clients:
+        broker.join(client, "a", time=broker.wall - 3_600)
+    for _ in range(20):
+        broker.pass_time(0.5)
+        for client in clients:
+            answers = broker.exchange(client, "HEARTBEAT", {"time": broker.wall - 3_600})
+            assert [command for command, _, _ in answers] == ["HEARTBEAT"]
+    assert broker.kinds().count("broker.clock_suspect") == 1
+    assert is_suspect(broker)
+
+
+# Promise: LIVE-8
+def test_a_clock_that_a_client_confirms_is_no_longer_suspected(broker):
+    broker.join("backend-wrong", "a", time=broker.wall + 3_600)
+    assert is_suspect(broker)
+    broker.join("backend-right", "a", time=broker.wall)
+    broker.send("backend-wrong", "HEARTBEAT", {"time": broker.wall + 3_600})
+    broker.pass_time(1.5)
+    assert told_off(broker, "backend-wrong") == [425]
+    assert told_off(broker, "backend-right") == []
+    assert not is_suspect(broker)
+
+
 # Promise: WIRE-5
 def test_the_number_of_clients_is_bounded():
     broker = FakeBroker(max_clients=10)

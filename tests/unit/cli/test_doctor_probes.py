@@ -88,6 +88,7 @@ SEVERAL = [
     (probes.clock_findings(*EVEN, True, 3.0), [(WARN, "+3.0 s")]),
     (probes.clock_findings(*EVEN, False, 0.0), [(WARN, "not synchronised")]),
     (probes.clock_findings(*JUMPED, True, 0.0), [(WARN, "jumped by +4.0 s")]),
+    (probes.clock_findings(*EVEN, True, 0.0, suspect=True), [(WARN, "clients disagree"), (OK, "synchronised")]),
     (probes.disk_findings(DISK, 64 * MIB), [(OK, "20.0 GiB free on ext4, a synced write takes 4.0 ms")]),
     (probes.disk_findings(DISK._replace(free_bytes=0), 64 * MIB), [(FAIL, "refuses all writes"), (OK, "")]),
     (probes.disk_findings(DISK._replace(free_bytes=500 * MIB), 64 * MIB), [(WARN, "only 0.5 GiB"), (OK, "")]),

@@ -154,8 +154,8 @@ class Model:
             case queries.ReadEndedDependencies(limit):
                 seqs = sorted({after for after, _ in self.follows} & set(self.ended))
                 return tuple(without_large(self.ended[seq]) for seq in seqs[: max(0, limit)])
-            case queries.ReadExpiry():
-                return min((task.expires_us for task in self.ended.values()), default=None)
+            case queries.ReadExpiry(last):
+                return (max if last else min)((task.expires_us for task in self.ended.values()), default=None)
             case queries.CountTasks():
                 counts = {
                     status: sum(task.status == status for task in open_tasks) for status in (500, 1000, 3000, 5000)

@@ -61,7 +61,7 @@ reads = st.one_of(
     st.builds(queries.ReadSchedule, times, small, limits),
     st.builds(queries.ReadEndedDependencies, limits),
     st.builds(queries.ListTasks, st.integers(1, 4)),
-    st.just(queries.ReadExpiry()),
+    st.builds(queries.ReadExpiry, st.booleans()),
     st.just(queries.CountTasks()),
 )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import Any
 
 import psycopg
@@ -15,11 +16,13 @@ from psycopg import conninfo
 
 from scale0.storage.interface import StoreFailed, StoreFenced, StoreRefused
 from scale0.storage.postgres import tasks as postgres_writes
+from scale0.storage.postgres.connection import ANSWER_SECONDS
 from scale0.storage.postgres.store import PostgresStore
 from scale0.storage.rows import PutSetting, ReadDocument
 from scale0.storage.task_queries import CountTasks, LookUpSubmission, ReadQueue, StoreHeartbeat, TakeTaskCommands
 from tests.fakes.cutting import Cutter
 from tests.fakes.postgres import Server
+from tests.fakes.waiting import until
 from tests.unit.storage.task_model import end, lease, put
 
 pytestmark = pytest.mark.slow
@@ -176,6 +179,30 @@ def test_one_that_was_taken_for_dead_while_it_was_cut_off_is_fenced(store, proxy
     proxy.shut = False
     thread.join(20)
     assert [type(error) for error in raised] == [StoreFenced]
+
+
+# Promise: STORE-10
+@pytest.mark.timeout(120)
+def test_a_database_that_hangs_is_noticed_within_seconds_and_the_commit_is_applied_once(tmp_path):
+    server = Server(durable=False)
+    try:
+        store = PostgresStore(server.database(), "ann", tmp_path / "ann")
+        store.open()
+        store.commit([own(1)])
+        thread = threading.Thread(target=store.commit, args=([own(2)],), daemon=True)
+        with server.frozen():
+            thread.start()
+            began = time.monotonic()
+            while "no answer within" not in refusal(store):
+                assert time.monotonic() - began < 2 * ANSWER_SECONDS
+            until(lambda: "timeout" in refusal(store), "the connection is opened again")
+        thread.join(30)
+        assert not thread.is_alive()
+        assert store.free_bytes() > 0
+        assert store.read(CountTasks()) == {1000: 2}
+        store.close()
+    finally:
+        server.close()
 
 
 # Promise: STORE-1

@@ -56,7 +56,7 @@ task_asks = st.one_of(
     st.builds(queries.ReadSchedule, times | far, seqs | far, bounds),
     st.builds(queries.ReadDependents, seqs | far, seqs, bounds),
     st.builds(queries.ReadEndedDependencies, bounds),
-    st.just(queries.ReadExpiry()),
+    st.builds(queries.ReadExpiry, st.booleans()),
     st.just(queries.CountTasks()),
 )
 lists = st.builds(

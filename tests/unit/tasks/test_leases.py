@@ -261,3 +261,25 @@ def test_what_was_not_asked_for_cannot_be_given_back(broker):
     broker.send(worker, "TASKSTATUS", {}, [{"id": id_, "attempt": 1, "status": "returned"} for id_ in handed])
     assert [broker.status(id_) for id_ in handed] == ["assigned", "assigned"]
     assert broker.handed(worker) == []
+
+
+# Promise: TASK-21
+def test_a_lease_that_is_not_stored_keeps_no_slot_from_requests(broker):
+    worker = broker.worker("w", "m", slots=2)
+    broker.submit_many(ids(5))
+    first = broker.handed(worker)
+    broker.hold()
+    broker.done(worker, *first)
+    broker.run(0.5)
+    (backend,) = broker.machine.scheduler.backends
+    assert len(backend.tasks) == 2, "it was given two more, which are not stored"
+    for number in range(5):
+        broker.request("m", id_=f"r{number}", timeout=20)
+        broker.run(2.5)
+        (asked,) = broker.received(worker, "REQUEST")
+        broker.send(worker, "REPLY", {"id": asked.options["id"]}, "hello")
+    assert broker.handed(worker) == []
+    broker.let_go()
+    assert (backend.busy, backend.slotted, len(backend.tasks)) == (2, 2, 2)
+    assert sorted([*first, *broker.finish_all(worker)]) == ids(5)
+    assert (backend.busy, backend.slotted) == (0, 0)

@@ -90,3 +90,52 @@ def test_few_of_many_scheduled_tasks_are_in_memory(broker):
     assert broker.machine.tasks.counts()["in_memory"] <= 2 * SCHEDULED
     broker.restart()
     assert broker.machine.tasks.counts()["in_memory"] <= 2 * SCHEDULED
+
+
+JUMPS = pytest.mark.parametrize("jump", [86_400.0, -86_400.0])
+
+
+# Promise: TASK-19
+@JUMPS
+def test_a_delay_passes_by_the_monotonic_clock_whatever_the_wall_clock_does(broker, jump):
+    worker = broker.worker("w", "m", slots=100)
+    broker.submit_many(ids("before", 3 * SCHEDULED), delay=10.0)
+    broker.wall += jump
+    broker.submit_many(ids("after", 3 * SCHEDULED), delay=20.0)
+    broker.run(9.5)
+    assert broker.handed(worker) == []
+    broker.run(1.5)
+    assert sorted(broker.handed(worker)) == ids("before", 3 * SCHEDULED)
+    broker.run(8.0)
+    assert broker.handed(worker) == []
+    broker.wall -= jump
+    broker.run(2.5)
+    assert sorted(broker.handed(worker)) == sorted(ids("after", 3 * SCHEDULED))
+
+
+# Promise: TASK-19
+@JUMPS
+def test_a_retry_waits_for_its_backoff_whatever_the_wall_clock_does(broker, jump):
+    worker = broker.worker("w", "m")
+    broker.submit("t", backoff=10.0, max_attempts=2)
+    assert broker.handed(worker) == ["t"]
+    broker.running(worker, "t")
+    broker.fail(worker, "t", retry=True)
+    broker.wall += jump
+    broker.run(9.5)
+    assert broker.handed(worker) == []
+    broker.run(6.5)
+    assert broker.handed(worker) == ["t"]
+
+
+# Promise: TASK-19
+@pytest.mark.own_store
+def test_a_calendar_time_and_a_delay_of_an_earlier_process_follow_the_wall_clock(broker):
+    broker.submit_many(ids("early", 2), delay=1_000.0)
+    broker.restart()
+    worker = broker.worker("w", "m", slots=100)
+    broker.submit("dated", at=broker.wall + 1_000.0)
+    broker.submit("later", delay=1_000.0)
+    broker.wall += 1_001.0
+    broker.run(2.0)
+    assert sorted(broker.handed(worker)) == sorted([*ids("early", 2), "dated"])

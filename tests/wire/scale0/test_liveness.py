@@ -212,10 +212,22 @@ def skewed(net: Raws, offset: float, **options: Any) -> Raw:
 @pytest.mark.parametrize("offset", [-100, 100, 1e9, -1e9])
 def test_a_client_whose_clock_is_wrong_is_disconnected_with_425(tmp_path, offset):
     with own_broker(tmp_path, default_heartbeat_interval=INTERVAL) as (_, net):
-        client = skewed(net, offset)
-        heard = client.hear_until("DISCONNECTERROR")
+        right = skewed(net, 5)
+        heard = skewed(net, offset).hear_until("DISCONNECTERROR")
         assert heard.code == 425
-        assert skewed(net, 5).silent(2 * INTERVAL)
+        assert right.silent(2 * INTERVAL)
+
+
+# Promise: LIVE-8
+def test_a_broker_whose_clock_no_client_confirms_serves_and_warns(tmp_path):
+    with own_broker(tmp_path, default_heartbeat_interval=INTERVAL) as (broker, net):
+        client = skewed(net, 3_600)
+        end = time.monotonic() + 10
+        while "no client confirms it" not in broker.log.read_text():
+            client.say("HEARTBEAT", {"time": time.time() + 3_600})
+            heard = client.hear_or_none(INTERVAL / 2)
+            assert heard is None or heard.command == "HEARTBEAT", heard
+            assert time.monotonic() < end
 
 
 def test_one_wrong_clock_among_many_is_found_and_the_others_stay(tmp_path):

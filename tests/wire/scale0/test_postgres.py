@@ -11,9 +11,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import conninfo
 
 import scale0
 from tests.fakes.broker_process import BrokerProcess, broker_process
+from tests.fakes.cutting import Cutter
 from tests.fakes.postgres import as_url, postgres_database, postgres_server, postgres_url
 from tests.fakes.waiting import until
 
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.processes
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
 
 SECONDS = 30.0
+CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'scale0' AND datname = current_database()"
 
 
 def call(broker: BrokerProcess) -> None:
@@ -54,6 +57,32 @@ def test_a_broker_that_was_taken_for_dead_begins_anew_at_the_same_ports(tmp_path
         assert list((tmp_path / "segments").rglob("*.parquet"))
         assert "pa55word" not in broker.log.read_text()
         assert not [file for file in Path(broker.config["data_dir"]).rglob("*") if _holds(file, b"pa55word")]
+
+
+# Promise: STORE-10
+def test_a_broker_that_was_taken_for_dead_waits_for_a_database_that_is_away(tmp_path, postgres_url):
+    parts = conninfo.conninfo_to_dict(postgres_url)
+    proxy = Cutter(f"{parts['host']}/.s.PGSQL.5432")
+    url = f"postgresql://{parts['user']}@127.0.0.1:{proxy.port}/{parts['dbname']}"
+    with (
+        contextlib.closing(proxy),
+        broker_process(tmp_path, store=url, group="east") as broker,
+        psycopg.connect(postgres_url, autocommit=True) as connection,
+    ):
+        # Writer and reader are connected, and stay so: they learn that the epoch is over.
+        until(lambda: (connection.execute(CONNECTIONS).fetchone() or (0,)) >= (2,))
+        proxy.shut = True
+        connection.execute("UPDATE scale0.brokers SET epoch = epoch + 1, alive_until_us = NULL, gone_us = 0")
+        until(lambda: "trying again every" in broker.log.read_text())
+        proxy.shut = False
+        until(lambda: connection.execute("SELECT boots FROM scale0.brokers").fetchone() == (2,))
+        with scale0.Client(broker.endpoints["frontend"]) as client:
+            assert client.ping()["broker"] == "broker-1"
+        until(lambda: (connection.execute(CONNECTIONS).fetchone() or (0,)) >= (2,))
+        proxy.shut = True
+        connection.execute("UPDATE scale0.brokers SET epoch = epoch + 1, alive_until_us = NULL, gone_us = 0")
+        until(lambda: broker.log.read_text().count(": restarting") == 2)
+        assert broker.terminate() == 0, "a broker that waits can be stopped"
 
 
 def _holds(file: Path, text: bytes) -> bool:

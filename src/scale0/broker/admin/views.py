@@ -103,6 +103,7 @@ class Views:
             "tasks": self._task_counts(),
             "error_clients": len(self._connections.banned(now)),
             "full": self._state.full,
+            "clock_suspect": self._state.clock_suspect,
             "counters": dict(self._state.counters),
             "endpoints": self._state.endpoints,
         }

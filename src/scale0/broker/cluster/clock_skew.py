@@ -23,7 +23,7 @@ MAX_WINDOW_SECONDS: Final = 10.0
 SLACK: Final = 64
 """Readings of members that left, beyond one for each live member, before they are discarded."""
 QUORUM: Final = 3
-"""With fewer clients, no majority can overrule the broker's clock."""
+"""With fewer clients, no majority can overrule a clock of the broker that a client has confirmed."""
 
 
 class ClockSkew:
@@ -34,8 +34,9 @@ class ClockSkew:
         """The time of each reading, and the client's offset to our monotonic clock, because our wall clock may jump."""
         self._offset: float | None = None
         """The offset of our wall clock to our monotonic clock, at the start or when a client last agreed with it."""
+        self._confirmed = False
+        """True once a client agreed with our clock: before that, few clients may be right against it."""
         self._judging = False
-        self.suspect = False
 
     def start(self, now: Now) -> None:
         """Store the offset at the start: a jump is detected even before a client has sent its time."""
@@ -50,18 +51,19 @@ class ClockSkew:
         offset = now.wall - now.mono
         if abs(difference) <= limit:
             # After a jump of our clock one reading proves nothing: a message that waited has an old time.
-            doubtful = self.suspect or self._stepped(offset)
+            doubtful = self._state.clock_suspect or self._stepped(offset)
             if not doubtful:
-                self._offset = offset
+                self._offset, self._confirmed = offset, True
             if member in self._readings or doubtful or len(self._members.by_name) >= QUORUM:
                 self._readings[member] = (now.mono, time - now.mono)
             if doubtful:
                 self._judge_later(now)
             return
         self._readings[member] = (now.mono, time - now.mono)
-        if self._stepped(offset) and not self.suspect:
+        few = len(self._members.by_name) < QUORUM
+        if not self._state.clock_suspect and (self._stepped(offset) or (few and not self._confirmed)):
             self._suspect_own_clock(now, effects)
-        if self.suspect or len(self._members.by_name) >= QUORUM:
+        if self._state.clock_suspect or not few:
             self._judge_later(now)
         else:
             self._expel((member,), now, effects)
@@ -88,17 +90,17 @@ class ClockSkew:
         limit, offset = self._state.limits.max_clock_skew, now.wall - now.mono
         wrong = [member for member, reading in self._readings.items() if abs(reading[1] - offset) > limit]
         outvoted = len(self._readings) >= QUORUM and 2 * len(wrong) > len(self._readings)
-        # Our clock may have jumped after these readings; then the clients are right.
-        doubtful = self.suspect or (bool(wrong) and self._stepped(offset))
+        # Our clock may have jumped after these readings, or be wrong since the start; then the clients are right.
+        doubtful = self._state.clock_suspect or (bool(wrong) and (self._stepped(offset) or not self._confirmed))
         if outvoted or (doubtful and not self._is_right_again(wrong, offset)):
-            if not self.suspect:
+            if not self._state.clock_suspect:
                 self._suspect_own_clock(now, effects)
             self._judge_later(now)
             return
-        self.suspect = False
+        self._state.clock_suspect = False
         if len(wrong) < len(self._readings):
             # Store only an offset that a client confirms; after an undetected jump the next reading shows it.
-            self._offset = offset
+            self._offset, self._confirmed = offset, True
         self._expel(wrong, now, effects)
 
     def _stepped(self, offset: float) -> bool:
@@ -106,14 +108,15 @@ class ClockSkew:
         return self._offset is not None and abs(offset - self._offset) > self._state.limits.max_clock_skew / 2
 
     def _is_right_again(self, wrong: list[Member], offset: float) -> bool:
-        """Our clock is back at the confirmed offset, or clients agree with it again. A tie proves nothing."""
+        """Our clock is back at the confirmed offset, or clients agree with it again. A tie proves nothing after a jump;
+        a clock that did not jump since the start counts as one more client that agrees."""
         if self._offset is not None and not self._stepped(offset):
-            return True
+            return self._confirmed or (bool(self._readings) and 2 * len(wrong) <= len(self._readings))
         most = len(self._readings) >= QUORUM and 2 * len(wrong) < len(self._readings)
         return most or (bool(self._readings) and not wrong)
 
     def _suspect_own_clock(self, now: Now, effects: Effects) -> None:
-        self.suspect = True
+        self._state.clock_suspect = True
         differences = [reading[1] - (now.wall - now.mono) for reading in self._readings.values()]
         limit = self._state.limits.max_clock_skew
         effects.record(

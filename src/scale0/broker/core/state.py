@@ -35,6 +35,8 @@ class BrokerState:
         """No new work is accepted: an administrator drains the broker, or it is a standby."""
         self.full = False
         """The disk is almost full, or the database is unavailable: nothing that must be stored is accepted."""
+        self.clock_suspect = False
+        """Clients disagree with this broker's wall clock, which no client confirms."""
         self.endpoints: dict[str, str] = {}
         """The addresses of this broker's sockets: frontend, backend, config_pub, task_pub."""
         self.interval = config.default_heartbeat_interval

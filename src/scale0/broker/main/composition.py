@@ -154,7 +154,7 @@ def start_broker(broker: Broker, opened: OpenedStore, now: Now, effects: Effects
     if opened.document is None and broker.state.state != JOINING:
         effects.write(broker.documents.row(broker.state.identity, now))
     broker.start(opened.boots, now, effects)
-    broker.tasks.start(opened.leased, opened.open_tasks, now, effects)
+    broker.tasks.start(opened.leased, opened.open_tasks, opened.last_time_us, now, effects)
 
 
 def first_state(config: BrokerConfig, opened: OpenedStore) -> str:

@@ -43,7 +43,7 @@ from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
-from scale0.storage.interface import Store, StoreFenced
+from scale0.storage.interface import Store, StoreFenced, StoreUnavailable
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.transport.core.codec import batch_splitter
@@ -58,6 +58,8 @@ log = logging.getLogger("scale0.broker")
 FENCED: Final = -1
 """As a status: this process continues, in a new epoch."""
 FLUSH_SECONDS: Final = 10.0
+REOPEN_SECONDS: Final = 2.0
+"""How often a broker that was declared dead tries to open a database that is away."""
 DISK_LOOK_SECONDS: Final = 0.5
 SWEEP_SECONDS: Final = 1.0
 WANTED_FILES: Final = 1_048_576
@@ -86,12 +88,29 @@ def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, ser
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
+    fenced = False
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         while True:
             try:
                 return runner.run(serve(config, config_file, choose_store(config), ready, served))
             except BeginAgain as again:
-                config = at_ports(config, again.endpoints)
+                config, fenced = at_ports(config, again.endpoints), True
+            except StoreUnavailable as error:
+                if not fenced:
+                    raise
+                log.error("%s; trying again every %g s", error, REOPEN_SECONDS, extra=about())
+                if runner.run(stopped_within(REOPEN_SECONDS)):
+                    return 0
+
+
+async def stopped_within(seconds: float) -> bool:
+    """True if a signal asks this process to stop in that time."""
+    loop = asyncio.get_running_loop()
+    stop, end = ending(loop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, 0)
+    await asyncio.wait([stop], timeout=seconds)
+    return stop.done()
 
 
 class BeginAgain(Exception):
@@ -198,7 +217,7 @@ async def beside(
     """Tasks that run while the broker serves: checks of disk, keys and connections, and the HTTP server if it is
     enabled."""
     loop = asyncio.get_running_loop()
-    watches = [loop.create_task(watch_disk(broker, store)), loop.create_task(sweep(listening))]
+    watches = [loop.create_task(one) for one in (watch_disk(broker, store), watch_clock(broker), sweep(listening))]
     if curve is not None:
         watches.append(loop.create_task(curve.watch()))
     management = managed(broker, served)
@@ -321,6 +340,20 @@ async def watch_disk(broker: Broker, store: Store) -> None:
         elif was and not why:
             log.warning("writes are accepted again", extra=about(broker=broker.state.identity))
         broker.state.full, was = full, why
+        await asyncio.sleep(DISK_LOOK_SECONDS)
+
+
+async def watch_clock(broker: Broker) -> None:
+    """Log that the broker suspects its own clock."""
+    was = False
+    while True:
+        suspect = broker.state.clock_suspect
+        if suspect and not was:
+            text = "the wall clock differs from the clocks of clients, and no client confirms it; clients are served"
+            log.warning("%s: set the clock of this host", text, extra=about(broker=broker.state.identity))
+        elif was and not suspect:
+            log.warning("clients confirm the wall clock again", extra=about(broker=broker.state.identity))
+        was = suspect
         await asyncio.sleep(DISK_LOOK_SECONDS)
 
 

@@ -99,6 +99,7 @@ class ReachedBroker(NamedTuple):
     """Our clock minus its clock, in seconds."""
     version: str | None = None
     ports: frozenset[int] = frozenset()
+    clock_suspect: bool = False
 
 
 @click.command()
@@ -174,9 +175,8 @@ def examined(config: BrokerConfig, configured: bool, folder: Path, join: str, na
     yield files_finding(host_readings.max_files(), config.max_clients)
     yield memory_finding(*host_readings.memory(), pipeline)
     yield console_finding((FOLDER / "index.html").is_file())
-    yield from clock_findings(
-        before, host_readings.read_clock(), host_readings.is_synchronised(), reached.offset, config.max_clock_skew
-    )
+    after, synchronised = host_readings.read_clock(), host_readings.is_synchronised()
+    yield from clock_findings(before, after, synchronised, reached.offset, config.max_clock_skew, reached.clock_suspect)
     versions = None if reached.version is None else (reached.version, __version__)
     yield broker_finding(join.removeprefix("tcp://"), reached.identity, named, versions, reached.trouble)
 
@@ -230,7 +230,8 @@ def reach(join: str, folder: Path) -> ReachedBroker:
         return ReachedBroker(trouble=getattr(error, "message", str(error)))
     numbers = (endpoint.rpartition(":")[2] for endpoint in status.get("endpoints", {}).values() if endpoint)
     ours = frozenset(int(number) for number in numbers if number.isdigit())
-    return ReachedBroker(ping["broker"], "", offset, status.get("version"), ours)
+    suspect = bool(status.get("clock_suspect"))
+    return ReachedBroker(ping["broker"], "", offset, status.get("version"), ours, suspect)
 
 
 def show(one: DoctorFinding) -> None:
@@ -356,12 +357,20 @@ def certificate_finding(whose: str, not_after: float, wall: float) -> DoctorFind
 
 
 def clock_findings(
-    before: ClockReading, after: ClockReading, synchronised: bool | None, offset: float | None, max_skew: float = 30.0
+    before: ClockReading,
+    after: ClockReading,
+    synchronised: bool | None,
+    offset: float | None,
+    max_skew: float = 30.0,
+    suspect: bool = False,
 ) -> Iterator[DoctorFinding]:
     """Whether it is even, synchronised, and equal to the broker's. `offset`: ours minus theirs, in seconds;
-    the broker refuses clients beyond `max_skew`."""
+    the broker refuses clients beyond `max_skew`, unless it suspects its own clock."""
     jump = (after.wall - before.wall) - (after.mono - before.mono)
     repair = "timedatectl set-ntp true"
+    if suspect:
+        words = "clients disagree with the broker's clock, and none confirms it"
+        yield DoctorFinding("clock", WARN, words, f"on the broker's host: {repair}")
     if abs(jump) > JUMP_SECONDS:
         yield DoctorFinding(
             "clock", WARN, f"the wall clock jumped by {jump:+.1f} s during the check", f"{repair}, and check again"

@@ -27,7 +27,7 @@ MAX_INCIDENTS: Final = 1_000
 UNKNOWN: Final = dict.fromkeys(
     (
         *("version", "uptime", "config_hash", "heartbeat_interval", "connections", "requests", "tasks"),
-        *("error_clients", "counters", "full"),
+        *("error_clients", "counters", "full", "clock_suspect"),
     )
 )
 """The keys of a broker's status that only management returns."""

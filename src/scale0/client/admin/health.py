@@ -130,6 +130,11 @@ def of_broker(status: Row) -> Iterator[HealthFinding]:
         yield HealthFinding(
             CRITICAL, "disk", words, "overview", "free space in its data_dir, or start the database; its log says which"
         )
+    if status.get("clock_suspect"):
+        words = "clients disagree with the clock of the broker, and none confirms it"
+        yield HealthFinding(
+            WARNING, "clock", words, "overview", "set the clock of its host: `timedatectl set-ntp true`"
+        )
 
 
 def of_peer(row: Row, version: int | None) -> HealthFinding | None:

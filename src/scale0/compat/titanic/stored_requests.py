@@ -4,7 +4,7 @@ has the UUID can read a request."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -19,7 +19,7 @@ from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import CANCELLED, FINISHED, EndedTask, OpenTask
 from scale0.tasks.core.queue import OWN_IDS
-from scale0.tasks.core.task import QueuedTask, from_store, of_seconds
+from scale0.tasks.core.task import QueuedTask, from_store
 from scale0.tasks.core.tasks import BrokerTasks
 from scale0.tasks.jsonrpc.arguments import DEFAULT_RESULT_SECONDS, MAX_SECONDS, USUAL, NewTaskOptions
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
@@ -66,9 +66,12 @@ class TaskRequestStore:
         if ids[0] in self._tasks.backlog.tasks:
             then(PENDING, (), now, effects)
             return
-        self._tasks.backlog.find(
-            ids, lambda rows, later, out: then(*outcome(rows[0], rows[1], later), later, out), effects
-        )
+
+        def found(rows: tuple[Row | None, ...], later: Now, out: Effects) -> None:
+            row, closed = rows
+            then(*outcome(row, closed, lambda ended: self._tasks.queue.is_expired(ended, later)), later, out)
+
+        self._tasks.backlog.find(ids, found, effects)
 
     def forget(self, uuid: str, then: Then, now: Now, effects: Effects) -> None:
         """Cancels an open task; for an ended one, stores that it was closed."""
@@ -167,13 +170,13 @@ def task_ids(uuid: str) -> tuple[str, str]:
     return f"{TASK_PREFIX}{digest}", f"{TASK_PREFIX}{digest}:closed"
 
 
-def outcome(row: Row | None, closed: Row | None, now: Now) -> tuple[bytes, Sequence[bytes]]:
+def outcome(row: Row | None, closed: Row | None, expired: Callable[[EndedTask], bool]) -> tuple[bytes, Sequence[bytes]]:
     """Returns the status and reply frames that titanic.reply sends for a task."""
     if row is None or closed is not None:
         return UNKNOWN, ()
     if not isinstance(row, EndedTask):
         return PENDING, ()
-    if row.status == CANCELLED or row.expires_us <= of_seconds(now.wall):
+    if row.status == CANCELLED or expired(row):
         return UNKNOWN, ()
     frames = read_frames(row.result) if row.status == FINISHED else None
     return (FAILED, ()) if frames is None else (DONE, frames)

@@ -38,7 +38,7 @@ class BrokerStateChanged(Event, frozen=True):
 
 
 class BrokerClockSuspect(Event, frozen=True):
-    """More than half of the clients seem to have a wrong clock, so the broker's clock is probably wrong."""
+    """More than half of the clients differ from the broker's clock, or some do and none has confirmed it yet."""
 
     kind: ClassVar[str] = "broker.clock_suspect"
     identity: str

@@ -308,7 +308,9 @@ class MemoryTasks:
         seqs = (seq for seq in sorted(self._dependents) if seq in self._ended)
         return tuple(_without_large(self._ended[seq]) for seq in islice(seqs, bounded(query.limit)))
 
-    def _read_expiry(self, _: queries.ReadExpiry) -> int | None:
+    def _read_expiry(self, query: queries.ReadExpiry) -> int | None:
+        if query.last:
+            return max((task.expires_us for task in self._ended.values()), default=None)
         first = next(self._expiry.after((-MAX_INTEGER, 0)), None)
         return None if first is None else int(first[0])
 

@@ -156,4 +156,5 @@ def heartbeat(
         open_tasks=count_open(connection),
         died=tuple(sorted(identity for _, identity in died)),
         alive=tuple(identity for (identity,) in alive),
+        now_us=now,
     )

@@ -1,4 +1,5 @@
-"""A connection to PostgreSQL that reconnects after a loss, for as long as necessary.
+"""A connection to PostgreSQL that reconnects after a loss, for as long as necessary. A database that does not answer
+(its host or its processes are suspended) is noticed by `check`, from another thread: keepalives do not show it.
 
 No text that a user may read contains the URL. Work that is repeated after a loss was not committed, or can find out
 whether it was. Closing the store ends every wait.
@@ -9,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
@@ -29,6 +32,11 @@ T = TypeVar("T")
 
 FIRST_BACKOFF_SECONDS: Final = 0.05
 MAX_BACKOFF_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 5.0
+"""How long an answer may take before the connection is given up; doubled each time, because work may be slow."""
+SCAN_SECONDS: Final = 60.0
+"""The same for a scan, which may read a whole table."""
+MAX_ANSWER_FACTOR: Final = 16
 
 _NETWORK: Final[dict[str, Any]] = {
     "connect_timeout": 5,
@@ -69,19 +77,25 @@ _UNAVAILABLE: Final = ("55P03", "25006", "25P03")
 class PostgresConnection:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, url: str, closing: threading.Event, index_only: bool) -> None:
+    def __init__(
+        self, url: str, closing: threading.Event, index_only: bool, answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
         self._url = url
         self._closing = closing
         self._index_only = index_only
         self._connection: psycopg.Connection[Any] | None = None
         self.unreachable = ""
         """Why the database cannot be reached now; empty: it can, as far as is known."""
+        self._since: float | None = None
+        """When the work in progress began (monotonic); None: there is none, or it was given up."""
+        self._answer_seconds = self._patience = answer_seconds
 
     def connect(self) -> psycopg.Connection[Any]:
         """The connection; if there is none, one attempt to connect."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
-        self._connection = connect(self._url, self._index_only)
+        self._connection = open_connection(self._url)
+        prepare(self._connection, self._index_only)
         return self._connection
 
     def run(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
@@ -90,6 +104,7 @@ class PostgresConnection:
         while True:
             if self._closing.is_set():
                 raise StoreRefused("the store is not open")
+            self._since = time.monotonic()
             try:
                 result = work(self.connect())
             except psycopg.Error as error:
@@ -97,7 +112,7 @@ class PostgresConnection:
                 if not is_transient(error) and not self._is_lost():
                     raise
                 if error.sqlstate not in _CONFLICTS:
-                    self._set_unreachable(error)
+                    self._set_unreachable(describe_error(error, self._url))
                 self._closing.wait(backoff.next() * (0.5 + random.random()))
             except BaseException:
                 self._roll_back()
@@ -105,6 +120,24 @@ class PostgresConnection:
             else:
                 self._set_reachable()
                 return result
+            finally:
+                self._since = None
+
+    def check(self) -> None:
+        """Called by another thread: give up a connection whose answer is overdue; its work is repeated on another."""
+        since, connection = self._since, self._connection
+        if since is None or time.monotonic() - since < self._patience:
+            return
+        self._since = None
+        self._set_unreachable(f"no answer within {self._patience:g} s")
+        self._patience = min(2 * self._patience, MAX_ANSWER_FACTOR * self._answer_seconds)
+        if connection is not None:
+            # This wakes the thread that waits; to close the connection here would free memory that it uses.
+            with (
+                contextlib.suppress(psycopg.Error, OSError),
+                socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as shared,
+            ):
+                shared.shutdown(socket.SHUT_RDWR)
 
     def _roll_back(self) -> None:
         connection = self._connection
@@ -117,16 +150,13 @@ class PostgresConnection:
     def _is_lost(self) -> bool:
         return self._connection is None or self._connection.closed
 
-    def _set_unreachable(self, error: psycopg.Error) -> None:
+    def _set_unreachable(self, reason: str) -> None:
         if not self.unreachable:
-            log.error(
-                "the database is unreachable; retrying until it answers: %s",
-                describe_error(error, self._url),
-                extra=about(),
-            )
-        self.unreachable = describe_error(error, self._url)
+            log.error("the database is unreachable; retrying until it answers: %s", reason, extra=about())
+        self.unreachable = reason
 
     def _set_reachable(self) -> None:
+        self._patience = self._answer_seconds
         if self.unreachable:
             log.warning("the database is reachable again", extra=about())
             self.unreachable = ""
@@ -140,9 +170,20 @@ class PostgresConnection:
 
 
 def connect(url: str, index_only: bool) -> psycopg.Connection[Any]:
-    """A connection with the settings of this store; every BEGIN is explicit."""
+    """A connection with the settings of this store."""
+    connection = open_connection(url)
+    prepare(connection, index_only)
+    return connection
+
+
+def open_connection(url: str) -> psycopg.Connection[Any]:
+    """A connection in which every BEGIN is explicit."""
     whole = conninfo.make_conninfo(url, **{**_NETWORK, **conninfo.conninfo_to_dict(url)})
-    connection = psycopg.connect(whole, autocommit=True)
+    return psycopg.connect(whole, autocommit=True)
+
+
+def prepare(connection: psycopg.Connection[Any], index_only: bool) -> None:
+    """Apply the settings of this store."""
     try:
         connection.execute("; ".join((*_SESSION, *(_INDEX_ONLY if index_only else ()))).encode())
         found = connection.execute("SHOW synchronous_commit").fetchone()
@@ -151,7 +192,6 @@ def connect(url: str, index_only: bool) -> psycopg.Connection[Any]:
     except BaseException:
         connection.close()
         raise
-    return connection
 
 
 def is_transient(error: psycopg.Error) -> bool:

@@ -25,13 +25,14 @@ from scale0.storage.interface import (
     StoreFailed,
     StoreFenced,
     StoreRefused,
+    StoreUnavailable,
     check_writes,
     dispatch,
     hit_failpoint,
 )
 from scale0.storage.postgres import brokers
 from scale0.storage.postgres.broker_rows import OWN_ANSWERS, TRIM, StoreSession, read_own
-from scale0.storage.postgres.connection import PostgresConnection, check_url, describe_error
+from scale0.storage.postgres.connection import SCAN_SECONDS, PostgresConnection, check_url, describe_error, is_transient
 from scale0.storage.postgres.schema import migrate
 from scale0.storage.postgres.task_lookup import look_up_submissions
 from scale0.storage.postgres.task_queries import TASK_ANSWERS, TASK_CLAIMS, ClaimAll
@@ -75,7 +76,7 @@ class PostgresStore:
         self._closing = threading.Event()
         self._writer = PostgresConnection(url, self._closing, index_only=True)
         self._reader = PostgresConnection(url, self._closing, index_only=True)
-        self._scanner = PostgresConnection(url, self._closing, index_only=False)
+        self._scanner = PostgresConnection(url, self._closing, index_only=False, answer_seconds=SCAN_SECONDS)
         self._claiming = threading.Lock()
         self._epoch = brokers.BrokerEpoch(0, 0)
         self._commits = self._claims = self._next_seq = 0
@@ -96,7 +97,8 @@ class PostgresStore:
             opened = self._opened(connection, row)
         except psycopg.Error as error:
             self.close()
-            raise StoreRefused(
+            kind = StoreUnavailable if is_transient(error) else StoreRefused
+            raise kind(
                 f"cannot use the database: {describe_error(error, self._url)}; check that it runs, that `store` names"
                 " it, and that its user may create a schema there"
             ) from None
@@ -149,6 +151,9 @@ class PostgresStore:
             self._lock = None
 
     def free_bytes(self) -> int:
+        """Called twice a second, so it also notices a database that does not answer."""
+        for connection in (self._writer, self._reader, self._scanner):
+            connection.check()
         reason = self._writer.unreachable or self._reader.unreachable
         if reason:
             raise StoreRefused(f"the database is unreachable: {reason}")

@@ -75,6 +75,7 @@ _ENDED_DEPENDENCIES: Final = f"""
     SELECT {ENDED_BRIEF} FROM (SELECT DISTINCT after_seq FROM follows) f JOIN ended_tasks e ON e.seq = f.after_seq
     ORDER BY e.seq LIMIT %s"""
 _EXPIRY: Final = "SELECT min(expires_us) FROM ended_tasks"
+_LAST_EXPIRY: Final = "SELECT max(expires_us) FROM ended_tasks"
 # It scans all open tasks, on the connection of `scan`.
 _COUNT: Final = "SELECT status, count(*) FROM open_tasks GROUP BY status"
 
@@ -182,8 +183,8 @@ def _read_ended_dependencies(session: StoreSession, query: queries.ReadEndedDepe
     return tuple(map(ended_task, rows))
 
 
-def _read_expiry(session: StoreSession, _: queries.ReadExpiry) -> int | None:
-    row = session.connection.execute(_EXPIRY).fetchone()
+def _read_expiry(session: StoreSession, query: queries.ReadExpiry) -> int | None:
+    row = session.connection.execute(_LAST_EXPIRY if query.last else _EXPIRY).fetchone()
     return None if row is None or row[0] is None else int(row[0])
 
 

@@ -51,6 +51,7 @@ _READ_DEPENDENTS: Final = f"""{SELECT_OPEN} FROM follows CROSS JOIN open_tasks O
 _READ_ENDED_DEPENDENCIES: Final = f"""{_SELECT_ENDED_BRIEF}
     FROM follows CROSS JOIN ended_tasks ON ended_tasks.seq = after_seq GROUP BY after_seq ORDER BY after_seq LIMIT ?"""
 _READ_EXPIRY: Final = "SELECT min(expires_us) FROM ended_tasks"
+_READ_LAST_EXPIRY: Final = "SELECT max(expires_us) FROM ended_tasks"
 # It scans all open tasks, on the connection of `scan`. GROUP BY would also sort them.
 _COUNT: Final = """
     SELECT count(*) FILTER (WHERE status = 500), count(*) FILTER (WHERE status = 1000),
@@ -180,8 +181,8 @@ def _read_ended_dependencies(reader: sqlite3.Connection, query: queries.ReadEnde
     return tuple(map(_ended_task, reader.execute(_READ_ENDED_DEPENDENCIES, (bounded(query.limit),))))
 
 
-def _read_expiry(reader: sqlite3.Connection, _: queries.ReadExpiry) -> int | None:
-    expiry: int | None = reader.execute(_READ_EXPIRY).fetchone()[0]
+def _read_expiry(reader: sqlite3.Connection, query: queries.ReadExpiry) -> int | None:
+    expiry: int | None = reader.execute(_READ_LAST_EXPIRY if query.last else _READ_EXPIRY).fetchone()[0]
     return expiry
 
 

@@ -18,7 +18,7 @@ from scale0.kernel.errors import Refusal
 from scale0.storage.rows import MAX_INTEGER
 from scale0.storage.task_queries import ListTasks, TaskPage
 from scale0.storage.task_rows import FINISHED, STATUS_CODES, STATUS_NAMES, EndedTask, OpenTask, ReopenTask, reopened
-from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds, read_kept
+from scale0.tasks.core.task import MICRO, QueuedTask, from_store, read_kept
 from scale0.tasks.core.tasks import BrokerTasks
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
 
@@ -122,11 +122,11 @@ class TaskCommands:
     def _reopen(self, call: AdminCall, row: Row) -> Outcome:
         if not isinstance(row, EndedTask):
             raise Refusal(codes.IN_USE, f"the task {row.id} has not ended: it is {STATUS_NAMES[row.status]}")
-        if row.expires_us <= of_seconds(call.now.wall):
+        if self._tasks.queue.is_expired(row, call.now):
             raise Refusal(codes.NO_SUCH_SERVICE, f"the task {row.id} has expired: submit a new one")
         if row.status == FINISHED:
             raise Refusal(codes.IN_USE, f"the task {row.id} has finished: submit a new one")
-        runnable_us = of_seconds(call.now.wall)
+        runnable_us = self._tasks.queue.schedule.now_us(call.now)
         call.effects.write(ReopenTask(row.seq, runnable_us))
         call.effects.record(TaskReopened(row.id, row.method, row.client))
         self._tasks.queue.reopened(from_store(reopened(row, runnable_us, followed=False)), call.now, call.effects)

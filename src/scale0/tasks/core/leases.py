@@ -1,12 +1,14 @@
 """Leases: which node runs which attempt of which task, from the hand-out to its end. Invariants: a lease is (task,
 attempt, node), and a task has at most one; a lease is stored before its holder receives the task; a backend never holds
 more than slots + prefetch tasks, and in slots never more of a service than that service has; a slot taken for a task is
-freed exactly once. `lease_recovery` handles leases from before this broker's start."""
+freed exactly once; a lease that the store does not confirm within UNSTORED_SECONDS occupies no slot until it does.
+`lease_recovery` handles leases from before this broker's start."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 SAVE_SECONDS: Final = 1.0
 """Delay before the store records that a task runs, unless the task has ended by then."""
+UNSTORED_SECONDS: Final = 1.0
+"""How long a lease that is not stored yet may occupy a slot: while the store is away, requests need it."""
 
 
 class Leases:
@@ -55,6 +59,10 @@ class Leases:
         self._unsaved: dict[QueuedTask, None] = {}
         """Running tasks whose state is not stored yet."""
         self.leased = 0
+        self._unstored: deque[tuple[float, list[QueuedTask]]] = deque()
+        """Hand-outs whose commit has not returned, each with its time: their tasks have not left."""
+        self.withheld: Counter[Offering] = Counter()
+        """By service of a backend: its tasks that occupy no slot, because the store does not confirm their leases."""
 
     # Events from backends.
 
@@ -126,8 +134,8 @@ class Leases:
 
     @property
     def is_closed(self) -> bool:
-        """True while nothing is handed out: the broker drains, or its disk is full."""
-        return self._state.draining or self._state.full
+        """True while nothing is handed out: the broker drains, its disk is full, or the store does not answer."""
+        return self._state.draining or self._state.full or bool(self.withheld)
 
     # Dispatch.
 
@@ -143,7 +151,7 @@ class Leases:
             for method in queue.method_queues.in_order(methods) if len(methods) > 1 else methods:
                 self._dispatch(method, now, effects)
         if self._out:
-            self._push(effects)
+            self._push(now, effects)
         if self._cancels:
             cancels, self._cancels = self._cancels, {}
             for peer, entries in cancels.items():
@@ -175,7 +183,8 @@ class Leases:
         if backend.slotted == len(backend.tasks):
             return
         for offering in offerings:
-            while offering.slotted < offering.held and self._slots.take_for_held(offering):
+            left = offering.held - self.withheld.get(offering, 0)
+            while offering.slotted < left and self._slots.take_for_held(offering):
                 offering.slotted += 1
                 backend.slotted += 1
 
@@ -237,7 +246,7 @@ class Leases:
     ) -> None:
         """Pushes tasks of one method queue."""
         backend = offering.backend
-        node, mono, wall = backend.identity, now.mono, now.wall
+        node, mono, now_us = backend.identity, now.mono, self._queue.schedule.now_us(now)
         held, writes, touch = backend.tasks, effects.writes, self._queue.backlog.touch
         if not offering.held:
             offering.paced = mono
@@ -248,7 +257,7 @@ class Leases:
             task.native, task.restored = True, False
             task.backend = backend
             task.handed = mono
-            waited = wall - task.runnable_us / MICRO
+            waited = (now_us - task.runnable_us) / MICRO
             task.waited = waited if waited > 0.0 else 0.0
             held[task.id] = task
             if task.start_reported or task.started_us:
@@ -275,7 +284,7 @@ class Leases:
         task.node = backend.identity
         task.started_us = of_seconds(now.wall)
         task.native, task.start_reported, task.shelved = False, False, False
-        task.waited = max(0.0, now.wall - task.runnable_us / MICRO)
+        task.waited = max(0.0, (self._queue.schedule.now_us(now) - task.runnable_us) / MICRO)
         self._queue.backlog.tasks[task.id] = task
         self._bind(task, backend, now, effects)
         self._queue.changed(task, effects)
@@ -320,12 +329,36 @@ class Leases:
             if self._queue.is_limited(task.method):
                 self._queue.dirty[task.method] = None
 
-    def _push(self, effects: Effects) -> None:
+    def _push(self, now: Now, effects: Effects) -> None:
         out, self._out = self._out, {}
+        self._unstored.append((now.mono, [task for tasks in out.values() for task in tasks]))
+        effects.after_commit(self._stored)
         for backend, tasks in out.items():
             still = [task for task in tasks if task.backend is backend]
             for body in bodies_of(still, self._queue.method_queues.quoted, self._owner):
                 effects.promise(backend.peer, ("TASKS", {}, body))
+
+    def _stored(self, now: Now, effects: Effects) -> None:
+        """Handles the commit of the oldest hand-out. The last one ends a stall: all tasks have left, and need slots."""
+        self._unstored.popleft()
+        if self.withheld and not self._unstored:
+            offerings, self.withheld = self.withheld, Counter()
+            for offering in offerings:
+                self.feed(offering.backend, offering.name)
+
+    def withhold(self, now: Now, effects: Effects) -> None:
+        """Gives slots back whose leases the store does not confirm in time; nothing is handed out meanwhile."""
+        if not self._unstored or now.mono - self._unstored[0][0] < UNSTORED_SECONDS:
+            return
+        unstored = {task.id: task for _, tasks in self._unstored for task in tasks if task.backend is not None}
+        self.withheld = Counter(task.backend.offering(task.method) for task in unstored.values())
+        for offering, count in self.withheld.items():
+            backend = offering.backend
+            while offering.slotted > offering.held - count:
+                offering.slotted -= 1
+                backend.slotted -= 1
+                self._slots.give_back(backend, offering.name)
+            self._adapter.serve(backend, (offering.name,), now, effects)
 
     def begun(self, task: QueuedTask, info: bytes, now: Now, effects: Effects) -> None:
         if info:

@@ -21,6 +21,7 @@ from scale0.storage.task_rows import (
     RUNNING,
     SCHEDULED,
     STATUS_NAMES,
+    EndedTask,
     EndTask,
     OpenTask,
     ReleaseTask,
@@ -29,6 +30,7 @@ from scale0.tasks.core.attempts import attempt_ended, pause_before_next, remembe
 from scale0.tasks.core.backlog_window import OwnBacklogWindow
 from scale0.tasks.core.delayed_tasks import DelayedTasks
 from scale0.tasks.core.method_queues import MethodQueues
+from scale0.tasks.core.retention import Retention
 from scale0.tasks.core.shared_backlog_window import SharedBacklogWindow
 from scale0.tasks.core.shared_delayed_tasks import SharedDelayedTasks
 from scale0.tasks.core.stored_backlog import StoredBacklog
@@ -71,7 +73,7 @@ class TaskQueue:
         )
         """Set if brokers share the store."""
         self.method_queues.window = self.window or OwnBacklogWindow(backlog, self.method_queues.ready)
-        self.schedule = (SharedDelayedTasks if shared else DelayedTasks)(state, backlog, self._release)
+        self.schedule = (SharedDelayedTasks if shared else DelayedTasks)(state, backlog, self._release, next_seq)
         self._changed: dict[QueuedTask, None] = {}
         """Shared store only: the tasks that this turn changed. Each is written once, at the end of the turn."""
         self.timers: LazyTimerWheel[QueuedTask] = LazyTimerWheel()
@@ -80,12 +82,21 @@ class TaskQueue:
         """Tasks accepted in this turn."""
         self.dirty: dict[str, None] = {}
         """Methods that may have tasks to hand out."""
+        self.retention = Retention()
         self._on_end = on_end
         self.open = 0
         """Number of tasks that have not ended."""
         self.total_submitted = self.total_finished = self.total_failed = 0
         self._usual: dict[int, tuple[StoredOptions, bytes]] = {}
         backlog.on_loaded = self._dirty
+
+    def is_expired(self, row: EndedTask, now: Now) -> bool:
+        """True if the result of a task is no longer kept."""
+        return row.expires_us <= self.retained_us(now)
+
+    def retained_us(self, now: Now) -> int:
+        """Returns the time up to which ended tasks have expired."""
+        return self.retention.now_us(self.schedule.now_us(now), now)
 
     def _limit(self, method: str) -> int:
         policies = self._state.policies
@@ -135,9 +146,11 @@ class TaskQueue:
         effects: Effects,
     ) -> QueuedTask:
         wall_us = int(now.wall * MICRO)
-        runnable_us = wall_us if options.delay is None and options.at is None else due(options, wall_us)
-        status = QUEUED if not waits and runnable_us <= wall_us else SCHEDULED
-        usual = options.timeout is None and options.max_attempts is None and not options.backoff and options.key is None
+        now_us = self.schedule.now_us(now)
+        runnable_us = now_us if options.delay is None and options.at is None else due(options, now_us)
+        status = QUEUED if not waits and runnable_us <= now_us else SCHEDULED
+        usual = options.timeout is None and options.max_attempts is None and not options.backoff
+        usual = usual and options.key is None and options.at is None
         if usual and options.result_ttl == DEFAULT_RESULT_SECONDS and not self._state.policies:
             kept, packed = self._usual.get(notify) or self._keep_usual(notify)
         else:
@@ -156,7 +169,9 @@ class TaskQueue:
         self.total_submitted += 1
         if status == QUEUED:
             self._wait(task, now, effects)
-        elif not waits:
+            return task
+        self.schedule.submitted(task, now)
+        if not waits:
             self.schedule.add(task, now)
         else:
             self.backlog.unload(task)
@@ -176,6 +191,7 @@ class TaskQueue:
             options.result_ttl,
             notify,
             b"" if options.key is None else digest_of(params),
+            options.at is not None,
         )
 
     def _keep_usual(self, notify: int) -> tuple[StoredOptions, bytes]:
@@ -252,9 +268,10 @@ class TaskQueue:
 
     def runnable(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Queues or schedules a task whose dependencies have finished."""
-        wall_us = of_seconds(now.wall)
-        task.runnable_us = max(task.runnable_us, wall_us)
-        if task.runnable_us <= wall_us:
+        left = max(0.0, self.schedule.left(task, now))
+        if left or not task.kept.at:
+            task.runnable_us = self.schedule.now_us(now) + of_seconds(left)
+        if not left:
             task.status = QUEUED
             if self._wait(task, now, effects):
                 self.changed(task, effects)
@@ -310,9 +327,8 @@ class TaskQueue:
             self.end(task, FAILED, error_object(ATTEMPTS_LOST, message, data), ATTEMPTS_LOST, now, effects)
             return
         task.node, task.started_us = "", 0
-        wall_us = of_seconds(now.wall)
         pause = max(pause_before_next(task, self._state.rng), after) if counted else 0.0
-        task.runnable_us = wall_us + of_seconds(pause)
+        task.runnable_us = self.schedule.now_us(now) + of_seconds(pause)
         if pause:
             task.status = SCHEDULED
             self.changed(task, effects)
@@ -341,6 +357,8 @@ class TaskQueue:
         wall_us = int(now.wall * MICRO)
         begun = task.started or task.handed
         seconds = now.mono - begun if begun else 0.0
+        ttl_us = int(task.kept.result_ttl * MICRO)
+        self.retention.ended(ttl_us)
         effects.writes.append(
             EndTask(
                 status,
@@ -349,7 +367,7 @@ class TaskQueue:
                 task.node,
                 task.started_us,
                 wall_us,
-                wall_us + int(task.kept.result_ttl * MICRO),
+                self.schedule.now_us(now) + ttl_us,
                 body,
                 task.info,
                 task.history,

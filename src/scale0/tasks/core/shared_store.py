@@ -27,6 +27,7 @@ from scale0.tasks.core.dependencies import Dependencies
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.result_reads import ResultReads, StoredResult
+from scale0.tasks.core.shared_delayed_tasks import SharedDelayedTasks
 from scale0.tasks.core.task import QueuedTask, from_store, of_seconds
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR
 
@@ -131,6 +132,8 @@ class SharedStore:
 
     def _heartbeat_stored(self, result: StoreHeartbeatResult, _mark: int, now: Now, effects: Effects) -> None:
         self._later(self._state.interval, self._send_heartbeat, now)
+        if isinstance(self._queue.schedule, SharedDelayedTasks):
+            self._queue.schedule.synchronise(result.now_us, now)
         last, self._heard = self._heard, now.mono
         if now.mono - last > self._state.interval * self._state.liveness:
             # The store was unavailable, or this process was suspended: give other brokers more time.

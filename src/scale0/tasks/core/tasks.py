@@ -91,8 +91,11 @@ class BrokerTasks:
         nodes = NodeMethods(state, adapter, self.queue, self.leases, results)
         self.rpc = RpcEndpoint(state, adapter, {FRONTEND: self.client_methods.table, BACKEND: nodes.table})
 
-    def start(self, leased: tuple[OpenTask, ...], open_tasks: int, now: Now, effects: Effects) -> None:
+    def start(
+        self, leased: tuple[OpenTask, ...], open_tasks: int, last_time_us: int, now: Now, effects: Effects
+    ) -> None:
         self.queue.open = open_tasks
+        self.queue.retention.start(of_seconds(now.wall), last_time_us, now)
         self.leases.lease_recovery.start(leased, now, effects)
         self.queue.schedule.start(now, effects)
         self.dependencies.start(effects)
@@ -209,6 +212,7 @@ class BrokerTasks:
         return [task for method in method_queues.methods() for task in method_queues.waiting(method, most)]
 
     def _nudge(self, _: None, now: Now, effects: Effects) -> None:
+        self.leases.withhold(now, effects)
         self.queue.dirty.update(dict.fromkeys(self.queue.method_queues.ready))
         if self.queue.window is not None:
             for method_queue in self.queue.method_queues.all():
@@ -228,14 +232,18 @@ class BrokerTasks:
         self._state.timers.add((self._tidy, None), now.mono + TIDY_SECONDS)
 
     def _look_for_old(self, _: None, now: Now, effects: Effects) -> None:
+        self.backlog.ask(ReadExpiry(last=True), self._know_last, effects)
         self.backlog.ask(ReadExpiry(), self._sweep, effects)
+
+    def _know_last(self, last_us: int | None, _mark: int, now: Now, effects: Effects) -> None:
+        self.queue.retained_us(now)  # a jump is noticed before the tasks that ended after it
+        self.queue.retention.stored(last_us)
 
     def _sweep(self, expires_us: int | None, _mark: int, now: Now, effects: Effects) -> None:
         """Deletes expired tasks in small batches."""
-        wall_us = of_seconds(now.wall)
         rest = SWEEP_LOOK_SECONDS
         # The grace period keeps tasks that a query found just before they expired.
-        before_us = wall_us - of_seconds(SWEEP_GRACE_SECONDS)
+        before_us = self.queue.retained_us(now) - of_seconds(SWEEP_GRACE_SECONDS)
         if expires_us is not None and expires_us <= before_us and not self._state.full:
             effects.write(SweepTasks(before_us, SWEEP_ROWS))
             rest = SWEEP_SECONDS

@@ -61,6 +61,8 @@ class StoredOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The number of the connection to notify; 0: none."""
     digest: bytes = b""
     """Of the params of a task with a key; empty: no key, or stored by a version without digests."""
+    at: bool = False
+    """Its first attempt is due at a calendar time, and not after a delay."""
 
 
 USUAL: Final = NewTaskOptions()

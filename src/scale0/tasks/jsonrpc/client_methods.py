@@ -18,7 +18,7 @@ from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.shared_store import SharedStore, Then
 from scale0.tasks.core.submissions import Submissions
-from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds
+from scale0.tasks.core.task import MICRO, QueuedTask, from_store
 from scale0.tasks.core.task_clients import TaskClients
 from scale0.tasks.jsonrpc.arguments import (
     DEFAULT_WAIT_SECONDS,
@@ -254,7 +254,7 @@ class ClientMethods:
         backlog = self._queue.backlog
         tasks = backlog.tasks
         if self._clients.check(call.connection, client_id) and all(id_ in tasks for id_ in ids):
-            then([own(tasks[id_], client_id, now) for id_ in ids], now, effects)
+            then([own(tasks[id_], client_id) for id_ in ids], now, effects)
             return
 
         def answered(found: SubmissionLookup, mark: int, later: Now, out: Effects) -> None:
@@ -264,7 +264,9 @@ class ClientMethods:
             try:
                 self._clients.learn(call.connection, found.client, client_id)
                 rows = zip(ids, found.tasks, strict=True)
-                then([own(tasks.get(id_) or row, client_id, later) for id_, row in rows], later, out)
+                held = [own(tasks.get(id_) or row, client_id) for id_, row in rows]
+                expired = self._queue.is_expired
+                then([None if isinstance(row, EndedTask) and expired(row, later) else row for row in held], later, out)
             except RpcError as error:
                 dropped()
                 call.refuse(error.code, error.message, out, error.data)
@@ -284,13 +286,9 @@ def answer_wait(call: RpcCall, ends: list[bytes], more: bool, _now: Now, effects
     call.answer(b"[%b]" % b",".join(fitting), effects, more or len(fitting) < len(ends))
 
 
-def own(row: Row | None, client_id: str, now: Now) -> Row | None:
-    """Returns the task if it belongs to this client and has not expired."""
-    if row is None or row.client != client_id:
-        return None
-    if isinstance(row, EndedTask) and row.expires_us <= of_seconds(now.wall):
-        return None
-    return row
+def own(row: Row | None, client_id: str) -> Row | None:
+    """Returns the task if it belongs to this client."""
+    return row if row is not None and row.client == client_id else None
 
 
 def the_one(rows: list[Row | None], id_: str) -> Row:
