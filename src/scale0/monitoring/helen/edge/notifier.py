@@ -1,4 +1,4 @@
-"""Delivers notifications: the task `helen.notify`, by webhook, command or e-mail.
+"""Delivers notifications by webhook, command or e-mail: for the task `helen.notify`, or directly.
 
 Only commands of Helen's own configuration file are run, without a shell. A delivery ends at its timeout, whatever the
 other side does. No error contains a secret (headers, passwords, paths of URLs).
@@ -24,13 +24,15 @@ import msgspec
 
 from scale0 import __version__
 from scale0.config import ClientConfig, HelenConfig, MailServer, NotificationHandler
+from scale0.monitoring.helen.core.notifications import MAX_DELIVERIES
+from scale0.monitoring.helen.edge.network_backend import MAX_PERFORMED
 from scale0.monitoring.helen.edge.notification_command import run_command
 
 NOTIFY: Final = "helen.notify"
 GRACE_SECONDS: Final = 0.2
 """The event loop gives up this much later than the thread, whose error says more."""
-THREADS: Final = 8
-"""Concurrent webhooks, commands and e-mails."""
+THREADS: Final = MAX_PERFORMED + MAX_DELIVERIES
+"""Concurrent webhooks, commands and e-mails: a delivery must not wait for a thread, because its time runs."""
 MAX_TIMEOUT_SECONDS: Final = 3_600.0
 MAX_REASON_CHARS: Final = 500
 """Of a command's stderr in an error."""
@@ -101,22 +103,23 @@ class Notifier:
         handler = self._handlers.get(wanted.handler)
         if handler is None:
             raise NotificationFailed(f"unknown handler {wanted.handler[:MAX_REASON_CHARS]}")
+        return _to_json({"handler": handler.name, "told": await self.deliver(handler, wanted.notice)})
+
+    async def deliver(self, handler: NotificationHandler, notice: dict[str, Any]) -> str:
+        """Deliver a notification; returns what the other side answered, or raises NotificationFailed."""
         timeout = min(handler.timeout, MAX_TIMEOUT_SECONDS)
         match handler.type:
             case "webhook":
-                outcome = await self._in_thread(functools.partial(post, handler, wanted.notice, timeout), timeout)
+                return await self._in_thread(functools.partial(post, handler, notice, timeout), timeout)
             case "email":
-                outcome = await self._in_thread(
-                    functools.partial(mail, self._smtp, handler, wanted.notice, timeout), timeout
-                )
+                return await self._in_thread(functools.partial(mail, self._smtp, handler, notice, timeout), timeout)
             case "command":
                 command = self._commands.get(handler.command)
                 if command is None:
                     raise NotificationFailed(f"Helen's configuration file defines no command {handler.command}")
-                outcome = await self._in_thread(functools.partial(run, command, wanted.notice, timeout), timeout)
+                return await self._in_thread(functools.partial(run, command, notice, timeout), timeout)
             case _:
                 raise NotificationFailed(f"a handler of type {handler.type} is not delivered by Helen", again=False)
-        return _to_json({"handler": handler.name, "told": outcome})
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
