@@ -69,6 +69,7 @@ PROMISES: Final = {
     "check-incident": "an incident opens when a check is down, and closes when it is up or gone",
     "check-notice": "handlers are notified of every hard change, and of nothing that is suppressed",
     "check-notice-once": "a notification is stored before it is submitted, and becomes one task",
+    "check-notice-direct": "a notification is delivered directly or by the queue, never both, and once if Helen lives",
     "progress": "not everything fails",
     "no-exception": "no input and no fault raises out of a machine",
 }

@@ -259,6 +259,11 @@ class AgentFaults(FaultSchedule):
         network.queue_away = True
         self._later(2.0, 40.0, lambda: setattr(network, "queue_away", False))
 
+    def _queue_mute(self) -> None:
+        network = self._world.network
+        network.queue_mute = True
+        self._later(2.0, 40.0, lambda: setattr(network, "queue_mute", False))
+
     def _asked_often(self) -> None:
         for _ in range(self._rng.choice((5, 30))):
             self._world.agenda.after(self._rng.random() * 0.05, self._world.ask)

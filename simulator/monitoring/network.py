@@ -14,7 +14,12 @@ import msgspec
 
 from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.helen.core.notifications import NOTIFY_METHOD, RECHECK_METHOD, SubmitNotification
+from scale0.monitoring.helen.core.notifications import (
+    NOTIFY_METHOD,
+    RECHECK_METHOD,
+    DeliverNotification,
+    SubmitNotification,
+)
 from scale0.monitoring.helen.core.pending_requests import ForwardRequest
 from scale0.monitoring.helen.core.socket_events import (
     NetworkEvent,
@@ -33,6 +38,10 @@ HEAL_METHOD: Final = "heal"
 RETRY_SECONDS: Final = 3.0
 MAX_TRIES: Final = 8
 MAX_DELAY: Final = 0.02
+SUBMIT_SECONDS: Final = 30.0
+"""How long a Helen waits for the acknowledgement of a submission."""
+MAX_FAILURES: Final = 2
+"""Failed direct deliveries of one notification: fewer than its handler's attempts."""
 
 Answer = RequestReply | RequestError
 
@@ -67,6 +76,7 @@ class Observer(Protocol):
 
     def question_ended(self, question: Question, node: HelenNode, answer: Answer) -> None: ...
     def submitted(self, node: HelenNode, ask: SubmitNotification, known: Task | None) -> None: ...
+    def delivering(self, node: HelenNode, ask: DeliverNotification) -> None: ...
 
 
 class AgentNetwork:
@@ -80,6 +90,10 @@ class AgentNetwork:
         self.part = b"{}"
         """The current configuration."""
         self.queue_away = False
+        self.queue_mute = False
+        """The queue accepts tasks, and its acknowledgements are lost."""
+        self.failures: dict[str, int] = {}
+        """Failed direct deliveries, by notification."""
         self.closing = False
         """Nothing new is started any more."""
         self.questions: dict[str, Question] = {}
@@ -168,6 +182,8 @@ class AgentNetwork:
             self._forward(node, ask)
         elif isinstance(ask, SubmitNotification):
             self._agenda.after(self._delay(), self._submit, node, ask, node.life)
+        elif isinstance(ask, DeliverNotification):
+            self._deliver_directly(node, ask)
         else:
             raise TypeError(f"nobody answers {ask!r}")
 
@@ -205,7 +221,23 @@ class AgentNetwork:
             self._agenda.after(self._rng.random(), self._perform, task)
         else:
             task.submissions += 1
-        self._agenda.after(self._delay(), node.answer_ask, ask, task.id, life)
+        if self.queue_mute:
+            self._agenda.after(SUBMIT_SECONDS, node.answer_ask, ask, Refusal(codes.NO_ANSWER, "no answer"), life)
+        else:
+            self._agenda.after(self._delay(), node.answer_ask, ask, task.id, life)
+
+    def _deliver_directly(self, node: HelenNode, ask: DeliverNotification) -> None:
+        """A webhook that may be slow, or fail a few times."""
+        self._observer.delivering(node, ask)
+        name = ask.notice["id"]
+        failures = self.failures.get(name, 0)
+        outcome: str | Refusal = "204"
+        if failures < MAX_FAILURES and self._rng.random() < 0.3:
+            self.failures[name] = failures + 1
+            outcome = Refusal(codes.FAILED, "it answered 500")
+        self._agenda.after(
+            self._rng.choice((0.01, 1.0, 10.0)) * self._rng.random(), node.answer_ask, ask, outcome, node.life
+        )
 
     def _perform(self, task: Task) -> None:
         """Run a task; one with unfinished dependencies is tried again later."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def test_a_failed_delivery_is_repeated_with_the_handlers_backoff_and_attempts(he
     for _ in range(200):
         helen.pass_time(1.0)
         times += [helen.mono] * (len(helen.deliveries) - len(times))
-    assert [round(later - sooner) for sooner, later in zip(times, times[1:], strict=False)] == [20, 40]
+    assert [round(later - sooner) for sooner, later in itertools.pairwise(times)] == [20, 40]
     (dropped,) = helen.recorded("notice.dropped")
     assert dropped["data"] == {"handler": "pager", "reason": "all 3 direct deliveries failed"}
     assert notices(helen) == ()

@@ -1,10 +1,10 @@
 """Notifications: sent to handlers through the task queue, or directly while there is no queue.
 
-A notification is stored first, and stays in the store until the queue has it, Helen has delivered it, or it is given up.
-Its id is the idempotency key, so a repeated submission makes one task. If the queue does not accept it for
-`DIRECT_AFTER_SECONDS`, Helen stores that it is direct and delivers it herself; from then on it is never submitted. A
-notification that may be on the queue (`offered`) is never direct. Each handler gets at most `limit` notifications per
-period; the rest is counted in one summary.
+A notification stays in the store until the queue has it, Helen has delivered it, or it is given up. Its id is the
+idempotency key, so a repeated submission makes one task. If the queue does not accept it for `DIRECT_AFTER_SECONDS`,
+Helen stores that it is direct and delivers it herself; from then on it is never submitted. A notification that may be
+on the queue (`offered`) is never direct. Each handler gets at most `limit` notifications per period; the rest is
+counted in one summary.
 """
 
 from __future__ import annotations

@@ -35,9 +35,7 @@ REPLICA_CHECK: Final = re.compile(r"helen\.([A-Za-z0-9._:-]{1,128})\.check", re.
 
 
 class HelenAskAnswers:
-    def __init__(
-        self, identity: str, commits: Commits, authority: CertificateAuthority, notifier: Notifier
-    ) -> None:
+    def __init__(self, identity: str, commits: Commits, authority: CertificateAuthority, notifier: Notifier) -> None:
         self._identity = identity
         self._commits = commits
         self._authority = authority
