@@ -50,6 +50,7 @@ class FakeEvaluation:
     """Records what Helen passes on, and returns what the test has set."""
 
     alive_checks = ()
+    decides: Any = None
 
     def __init__(self) -> None:
         self.results: list[tuple[str, Any]] = []
@@ -95,6 +96,10 @@ class FakeEvaluation:
     def deadline(self) -> float | None:
         return None
 
+    def doubtful_agents(self) -> list[str]:
+        return []
+
+    def end_doubt(self, agent: str, helens: Any, now: Now, effects: Effects) -> None: ...
     def tick(self, now: Now, effects: Effects) -> None: ...
     def settle(self, effects: Effects) -> None: ...
     def hand_over(self, agent: str, now: Now, effects: Effects) -> None: ...
