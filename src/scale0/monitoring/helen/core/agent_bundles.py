@@ -134,6 +134,7 @@ def import_evaluation(
     for check, theirs in unpacked.states.items():
         theirs.at, theirs.since = min(theirs.at, now.wall), min(theirs.since, now.wall)
         ours = monitored.states.get(check)
+        doubted = ours is not None and ours.doubtful
         monitored.states[check] = state = theirs if ours is None else states.join_states(ours, theirs)
         incident = unpacked.incidents.get(check)
         if incident is not None:
@@ -141,7 +142,7 @@ def import_evaluation(
         key = (monitored.agent, check)
         if state.doubtful and not state.down:
             pass  # the other Helen may have closed its incident
-        elif state.hard and not state.down:
+        elif not state.down and (state.hard or doubted):
             # One of the two Helens saw the recovery; if neither has an incident, this does nothing.
             incidents.close(key, state.since, UP, effects)
         elif state.down and incidents.find(key) is None:

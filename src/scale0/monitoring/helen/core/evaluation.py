@@ -398,6 +398,10 @@ class Evaluation:
         self._mark_changed(monitored)
         self._reevaluation.queue(monitored)
 
+    @property
+    def agent_names(self) -> Collection[str]:
+        return self._agents.keys()
+
     def doubtful_agents(self) -> list[str]:
         """Agents with a check whose recovery another Helen may have notified."""
         return [name for name, one in self._agents.items() if any(state.doubtful for state in one.states.values())]
