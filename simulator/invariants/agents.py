@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.history.events.checks import CheckAnswered, NoticeSent
+from scale0.history.events.checks import CheckAnswered, IncidentClosed, IncidentOpened, NoticeSent
 from scale0.history.events.journal import read
 from scale0.kernel import codes
 from scale0.monitoring.agent.core.session import REPORT_WINDOW
 from scale0.monitoring.helen.core.agent_connection import ACTIVE
 from scale0.monitoring.helen.core.check_state import CheckState, from_row
-from scale0.monitoring.helen.core.notifications import DIRECT, DeliverNotification, SubmitNotification
+from scale0.monitoring.helen.core.notifications import DIRECT, DeliverNotification, Notification, SubmitNotification
 from scale0.monitoring.helen.core.socket_events import RequestError, RequestReply
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.parser import Parser
@@ -80,6 +80,12 @@ class AgentChecks:
         """The current boot of each machine."""
         self._first_sent: dict[str, float] = {}
         self._asked_recorded: set[str] = set()
+        self._opened: dict[str, int] = {}
+        """How often each incident was opened: results with one time give their incidents one id."""
+        self._closed: dict[str, list[str]] = {}
+        """The Helens who recorded the end of each incident."""
+        self._recoveries: dict[tuple[str, str], set[str]] = {}
+        """The notifications of each recovery, by handler and incident."""
         self._delivering: set[tuple[str, str]] = set()
         """Helen and id of each notification whose direct delivery began."""
         self._delivered: set[tuple[str, str]] = set()
@@ -166,10 +172,28 @@ class AgentChecks:
             self._count(event)
             if isinstance(event, NoticeSent) and event.via == DIRECT:
                 self._delivered.add((node.name, event.notice))
+            if isinstance(event, IncidentOpened):
+                self._opened[event.incident] = self._opened.get(event.incident, 0) + 1
+            elif isinstance(event, IncidentClosed):
+                ends = self._closed.setdefault(event.incident, [])
+                ends.append(f"{node.name} at {turn.virtual:.3f}")
+                if len(ends) > self._opened.get(event.incident, 1):
+                    raise broken("check-incident-once", f"{event.incident} was closed by {' and '.join(ends)}")
         for row in () if turn.row is None else read(turn.row.body):
             if row["at"] > row["time"] or (row["seconds"] or 0.0) < 0.0:
                 raise broken("agent-times", f"{node.name} recorded {row}")
         self.oracles[node.name].stored(turn)
+        for notice in self.oracles[node.name].new_notices:
+            self._recovery(node, notice)
+
+    def _recovery(self, node: HelenNode, notice: Notification) -> None:
+        incident = notice.payload.get("incident")
+        if not incident or notice.payload["kind"] != "recovery":
+            return
+        others = self._recoveries.setdefault((notice.handler, incident), set())
+        others.add(notice.id)
+        if len(others) > self._opened.get(incident, 1):
+            raise broken("check-incident-once", f"{node.name} notifies of the end of {incident} again")
 
     def _count(self, event: Any) -> None:
         names = {"check.answered": "answered", "check.state_changed": "state changes", "incident.opened": "incidents"}

@@ -150,6 +150,8 @@ class Oracle:
         """Checks that another Helen knew a part of."""
         self.notices: dict[str, Notification] = {}
         """All notifications that were ever stored, by id."""
+        self.new_notices: list[Notification] = []
+        """Those of the last turn."""
         self._deferred: set[Key] = set()
         """Removed checks of agents that another Helen may have: they are dropped later."""
         self._wall = 0.0
@@ -300,7 +302,7 @@ class Oracle:
             agent, check = key
             if check in self.selected(agent, self.labels[agent]):
                 self._deferred.discard(key)
-            elif (agent in undecided or key in self._deferred) and key not in dropped:
+            elif (agent in undecided or self.states[key].doubtful or key in self._deferred) and key not in dropped:
                 self._deferred.add(key)
             else:
                 self._deferred.discard(key)
@@ -345,9 +347,11 @@ class Oracle:
 
     def _compare_notices(self, expected: list[tuple[str, ...]], turn: StoredTurn, joined: set[str]) -> None:
         found: list[tuple[str, ...]] = []
+        self.new_notices = []
         for put in turn.writes:
             if isinstance(put, PutNotice) and put.id not in self.notices:
                 self.notices[put.id] = notice = _notice.decode(put.body)
+                self.new_notices.append(notice)
                 if notice.agent not in joined:
                     found.append((notice.handler, notice.agent, notice.check, notice.state, repr(notice.payload["at"])))
         expected = [one for one in expected if one[1] not in joined]

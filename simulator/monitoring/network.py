@@ -90,6 +90,8 @@ class AgentNetwork:
         self.part = b"{}"
         """The current configuration."""
         self.queue_away = False
+        self.separated: set[str] = set()
+        """Helens whom no other Helen reaches; one of them does not reach the queue either."""
         self.queue_mute = False
         """The queue accepts tasks, and its acknowledgements are lost."""
         self.failures: dict[str, int] = {}
@@ -134,9 +136,13 @@ class AgentNetwork:
 
     def introduce_helens(self) -> None:
         """The list of Helens; every ten seconds."""
-        names = [node.name for node in self.helens if node.up]
+        up = [node.name for node in self.helens if node.up]
         for node in self.helens:
-            node.take(lambda now, effects, node=node: node.helen.learn_replicas(names, now, effects))  # type: ignore[misc]
+            names = [name for name in up if name == node.name or not self._cut(node.name, name)]
+            node.take(lambda now, effects, node=node, names=names: node.helen.learn_replicas(names, now, effects))  # type: ignore[misc]
+
+    def _cut(self, one: str, other: str) -> bool:
+        return one != other and (one in self.separated or other in self.separated)
 
     def ask(self, node: HelenNode, agent: str, check: str, timeout: float) -> None:
         """Request a check."""
@@ -202,13 +208,15 @@ class AgentNetwork:
         _, name, _ = ask.service.split(".", 2)
         sibling = next(one for one in self.helens if one.name == name)
         self._serial += 1
+        self._agenda.after(ask.timeout + 1.0, deliver, Refusal(codes.NO_ANSWER, "no answer"))
+        if self._cut(node.name, name):
+            return
         # The other Helen records the request's id as the ref: the client knows the result by it.
         event = NetworkRequest(ask.service, ask.timeout, bytes(ask.body))
         self._request(sibling, b"forward-%d" % self._serial, event, answered)
-        self._agenda.after(ask.timeout + 1.0, deliver, Refusal(codes.NO_ANSWER, "no answer"))
 
     def _submit(self, node: HelenNode, ask: SubmitNotification, life: int) -> None:
-        if self.queue_away:
+        if self.queue_away or node.name in self.separated:
             node.answer_ask(ask, Refusal(codes.NOT_SERVING, "the queue is away"), life)
             return
         key = str(ask.options["key"])

@@ -334,7 +334,9 @@ class Evaluation:
             return
         if monitored.rules is not self._rules:
             self._select_checks(monitored)
-        removed = [name for name in monitored.states if name not in monitored.selected]
+        removed = [
+            name for name, state in monitored.states.items() if name not in monitored.selected and not state.doubtful
+        ]
         if removed and not self._decides_now(monitored.agent, now):
             removed = []
         for check in removed:
@@ -385,13 +387,15 @@ class Evaluation:
     ) -> None:
         """Merge another Helen's bundle. Keeps a reference to `labels`: the caller must not modify it."""
         monitored = self._update_agent(agent, labels)
-        before = {check: self._incidents.find((agent, check)) for check in unpacked.states}
+        closed = {id_ for id_, _ in unpacked.closed}
+        known = [*unpacked.incidents.values(), *(self._incidents.find((agent, check)) for check in unpacked.states)]
+        before = {one.check: one for one in known if one is not None and one.id not in closed}
         for key in import_evaluation(monitored, unpacked, self._incidents, now, effects):
             self._changed_states[key] = state = monitored.states[key[1]]
             due = state.hard and state.state != state.notified
             if due and self._decides_now(agent, now):
                 # Each of the two Helens knew a part: only the merged state shows that a notification is due.
-                self._reevaluate_held(key, now, effects, before[key[1]] or unpacked.incidents.get(key[1]))
+                self._reevaluate_held(key, now, effects, before.get(key[1]))
             elif due or state.held:
                 state.held = due
                 self._held[key] = None
@@ -409,7 +413,9 @@ class Evaluation:
     def end_doubt(self, agent: str, helens: Collection[str] | None, now: Now, effects: Effects) -> None:
         """These Helens have answered, or it is too late for all (None): close and notify what remains."""
         monitored = self._agents.get(agent)
-        for check, state in () if monitored is None else monitored.states.items():
+        if monitored is None:
+            return
+        for check, state in monitored.states.items():
             if not state.doubtful or (helens is not None and state.doubtful not in helens):
                 continue
             key, state.doubtful = (agent, check), ""
@@ -418,6 +424,7 @@ class Evaluation:
             if not state.down:
                 self._incidents.close(key, state.since, UP, effects)
             self._reevaluate_held(key, now, effects, incident)
+            self._reevaluation.queue(monitored)
 
     @property
     def alive_checks(self) -> tuple[CompiledCheck, ...]:
