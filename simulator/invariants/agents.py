@@ -363,7 +363,12 @@ class AgentChecks:
         oracle = self.oracles[node.name]
         for key, one in oracle.states.items():
             # A dependency that recovered suppresses until the next result.
-            if one.held and not oracle.causes(key) and not oracle.definition(key).depends_on:
+            if (
+                one.held
+                and key not in oracle.deferred
+                and not oracle.causes(key)
+                and not oracle.definition(key).depends_on
+            ):
                 raise broken("check-notice", f"{key} at {node.name} is {one.state}, and no handler was notified")
         for id_ in oracle.notices:
             name = (node.name, id_)

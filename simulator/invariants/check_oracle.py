@@ -152,7 +152,7 @@ class Oracle:
         """All notifications that were ever stored, by id."""
         self.new_notices: list[Notification] = []
         """Those of the last turn."""
-        self._deferred: set[Key] = set()
+        self.deferred: set[Key] = set()
         """Removed checks of agents that another Helen may have: they are dropped later."""
         self._wall = 0.0
 
@@ -301,11 +301,11 @@ class Oracle:
         for key in list(self.states):
             agent, check = key
             if check in self.selected(agent, self.labels[agent]):
-                self._deferred.discard(key)
-            elif (agent in undecided or self.states[key].doubtful or key in self._deferred) and key not in dropped:
-                self._deferred.add(key)
+                self.deferred.discard(key)
+            elif (agent in undecided or self.states[key].doubtful or key in self.deferred) and key not in dropped:
+                self.deferred.add(key)
             else:
-                self._deferred.discard(key)
+                self.deferred.discard(key)
                 del self.states[key]
                 if key in self.incidents:
                     yield self._close(key, self._wall, "removed")

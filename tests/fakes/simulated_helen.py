@@ -99,6 +99,9 @@ class FakeEvaluation:
     def doubtful_agents(self) -> list[str]:
         return []
 
+    def doubted_helens(self, agent: str) -> set[str]:
+        return set()
+
     def end_doubt(self, agent: str, helens: Any, now: Now, effects: Effects) -> None: ...
     def tick(self, now: Now, effects: Effects) -> None: ...
     def settle(self, effects: Effects) -> None: ...

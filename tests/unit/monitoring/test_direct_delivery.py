@@ -32,7 +32,7 @@ def notices(helen: SimulatedHelen) -> Any:
     return helen.store.read(ReadNotices("", 9))
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_without_a_broker_a_notification_is_delivered_directly(helen: SimulatedHelen):
     helen.result("critical", message="it is full")
     helen.pass_time(DIRECT_AFTER_SECONDS - 1.0)
@@ -48,7 +48,7 @@ def test_without_a_broker_a_notification_is_delivered_directly(helen: SimulatedH
     assert (helen.queue.tasks, len(helen.deliveries)) == ([], 1)
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_a_notification_of_the_queue_says_so(helen: SimulatedHelen):
     helen.queue.is_up = True
     helen.result("critical")
@@ -56,7 +56,7 @@ def test_a_notification_of_the_queue_says_so(helen: SimulatedHelen):
     assert sent["data"] == {"handler": "pager", "task": "t-0", "via": "queue"}
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_a_queue_that_returns_in_time_gets_the_notification(helen: SimulatedHelen):
     helen.result("critical")
     helen.pass_time(DIRECT_AFTER_SECONDS / 2)
@@ -65,7 +65,7 @@ def test_a_queue_that_returns_in_time_gets_the_notification(helen: SimulatedHele
     assert (helen.queue.sent(), helen.deliveries) == ([("pager", "critical")], [])
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_a_failed_delivery_is_repeated_with_the_handlers_backoff_and_attempts(helen: SimulatedHelen):
     helen.outcomes = [BUSY, BUSY, BUSY]
     helen.result("critical")
@@ -79,7 +79,7 @@ def test_a_failed_delivery_is_repeated_with_the_handlers_backoff_and_attempts(he
     assert notices(helen) == ()
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_a_delivery_that_can_never_succeed_is_not_repeated(helen: SimulatedHelen):
     helen.outcomes = [FINAL]
     helen.result("critical")
@@ -88,7 +88,7 @@ def test_a_delivery_that_can_never_succeed_is_not_repeated(helen: SimulatedHelen
     assert len(helen.recorded("notice.dropped")) == 1
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_the_first_delivery_begins_only_after_it_is_stored_that_it_is_direct(helen: SimulatedHelen):
     helen.result("critical")
     helen.pass_time(DIRECT_AFTER_SECONDS - 1.0)
@@ -99,7 +99,7 @@ def test_the_first_delivery_begins_only_after_it_is_stored_that_it_is_direct(hel
     assert len(helen.deliveries) == 1
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_a_kill_repeats_only_the_delivery_that_was_running(helen: SimulatedHelen):
     helen.outcomes = [BUSY, None]
     helen.result("critical")
@@ -115,7 +115,7 @@ def test_a_kill_repeats_only_the_delivery_that_was_running(helen: SimulatedHelen
     assert (len(helen.deliveries), len(helen.recorded("notice.sent"))) == (3, 1)
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_failed_deliveries_count_over_restarts(helen: SimulatedHelen):
     helen.outcomes = [BUSY, BUSY, BUSY]
     helen.result("critical")
@@ -126,7 +126,7 @@ def test_failed_deliveries_count_over_restarts(helen: SimulatedHelen):
     assert len(helen.recorded("notice.dropped")) == 1
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 @pytest.mark.parametrize("answer", [Refusal(codes.NO_ANSWER, "no answer"), Refusal(codes.FAILED, "a bug")])
 def test_a_submission_without_a_known_answer_is_left_to_the_queue(helen: SimulatedHelen, answer: Refusal):
     helen.queue.answer_instead = answer
@@ -142,7 +142,7 @@ def test_a_submission_without_a_known_answer_is_left_to_the_queue(helen: Simulat
     assert (helen.queue.sent(), helen.deliveries) == ([("pager", "critical")], [])
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_a_submission_that_a_kill_interrupted_is_left_to_the_queue(helen: SimulatedHelen):
     helen.queue.answers = False
     helen.result("critical")
@@ -155,7 +155,7 @@ def test_a_submission_that_a_kill_interrupted_is_left_to_the_queue(helen: Simula
     assert helen.queue.sent() == [("pager", "critical")]
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_a_refused_notification_is_delivered_directly_after_a_restart_without_a_broker(helen: SimulatedHelen):
     helen.result("critical")
     helen.restart()
@@ -163,7 +163,7 @@ def test_a_refused_notification_is_delivered_directly_after_a_restart_without_a_
     assert len(helen.deliveries) == 1
 
 
-# Promise: CHECK-21
+# Promise: CHECK-18
 def test_a_task_needs_the_queue_and_waits_for_it():
     heal = NotificationHandler(name="heal", type="task", method="restart")
     check = CheckDefinition(name="disk", max_attempts=1, handlers=("heal",))

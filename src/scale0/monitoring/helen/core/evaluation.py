@@ -408,7 +408,12 @@ class Evaluation:
 
     def doubtful_agents(self) -> list[str]:
         """Agents with a check whose recovery another Helen may have notified."""
-        return [name for name, one in self._agents.items() if any(state.doubtful for state in one.states.values())]
+        return [name for name in self._agents if self.doubted_helens(name)]
+
+    def doubted_helens(self, agent: str) -> set[str]:
+        """The Helens who may have notified of recoveries of this agent."""
+        monitored = self._agents.get(agent)
+        return set() if monitored is None else {one.doubtful for one in monitored.states.values() if one.doubtful}
 
     def end_doubt(self, agent: str, helens: Collection[str] | None, now: Now, effects: Effects) -> None:
         """These Helens have answered, or it is too late for all (None): close and notify what remains."""

@@ -219,6 +219,12 @@ class AgentBundles:
         self._doubts[identity] = now.mono + DOUBT_SECONDS
         self._state.timers.add((self._end_doubt, identity), now.mono + DOUBT_SECONDS)
 
+    def doubts(self) -> list[tuple[str, set[str]]]:
+        """Agents whose recoveries are in doubt, and the Helens who can tell."""
+        found = [(identity, self._state.evaluation.doubted_helens(identity)) for identity in self._doubts]
+        self._doubts = {identity: self._doubts[identity] for identity, helens in found if helens}
+        return found
+
     def _end_doubt(self, identity: str, now: Now, effects: Effects) -> None:
         if now.mono >= self._doubts.get(identity, math.inf):
             del self._doubts[identity]

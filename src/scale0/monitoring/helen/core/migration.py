@@ -317,9 +317,13 @@ class Migration:
             self._state.drop(connection, LEFT, now, effects)
 
     def find_migrated(self, effects: Effects) -> None:
-        """Ask other Helens for agents that are away, and for bundles that nobody has confirmed."""
+        """Ask other Helens for agents that are away, for bundles that nobody has confirmed, and for what is in doubt.
+        """
         state = self._state
         names = self._replicas.live
+        for identity, helens in self._bundles.doubts():
+            for name in helens.intersection(names) if self._is_here(identity) else ():
+                self._request_agent(name, identity, None, effects)
         away = [
             agent.identity for agent in state.agents.by_identity.values() if agent.connection is None and agent.protocol
         ]
