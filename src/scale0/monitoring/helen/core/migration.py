@@ -317,8 +317,7 @@ class Migration:
             self._state.drop(connection, LEFT, now, effects)
 
     def find_migrated(self, effects: Effects) -> None:
-        """Ask other Helens for agents that are away, for bundles that nobody has confirmed, and for what is in doubt.
-        """
+        """Ask other Helens for agents that are away, for bundles without confirmation, and for what is in doubt."""
         state = self._state
         names = self._replicas.live
         for identity, helens in self._bundles.doubts():
