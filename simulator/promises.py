@@ -67,8 +67,10 @@ PROMISES: Final = {
     "agent-no-leak": "when the network is idle, Helen waits for nothing",
     "check-state": "soft, hard, attempts and flapping follow from the recorded results, and old ones move nothing",
     "check-incident": "an incident opens when a check is down, and closes when it is up or gone",
+    "check-incident-once": "of all Helens, one closes an incident and sends its recovery, once",
     "check-notice": "handlers are notified of every hard change, and of nothing that is suppressed",
     "check-notice-once": "a notification is stored before it is submitted, and becomes one task",
+    "check-notice-direct": "a notification is delivered directly or by the queue, never both, and once if Helen lives",
     "progress": "not everything fails",
     "no-exception": "no input and no fault raises out of a machine",
 }

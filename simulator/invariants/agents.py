@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.history.events.checks import CheckAnswered
+from scale0.history.events.checks import CheckAnswered, IncidentClosed, IncidentOpened, NoticeSent
 from scale0.history.events.journal import read
 from scale0.kernel import codes
 from scale0.monitoring.agent.core.session import REPORT_WINDOW
 from scale0.monitoring.helen.core.agent_connection import ACTIVE
 from scale0.monitoring.helen.core.check_state import CheckState, from_row
-from scale0.monitoring.helen.core.notifications import SubmitNotification
+from scale0.monitoring.helen.core.notifications import DIRECT, DeliverNotification, Notification, SubmitNotification
 from scale0.monitoring.helen.core.socket_events import RequestError, RequestReply
 from scale0.monitoring.protocol import messages
 from scale0.monitoring.protocol.parser import Parser
@@ -80,10 +80,20 @@ class AgentChecks:
         """The current boot of each machine."""
         self._first_sent: dict[str, float] = {}
         self._asked_recorded: set[str] = set()
+        self._opened: dict[str, int] = {}
+        """How often each incident was opened: results with one time give their incidents one id."""
+        self._closed: dict[str, list[str]] = {}
+        """The Helens who recorded the end of each incident."""
+        self._recoveries: dict[tuple[str, str], set[str]] = {}
+        """The notifications of each recovery, by handler and incident."""
+        self._delivering: set[tuple[str, str]] = set()
+        """Helen and id of each notification whose direct delivery began."""
+        self._delivered: set[tuple[str, str]] = set()
+        """Those whose direct delivery is recorded."""
         self._observed_connections: dict[bytes, ObservedConnection] = {}
         self.slow_until: dict[str, float] = {}
         """Helens whose answers may be late, because of a suspension or a slow disk."""
-        self.counts = dict.fromkeys(("answered", "notices", "acks", "state changes", "incidents"), 0)
+        self.counts = dict.fromkeys(("answered", "notices", "acks", "state changes", "incidents", "direct"), 0)
 
     def spooled(self, result: Spooled) -> None:
         if result.ref in self.results:
@@ -160,10 +170,30 @@ class AgentChecks:
                 self._result(node, note, turn)
         for event in turn.events:
             self._count(event)
+            if isinstance(event, NoticeSent) and event.via == DIRECT:
+                self._delivered.add((node.name, event.notice))
+            if isinstance(event, IncidentOpened):
+                self._opened[event.incident] = self._opened.get(event.incident, 0) + 1
+            elif isinstance(event, IncidentClosed):
+                ends = self._closed.setdefault(event.incident, [])
+                ends.append(f"{node.name} at {turn.virtual:.3f}")
+                if len(ends) > self._opened.get(event.incident, 1):
+                    raise broken("check-incident-once", f"{event.incident} was closed by {' and '.join(ends)}")
         for row in () if turn.row is None else read(turn.row.body):
             if row["at"] > row["time"] or (row["seconds"] or 0.0) < 0.0:
                 raise broken("agent-times", f"{node.name} recorded {row}")
         self.oracles[node.name].stored(turn)
+        for notice in self.oracles[node.name].new_notices:
+            self._recovery(node, notice)
+
+    def _recovery(self, node: HelenNode, notice: Notification) -> None:
+        incident = notice.payload.get("incident")
+        if not incident or notice.payload["kind"] != "recovery":
+            return
+        others = self._recoveries.setdefault((notice.handler, incident), set())
+        others.add(notice.id)
+        if len(others) > self._opened.get(incident, 1):
+            raise broken("check-incident-once", f"{node.name} notifies of the end of {incident} again")
 
     def _count(self, event: Any) -> None:
         names = {"check.answered": "answered", "check.state_changed": "state changes", "incident.opened": "incidents"}
@@ -230,8 +260,23 @@ class AgentChecks:
         self.counts["notices"] += known is None
         if ask.id not in self.oracles[node.name].notices:
             raise broken("check-notice-once", f"{node.name} submitted {ask.id} before it was stored")
+        if (node.name, ask.id) in self._delivering:
+            raise broken("check-notice-direct", f"{node.name} submitted {ask.id}, which she delivered directly")
         if known is not None and (known.method, known.params) != (ask.method, ask.params):
             raise broken("check-notice-once", f"{ask.options['key']} was submitted twice, as two different tasks")
+
+    def delivering(self, node: HelenNode, ask: DeliverNotification) -> None:
+        """A direct delivery begins."""
+        assert self.network is not None
+        name = (node.name, str(ask.notice["id"]))
+        if name[1] not in self.oracles[node.name].notices:
+            raise broken("check-notice-direct", f"{node.name} delivered {name[1]} before it was stored")
+        if name in self.network.tasks:
+            raise broken("check-notice-direct", f"{node.name} delivered {name[1]}, which is on the queue")
+        if name in self._delivered:
+            raise broken("check-notice-direct", f"{node.name} delivered {name[1]} again")
+        self.counts["direct"] += name not in self._delivering
+        self._delivering.add(name)
 
     def sweep(self, nodes: list[HelenNode]) -> None:
         """The checks of each second."""
@@ -271,7 +316,7 @@ class AgentChecks:
         opened = {(row.agent, row.check) for row in incidents}
         down = {key for key, one in found.items() if one.down}
         # What two Helens evaluated separately may be soft for a while though it was down before.
-        separated = {key for key, one in found.items() if key in oracle.adopted and not one.hard}
+        separated = {key for key, one in found.items() if key in oracle.adopted and (not one.hard or one.doubtful)}
         if not down <= opened <= down | separated:
             raise broken(
                 "check-incident", f"{node.name} has other incidents than checks that are down: {opened ^ down}"
@@ -318,11 +363,17 @@ class AgentChecks:
         oracle = self.oracles[node.name]
         for key, one in oracle.states.items():
             # A dependency that recovered suppresses until the next result.
-            if one.held and not oracle.causes(key) and not oracle.definition(key).depends_on:
+            if (
+                one.held
+                and key not in oracle.deferred
+                and not oracle.causes(key)
+                and not oracle.definition(key).depends_on
+            ):
                 raise broken("check-notice", f"{key} at {node.name} is {one.state}, and no handler was notified")
         for id_ in oracle.notices:
-            if (node.name, id_) not in self.network.tasks:
-                raise broken("check-notice-once", f"the notice {id_} of {node.name} never came to the queue")
+            name = (node.name, id_)
+            if name not in self.network.tasks and name not in self._delivered:
+                raise broken("check-notice-once", f"the notice {id_} of {node.name} was neither queued nor delivered")
 
     def _quiet(self, node: HelenNode) -> None:
         state = node.helen.state

@@ -14,13 +14,28 @@ import msgspec
 
 from scale0.config import ClientConfig
 from scale0.config.monitoring import CheckDefinition, matches_any, matches_labels, reference
-from scale0.history.events.checks import CheckAnswered, CheckStateChanged, IncidentClosed, IncidentOpened
+from scale0.history.events.checks import (
+    CheckAnswered,
+    CheckRemoved,
+    CheckStateChanged,
+    IncidentClosed,
+    IncidentOpened,
+)
 from scale0.monitoring.helen.core.check_state import CheckState, from_row
 from scale0.monitoring.helen.core.incidents import Incident
 from scale0.monitoring.helen.core.notifications import Notification
 from scale0.monitoring.protocol.results import CheckFinding
 from scale0.storage.check_rows import PutCheckState, PutIncident, PutNotice
-from simulator.invariants.evaluation_recorder import Configured, HandedOver, Known, StoredTurn, Taken, TakenOver, Ticked
+from simulator.invariants.evaluation_recorder import (
+    Configured,
+    DoubtEnded,
+    HandedOver,
+    Known,
+    StoredTurn,
+    Taken,
+    TakenOver,
+    Ticked,
+)
 from simulator.promises import broken
 
 Key = tuple[str, str]
@@ -64,6 +79,8 @@ class CheckOracle:
         self.notified_at = 0.0
         self.notified_handlers: list[str] = []
         self.held = False
+        self.doubtful = ""
+        """The Helen who may have closed the incident and notified of the recovery."""
 
     @property
     def attempt(self) -> int:
@@ -99,7 +116,7 @@ class CheckOracle:
         made.state, made.hard, made.run, made.flapping = state.state, state.hard, state.attempt, state.flapping
         made.weighed, made.known = state.weighed, state.known
         made.changes = [bool(state.history >> place & 1) for place in reversed(range(TRANSITIONS))]
-        made.at, made.since, made.held = state.at, state.since, state.held
+        made.at, made.since, made.held, made.doubtful = state.at, state.since, state.held, state.doubtful
         made.notified, made.notified_at, made.notified_handlers = (
             state.notified,
             state.notified_at,
@@ -133,6 +150,10 @@ class Oracle:
         """Checks that another Helen knew a part of."""
         self.notices: dict[str, Notification] = {}
         """All notifications that were ever stored, by id."""
+        self.new_notices: list[Notification] = []
+        """Those of the last turn."""
+        self.deferred: set[Key] = set()
+        """Removed checks of agents that another Helen may have: they are dropped later."""
         self._wall = 0.0
 
     def selected(self, agent: str, labels: dict[str, str]) -> dict[str, CheckDefinition]:
@@ -157,8 +178,10 @@ class Oracle:
                     self.labels[agent] = labels
                 case Taken():
                     expected += self._take(note, notices)
-                case Ticked():
-                    expected += self._drop_unselected()
+                case Ticked(undecided):
+                    expected += self._drop_unselected(undecided, turn)
+                case DoubtEnded(agent, helens):
+                    expected += self._end_doubt(agent, helens, notices)
                 case HandedOver(agent):
                     self._hand_over(agent)
                 case TakenOver(agent, labels):
@@ -184,14 +207,17 @@ class Oracle:
         if one.state and at < one.at <= self._wall:
             return
         one.at = at
+        before = one.state
         if one.advance(state, given):
             one.since = at
+            if one.doubtful and state != "ok" and (not one.hard or before == "ok"):
+                one.notified, one.notified_handlers = "ok", []
             causes = self.causes(key) if (one.hard and state != "ok") or one.notified != "ok" else ()
             yield CheckStateChanged, *key, answered.ref, at, state, one.hard, one.attempt, one.flapping, causes
             if one.down and key not in self.incidents:
                 self.incidents[key] = at
                 yield IncidentOpened, *key, at, state
-            elif not one.down and key in self.incidents:
+            elif not one.down and key in self.incidents and not one.doubtful:
                 yield self._close(key, at, "up")
         notices += self._decide(key, given)
 
@@ -218,6 +244,8 @@ class Oracle:
                     out.add(f"{kind} {one.name}")
         if given.flapping.suppress and self.states[key].flapping:
             out.add("flapping")
+        if self.states[key].doubtful and self.states[key].state == "ok":
+            out.add(f"helen {self.states[key].doubtful}")
         return tuple(sorted(out))
 
     def _runs(self, one: Any) -> bool:
@@ -251,13 +279,33 @@ class Oracle:
         )
         return [(name, *key, one.state, repr(one.at)) for name in names]
 
-    def _drop_unselected(self) -> Iterator[tuple[Any, ...]]:
-        """A check that an agent no longer runs has no state and no incident."""
+    def _end_doubt(
+        self, agent: str, helens: frozenset[str] | None, notices: list[tuple[str, ...]]
+    ) -> Iterator[tuple[Any, ...]]:
+        """What the other Helen may have decided is decided here."""
+        for key, one in self.states.items():
+            if key[0] != agent or not one.doubtful or (helens is not None and one.doubtful not in helens):
+                continue
+            one.doubtful = ""
+            if not one.down and key in self.incidents:
+                yield self._close(key, one.since, "up")
+            given = self.selected(agent, self.labels[agent]).get(key[1])
+            if given is not None:
+                notices += self._decide(key, given)
+
+    def _drop_unselected(self, undecided: frozenset[str], turn: StoredTurn) -> Iterator[tuple[Any, ...]]:
+        """A check that an agent no longer runs has no state and no incident; later, if another Helen may have it."""
         if self.part is None:
             return
+        dropped = {(event.agent, event.check) for event in turn.events if isinstance(event, CheckRemoved)}
         for key in list(self.states):
             agent, check = key
-            if check not in self.selected(agent, self.labels[agent]):
+            if check in self.selected(agent, self.labels[agent]):
+                self.deferred.discard(key)
+            elif (agent in undecided or self.states[key].doubtful or key in self.deferred) and key not in dropped:
+                self.deferred.add(key)
+            else:
+                self.deferred.discard(key)
                 del self.states[key]
                 if key in self.incidents:
                     yield self._close(key, self._wall, "removed")
@@ -299,9 +347,11 @@ class Oracle:
 
     def _compare_notices(self, expected: list[tuple[str, ...]], turn: StoredTurn, joined: set[str]) -> None:
         found: list[tuple[str, ...]] = []
+        self.new_notices = []
         for put in turn.writes:
             if isinstance(put, PutNotice) and put.id not in self.notices:
                 self.notices[put.id] = notice = _notice.decode(put.body)
+                self.new_notices.append(notice)
                 if notice.agent not in joined:
                     found.append((notice.handler, notice.agent, notice.check, notice.state, repr(notice.payload["at"])))
         expected = [one for one in expected if one[1] not in joined]

@@ -6,6 +6,7 @@ recorded before it is made.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -40,6 +41,9 @@ class Taken(msgspec.Struct, frozen=True):
 class Ticked(msgspec.Struct, frozen=True):
     """A timer was due."""
 
+    undecided: frozenset[str]
+    """Agents that another Helen may have."""
+
 
 class HandedOver(msgspec.Struct, frozen=True):
     """An agent moved to another Helen."""
@@ -54,7 +58,14 @@ class TakenOver(msgspec.Struct, frozen=True):
     labels: dict[str, str]
 
 
-Note = Configured | Known | Taken | Ticked | HandedOver | TakenOver
+class DoubtEnded(msgspec.Struct, frozen=True):
+    """These Helens answered for an agent; None: no other Helen is waited for any more."""
+
+    agent: str
+    helens: frozenset[str] | None
+
+
+Note = Configured | Known | Taken | Ticked | HandedOver | TakenOver | DoubtEnded
 
 
 class StoredTurn(msgspec.Struct, frozen=True):
@@ -93,12 +104,18 @@ class EvaluationRecorder:
         self.evaluation.process_result(agent, labels, answered, now, effects)
 
     def tick(self, now: Now, effects: Effects) -> None:
-        self.notes.append(Ticked())
+        decides = self.evaluation.decides
+        undecided = frozenset(agent for agent in self.evaluation.agent_names if not decides(agent, now))
+        self.notes.append(Ticked(undecided))
         self.evaluation.tick(now, effects)
 
     def selects(self, agent: str, labels: dict[str, str], check: str) -> Any:
         self.notes.append(Known(agent, labels))
         return self.evaluation.selects(agent, labels, check)
+
+    def end_doubt(self, agent: str, helens: Collection[str] | None, now: Now, effects: Effects) -> None:
+        self.notes.append(DoubtEnded(agent, None if helens is None else frozenset(helens)))
+        self.evaluation.end_doubt(agent, helens, now, effects)
 
     def hand_over(self, agent: str, now: Now, effects: Effects) -> Any:
         self.notes.append(HandedOver(agent))

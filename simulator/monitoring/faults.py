@@ -259,6 +259,20 @@ class AgentFaults(FaultSchedule):
         network.queue_away = True
         self._later(2.0, 40.0, lambda: setattr(network, "queue_away", False))
 
+    def _helens_separated(self) -> None:
+        """A Helen loses the network for a while, and agents move between the Helens."""
+        helen, separated = self._helen(), self._world.network.separated
+        self._note(f"separated: {helen.name}")
+        separated.add(helen.name)
+        self._later(20.0, 150.0, lambda: separated.discard(helen.name))
+        for _ in range(4):
+            self._later(1.0, 60.0, self._connection_lost)
+
+    def _queue_mute(self) -> None:
+        network = self._world.network
+        network.queue_mute = True
+        self._later(2.0, 40.0, lambda: setattr(network, "queue_mute", False))
+
     def _asked_often(self) -> None:
         for _ in range(self._rng.choice((5, 30))):
             self._world.agenda.after(self._rng.random() * 0.05, self._world.ask)

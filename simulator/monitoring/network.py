@@ -14,7 +14,12 @@ import msgspec
 
 from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
-from scale0.monitoring.helen.core.notifications import NOTIFY_METHOD, RECHECK_METHOD, SubmitNotification
+from scale0.monitoring.helen.core.notifications import (
+    NOTIFY_METHOD,
+    RECHECK_METHOD,
+    DeliverNotification,
+    SubmitNotification,
+)
 from scale0.monitoring.helen.core.pending_requests import ForwardRequest
 from scale0.monitoring.helen.core.socket_events import (
     NetworkEvent,
@@ -33,6 +38,10 @@ HEAL_METHOD: Final = "heal"
 RETRY_SECONDS: Final = 3.0
 MAX_TRIES: Final = 8
 MAX_DELAY: Final = 0.02
+SUBMIT_SECONDS: Final = 30.0
+"""How long a Helen waits for the acknowledgement of a submission."""
+MAX_FAILURES: Final = 2
+"""Failed direct deliveries of one notification: fewer than its handler's attempts."""
 
 Answer = RequestReply | RequestError
 
@@ -67,6 +76,7 @@ class Observer(Protocol):
 
     def question_ended(self, question: Question, node: HelenNode, answer: Answer) -> None: ...
     def submitted(self, node: HelenNode, ask: SubmitNotification, known: Task | None) -> None: ...
+    def delivering(self, node: HelenNode, ask: DeliverNotification) -> None: ...
 
 
 class AgentNetwork:
@@ -80,6 +90,12 @@ class AgentNetwork:
         self.part = b"{}"
         """The current configuration."""
         self.queue_away = False
+        self.separated: set[str] = set()
+        """Helens whom no other Helen reaches; one of them does not reach the queue either."""
+        self.queue_mute = False
+        """The queue accepts tasks, and its acknowledgements are lost."""
+        self.failures: dict[str, int] = {}
+        """Failed direct deliveries, by notification."""
         self.closing = False
         """Nothing new is started any more."""
         self.questions: dict[str, Question] = {}
@@ -120,9 +136,13 @@ class AgentNetwork:
 
     def introduce_helens(self) -> None:
         """The list of Helens; every ten seconds."""
-        names = [node.name for node in self.helens if node.up]
+        up = [node.name for node in self.helens if node.up]
         for node in self.helens:
-            node.take(lambda now, effects, node=node: node.helen.learn_replicas(names, now, effects))  # type: ignore[misc]
+            names = [name for name in up if name == node.name or not self._cut(node.name, name)]
+            node.take(lambda now, effects, node=node, names=names: node.helen.learn_replicas(names, now, effects))  # type: ignore[misc]
+
+    def _cut(self, one: str, other: str) -> bool:
+        return one != other and (one in self.separated or other in self.separated)
 
     def ask(self, node: HelenNode, agent: str, check: str, timeout: float) -> None:
         """Request a check."""
@@ -168,6 +188,8 @@ class AgentNetwork:
             self._forward(node, ask)
         elif isinstance(ask, SubmitNotification):
             self._agenda.after(self._delay(), self._submit, node, ask, node.life)
+        elif isinstance(ask, DeliverNotification):
+            self._deliver_directly(node, ask)
         else:
             raise TypeError(f"nobody answers {ask!r}")
 
@@ -186,13 +208,15 @@ class AgentNetwork:
         _, name, _ = ask.service.split(".", 2)
         sibling = next(one for one in self.helens if one.name == name)
         self._serial += 1
+        self._agenda.after(ask.timeout + 1.0, deliver, Refusal(codes.NO_ANSWER, "no answer"))
+        if self._cut(node.name, name):
+            return
         # The other Helen records the request's id as the ref: the client knows the result by it.
         event = NetworkRequest(ask.service, ask.timeout, bytes(ask.body))
         self._request(sibling, b"forward-%d" % self._serial, event, answered)
-        self._agenda.after(ask.timeout + 1.0, deliver, Refusal(codes.NO_ANSWER, "no answer"))
 
     def _submit(self, node: HelenNode, ask: SubmitNotification, life: int) -> None:
-        if self.queue_away:
+        if self.queue_away or node.name in self.separated:
             node.answer_ask(ask, Refusal(codes.NOT_SERVING, "the queue is away"), life)
             return
         key = str(ask.options["key"])
@@ -205,7 +229,23 @@ class AgentNetwork:
             self._agenda.after(self._rng.random(), self._perform, task)
         else:
             task.submissions += 1
-        self._agenda.after(self._delay(), node.answer_ask, ask, task.id, life)
+        if self.queue_mute:
+            self._agenda.after(SUBMIT_SECONDS, node.answer_ask, ask, Refusal(codes.NO_ANSWER, "no answer"), life)
+        else:
+            self._agenda.after(self._delay(), node.answer_ask, ask, task.id, life)
+
+    def _deliver_directly(self, node: HelenNode, ask: DeliverNotification) -> None:
+        """A webhook that may be slow, or fail a few times."""
+        self._observer.delivering(node, ask)
+        name = ask.notice["id"]
+        failures = self.failures.get(name, 0)
+        outcome: str | Refusal = "204"
+        if failures < MAX_FAILURES and self._rng.random() < 0.3:
+            self.failures[name] = failures + 1
+            outcome = Refusal(codes.FAILED, "it answered 500")
+        self._agenda.after(
+            self._rng.choice((0.01, 1.0, 10.0)) * self._rng.random(), node.answer_ask, ask, outcome, node.life
+        )
 
     def _perform(self, task: Task) -> None:
         """Run a task; one with unfinished dependencies is tried again later."""

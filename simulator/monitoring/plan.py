@@ -24,7 +24,7 @@ AGENT_FAULTS: Final = (
     *("route_slow", "route_clogged", "connection_lost", "connection_half_open"),
     *("agent_killed", "agent_loses_power", "agent_restarts_often", "agent_reloaded", "agent_asleep"),
     *("agent_clock", "certificate_cloned", "certificate_revoked", "labels_changed", "checks_changed"),
-    *("silenced", "downtime", "queue_away", "asked_often"),
+    *("silenced", "downtime", "queue_away", "asked_often", "queue_mute", "helens_separated"),
 )
 FAULTS: Final = (*HELEN_FAULTS, *AGENT_FAULTS)
 """The names of all faults; see `faults`."""

@@ -169,7 +169,8 @@ class AgentWorld:
         self.diary.note("everything is healed")
         for route in self.routes.values():
             route.heal()
-        self.network.queue_away = False
+        self.network.queue_away = self.network.queue_mute = False
+        self.network.separated.clear()
         for helen in self.helens:
             helen.disk.heal()
             helen.wall_offset = 0.0

@@ -23,7 +23,7 @@ from scale0.kernel.turn import Turn
 from scale0.monitoring.helen.core.check_rules import CompiledCheck
 from scale0.monitoring.helen.core.evaluation import Evaluation, IncomingResult
 from scale0.monitoring.helen.core.helen import Helen
-from scale0.monitoring.helen.core.notifications import SubmitNotification
+from scale0.monitoring.helen.core.notifications import DeliverNotification, SubmitNotification
 from scale0.monitoring.helen.core.socket_events import (
     BytesReceived,
     ConnectionClosed,
@@ -50,6 +50,7 @@ class FakeEvaluation:
     """Records what Helen passes on, and returns what the test has set."""
 
     alive_checks = ()
+    decides: Any = None
 
     def __init__(self) -> None:
         self.results: list[tuple[str, Any]] = []
@@ -95,6 +96,13 @@ class FakeEvaluation:
     def deadline(self) -> float | None:
         return None
 
+    def doubtful_agents(self) -> list[str]:
+        return []
+
+    def doubted_helens(self, agent: str) -> set[str]:
+        return set()
+
+    def end_doubt(self, agent: str, helens: Any, now: Now, effects: Effects) -> None: ...
     def tick(self, now: Now, effects: Effects) -> None: ...
     def settle(self, effects: Effects) -> None: ...
     def hand_over(self, agent: str, now: Now, effects: Effects) -> None: ...
@@ -108,9 +116,14 @@ class FakeTaskQueue:
         self.tasks: list[SubmitNotification] = []
         self.submits: list[SubmitNotification] = []
         self.is_up = True
+        self.answers = True
+        """False: no submission gets an answer."""
+        self.answer_instead: Refusal | None = None
 
     def submit(self, ask: SubmitNotification) -> str | Refusal:
         self.submits.append(ask)
+        if self.answer_instead is not None:
+            return self.answer_instead
         if not self.is_up:
             return Refusal(503, "not now")
         keys = [task.options["key"] for task in self.tasks]
@@ -158,6 +171,9 @@ class SimulatedHelen:
         self.holds_commits = False
         """What a turn writes and promises waits for `commit_all`; without it, a crash would lose it."""
         self.queue = FakeTaskQueue()
+        self.deliveries: list[DeliverNotification] = []
+        self.outcomes: list[Refusal | None] = []
+        """Of the next direct deliveries; None: it never ends. Without one, a delivery succeeds."""
         self.labels: dict[str, dict[str, str]] = {}
         self._pending: list[tuple[list[Any], Callable[[], None] | None, StoreQuery | None]] = []
         self._bytes: dict[bytes, bytes] = {}
@@ -254,9 +270,22 @@ class SimulatedHelen:
             case StoreQuery():
                 self._add_pending([], None, ask)
             case SubmitNotification():
-                self._add_pending([], lambda: self.answer(ask, self.queue.submit(ask)), None)
+                self._add_pending([], lambda: self._submit(ask), None)
+            case DeliverNotification():
+                self._add_pending([], lambda: self._deliver(ask), None)
             case _:
                 self.asks.append(ask)
+
+    def _submit(self, ask: SubmitNotification) -> None:
+        answer = self.queue.submit(ask)
+        if self.queue.answers:
+            self.answer(ask, answer)
+
+    def _deliver(self, ask: DeliverNotification) -> None:
+        self.deliveries.append(ask)
+        outcome = self.outcomes.pop(0) if self.outcomes else "204"
+        if outcome is not None:
+            self.answer(ask, outcome)
 
     def send(self, peer: Any, frames: list[Any]) -> Sent:
         if peer.socket == "agents":

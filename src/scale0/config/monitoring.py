@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from scale0.config import value_types as types
+from scale0.config.secret_references import reference_errors
 from scale0.config.tree import duplicates
 
 MIN_INTERVAL: Final = 0.1
@@ -233,6 +234,7 @@ def _check_errors(definition: CheckDefinition, handlers: frozenset[str]) -> list
     key = f"checks.{definition.name}"
     out = [f"{key}.handlers: there is no handler {name}" for name in definition.handlers if name not in handlers]
     out += duplicates(f"{key}.handlers", definition.handlers)
+    out += reference_errors(f"{key}.args", definition.args)
     flapping = definition.flapping
     if flapping.start is not None and flapping.end is not None and flapping.end > flapping.start:
         out.append(f"{key}.flapping: end is above start")
@@ -263,5 +265,6 @@ def check_monitoring(
         needed = NEEDED[handler.type]
         if not getattr(handler, needed):
             out.append(f"handlers.{handler.name}: a {handler.type} needs {needed}")
+        out += reference_errors(f"handlers.{handler.name}.headers", handler.headers)
     out += [f"downtimes.{one.name}: starts is not before ends" for one in downtimes if one.starts >= one.ends]
     return out

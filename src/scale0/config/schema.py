@@ -78,6 +78,8 @@ class HelenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Agents with an older version are asked to reload, then refused; blank: no minimum."""
     commands: tuple[NoticeCommand, ...] = ()
     smtp: MailServer = MailServer()
+    secrets_dir: types.Line = ""
+    """Where `secret:NAME` of the network document is read; blank: `secrets` in `data_dir`."""
     segments: types.SegmentsLocation = ""
     """Where the journal is exported to; blank: a directory in `data_dir`."""
     segment_seconds: types.SegmentSeconds = 60.0
@@ -117,6 +119,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Globs of files that the check `log` may read; `*` also matches `/`."""
     plugin_user: types.IdentityOrBlank = ""
     """The user that runs plugins and Lua checks if the agent is root; blank: `nobody`."""
+    secrets_dir: types.Line = ""
+    """Where `secret:NAME` of the network document is read; blank: `secrets` in `data_dir`."""
 
     def helen_addresses(self) -> tuple[tuple[str, int], ...]:
         """Each Helen as (host, port), in order of preference."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta
 
+from scale0.config.secret_references import secret_name
 from scale0.kernel.limits import Limits
 from scale0.kernel.names import is_identity, is_service_name
 
@@ -138,6 +139,10 @@ def _is_url(text: str) -> bool:
     return found is not None and int(found["port"] or "0") <= MAX_PORT
 
 
+def _is_url_or_secret(text: str) -> bool:
+    return _is_url(text) or secret_name(text) is not None
+
+
 def _are_thresholds(value: object) -> bool:
     return isinstance(value, dict) and all(
         name and isinstance(pair, dict) and pair and pair.keys() <= _LIMITS and all(map(is_range, pair.values()))
@@ -228,7 +233,7 @@ Glob = Annotated[str, _rule(_is_name, f"a glob of at most {MAX_NAME_CHARS} print
 Reference = Annotated[str, _rule(_is_reference, "the name of a check, or agent/check")]
 Thresholds = Annotated[dict[str, Any], _rule(_are_thresholds, _THRESHOLDS)]
 """An open object, since metrics may have any name: {metric: {"warn": range, "crit": range}}."""
-UrlOrBlank = Annotated[str, _or_blank(_is_url, "an http(s) URL")]
+UrlOrBlank = Annotated[str, _or_blank(_is_url_or_secret, "an http(s) URL, or secret: and a file name")]
 Email = Annotated[str, _rule(_matches(_EMAIL), "an e-mail address")]
 Port = Annotated[int, Meta(ge=0, le=MAX_PORT)]
 """0 is any free port."""

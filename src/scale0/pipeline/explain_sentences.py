@@ -132,7 +132,8 @@ def _check(event: Event) -> str:
         case "downtime.ended":
             return f"downtime {event['ref']} ended"
         case "notice.sent":
-            return f"notification sent to {data.get('handler', 'a handler')}"
+            how = " directly, without the queue" if data.get("via") == "direct" else ""
+            return f"notification sent to {data.get('handler', 'a handler')}{how}"
         case _:
             return _other(event)
 

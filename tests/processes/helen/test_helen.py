@@ -10,6 +10,7 @@ import json
 import shutil
 import signal
 import socket
+import sqlite3
 import ssl
 import threading
 import time
@@ -115,6 +116,41 @@ def test_problem_goes_out_by_webhook_and_is_tried_again(
         report(agent, 2, "ok")
         until(lambda: len(got) == 3)
         assert got[2]["state"] == "ok"
+
+
+# Promise: CHECK-18
+def test_without_a_broker_a_problem_goes_out_directly_and_once_over_a_kill_of_helen(tmp_path: Path) -> None:
+    with (
+        broker_process(tmp_path / "broker", config_service=True) as broker,
+        helen_process(tmp_path / "helen", broker) as helen,
+        webhook() as (url, got),
+    ):
+        handler = {"name": "hook", "type": "webhook", "url": url, "backoff": 0.05}
+        with helen.accepted("direct") as agent:
+            configure(broker, checks=[{**CHECK, "handlers": ["hook"]}], handlers=[handler])
+            agent.expect("schedule")
+            broker.kill9()
+            until(lambda: "the connection to the network was lost" in helen.log_text())
+            report(agent, 1, "critical")
+            until(lambda: [b"offered\xc2" in body for body in notices(helen)] == [True], "it is stored as refused")
+            helen.kill9()
+        helen.start()
+        until(lambda: len(got) == 2)
+        assert got[0] == got[1]  # the first delivery failed
+        sent = until(lambda: helen.events("notice.sent", "direct"))
+        assert [json.loads(event["data"]) for event in sent] == [{"handler": "hook", "via": "direct"}]
+        broker.start()
+        with helen.accepted("direct") as agent:
+            report(agent, 1, "ok")
+            until(lambda: len(helen.events("notice.sent", "direct")) == 2)
+        until(lambda: len(got) == 3)
+        assert [one["state"] for one in got] == ["critical", "critical", "ok"]
+
+
+def notices(helen: HelenProcess) -> list[bytes]:
+    """The notifications in her store, as she encodes them."""
+    with contextlib.closing(sqlite3.connect(f"file:{helen.folder / 'scale0.db'}?mode=ro", uri=True)) as store:
+        return [body for (body,) in store.execute("SELECT body FROM notices")]
 
 
 # Promise: CHECK-15

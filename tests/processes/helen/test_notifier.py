@@ -234,3 +234,18 @@ def test_params_that_are_none_are_never_tried_again(params: bytes) -> None:
         asyncio.run(notifier.perform(params))
     assert not failure.value.again
     notifier.close()
+
+
+# Promise: CHECK-19
+def test_webhook_gets_its_address_and_headers_from_files(
+    hook: Callable[..., NotificationHandler], tmp_path: Path
+) -> None:
+    for name, content in (("address", hook("/yes").url), ("token", "Bearer 5")):
+        (tmp_path / name).write_text(content + "\n")
+        (tmp_path / name).chmod(0o600)
+    handler = NotificationHandler(
+        name="hook", type="webhook", url="secret:address", headers={"Authorization": "secret:token"}
+    )
+    assert deliver(handler, secrets_dir=str(tmp_path)) == {"handler": "hook", "told": "204"}
+    ((path, _, headers),) = Hook.got
+    assert (path, headers["Authorization"]) == ("/yes", "Bearer 5")

@@ -145,7 +145,7 @@ _FILLED: Final[list[tuple[Event, dict[str, object], str]]] = [
     (
         checks.NoticeSent("n-1", "web-1", "disk", "pager", "critical", "t-1"),
         {**DISK, "ref": "n-1", "state": "critical"},
-        '{"handler":"pager","task":"t-1"}',
+        '{"handler":"pager","task":"t-1","via":"queue"}',
     ),
     (
         checks.NoticeDropped("pager", 12, "limit", "web-1", "disk"),

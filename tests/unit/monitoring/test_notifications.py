@@ -124,7 +124,9 @@ def test_a_notice_survives_a_crash_and_is_one_task(helen: SimulatedHelen):
 
 
 # Promise: CHECK-12
-def test_a_queue_that_is_away_is_asked_again_with_longer_pauses_and_given_up_after_a_day(helen: SimulatedHelen):
+def test_a_queue_that_is_away_is_asked_again_with_longer_pauses_and_given_up_after_a_day():
+    check = CheckDefinition(name="disk", max_attempts=1, handlers=("heal",))
+    helen = configured_helen(checks=(check,), handlers=(HEAL,))
     helen.queue.is_up = False
     helen.result("critical")
     helen.pass_time(16.0)
@@ -132,7 +134,7 @@ def test_a_queue_that_is_away_is_asked_again_with_longer_pauses_and_given_up_aft
     helen.pass_time(GIVE_UP_SECONDS / 2)
     helen.pass_time(GIVE_UP_SECONDS / 2 + 60)
     (dropped,) = helen.recorded("notice.dropped")
-    assert dropped["data"] == {"handler": "pager", "reason": "the queue did not accept it"}
+    assert dropped["data"] == {"handler": "heal", "reason": "the queue did not accept it"}
     assert helen.store.read(ReadNotices("", 9)) == ()
 
 

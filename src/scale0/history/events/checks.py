@@ -166,10 +166,11 @@ class DowntimeEnded(Event, frozen=True):
 
 
 class NoticeSent(Event, frozen=True):
-    """A notice was submitted as a task: from now on the guarantees of the task queue apply."""
+    """A notice was submitted as a task, so that from now on the guarantees of the task queue apply; or Helen has
+    delivered it herself."""
 
     kind: ClassVar[str] = "notice.sent"
-    optional: ClassVar[tuple[str, ...]] = ("agent", "check")
+    optional: ClassVar[tuple[str, ...]] = ("agent", "check", "task")
     notice: str
     """The id of the notice."""
     agent: str
@@ -177,11 +178,14 @@ class NoticeSent(Event, frozen=True):
     handler: str
     state: str
     task: str
-    """The id of the task."""
+    """The id of the task; empty: there is none."""
+    via: str = "queue"
+    """`queue`, or `direct`: she delivered it herself."""
 
 
 class NoticeDropped(Event, frozen=True):
-    """Notices that were not sent: too many in a period, refused by the queue, or their handler is gone."""
+    """Notices that were not sent: too many in a period, not accepted by the queue, not delivered directly, or their
+    handler is gone."""
 
     kind: ClassVar[str] = "notice.dropped"
     targets: ClassVar[Mapping[str, str]] = {"count": "code"}

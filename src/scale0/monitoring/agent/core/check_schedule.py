@@ -96,6 +96,10 @@ class CheckSchedule:
     def checks(self) -> tuple[DueCheck, ...]:
         return tuple(scheduled.due for scheduled in self._scheduled.values())
 
+    def has(self, check: str, args: bytes) -> bool:
+        """True if the schedule runs this check with exactly these arguments."""
+        return any(due.check == check and due.args == args for due in self.checks)
+
     def replace(self, body: bytes, now: Now) -> list[str]:
         """Use this schedule from now on; unchanged checks keep their next run. Returns its errors, one line each."""
         if body == self.body and body:

@@ -201,7 +201,9 @@ class AgentRuntime:
     def _handle(self, update: SessionUpdate) -> None:
         match update:
             case RunCheck(run_id, name, args):
-                self._runs.start(name, args, self._facts.check_timeout, lambda found: self._answer(run_id, found))
+                scheduled = self._schedule.has(name, args)
+                timeout = self._facts.check_timeout
+                self._runs.start(name, args, timeout, lambda found: self._answer(run_id, found), scheduled)
             case Delivered(tokens):
                 self._delivered(tokens)
             case Undelivered():
@@ -263,7 +265,7 @@ class AgentRuntime:
             log.error("schedule: %s", error, extra=about())
 
     def _run_due(self, due: DueCheck) -> None:
-        self._runs.start(due.check, due.args, due.timeout, lambda found: self._store_result(due.name, found))
+        self._runs.start(due.check, due.args, due.timeout, lambda found: self._store_result(due.name, found), True)
 
     def _store_result(self, name: str, finding: CheckFinding) -> None:
         """Store a result of the schedule in the spool, and offer it to the session."""

@@ -24,6 +24,7 @@ from scale0.config import AgentConfig
 from scale0.config.edge.files import read_config
 from scale0.kernel.edge.log_setup import log_to_stderr, set_process_name
 from scale0.kernel.edge.private_files import check as check_files
+from scale0.kernel.edge.secret_files import SecretDirectory
 from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.kernel.errors import ConfigError, Scale0Error
 from scale0.kernel.log_context import about
@@ -115,7 +116,8 @@ async def serve(config: AgentConfig, file: Path, ready: int, lifeline: int) -> i
     names, disk = ThreadPool(NAME_THREADS, loop), ThreadPool(1, loop)
     addresses = [(host.strip("[]"), port) for host, port in config.helen_addresses()]
     spool = Spool(folder / SPOOL_FOLDER, secrets.token_hex(8), read_boot_id(), config.spool_bytes, config.spool_age)
-    runs = RunningChecks(checks.find, loop, config.max_checks)
+    stored_secrets = SecretDirectory(Path(config.secrets_dir or folder / "secrets"))
+    runs = RunningChecks(checks.find, loop, config.max_checks, stored_secrets)
     facts = AgentFacts(config.labels, lambda: checks.names, config.check_timeout, __version__)
     rng = random.Random(secrets.randbits(64))
     session = AgentSession(addresses, __version__, rng)

@@ -16,6 +16,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from scale0.config.secret_references import PREFIX, secret_name
+from scale0.kernel.edge.secret_files import SecretDirectory, SecretUnavailable
 from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.kernel.errors import ConfigError
 from scale0.kernel.log_context import about
@@ -126,8 +128,15 @@ class _PendingCheck:
 
 
 class RunningChecks:
-    def __init__(self, find: Callable[[str], Run | None], loop: asyncio.AbstractEventLoop, limit: int) -> None:
+    def __init__(
+        self,
+        find: Callable[[str], Run | None],
+        loop: asyncio.AbstractEventLoop,
+        limit: int,
+        secrets: SecretDirectory | None = None,
+    ) -> None:
         self._find = find
+        self._secrets = secrets
         self._loop = loop
         self._limit = max(LEAST_CHECKS, limit)
         self._threads = ThreadPool(self._limit, loop)
@@ -138,8 +147,24 @@ class RunningChecks:
         """Checks that exceeded their deadline, and still occupy a thread."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, name: str, args: bytes, timeout: float, then: OnFinding) -> None:
-        """Run a check; `then` is called once with its finding, now or later."""
+    def start(self, name: str, args: bytes, timeout: float, then: OnFinding, scheduled: bool = False) -> None:
+        """Run a check; `then` is called once with its finding, now or later. Only arguments of a scheduled check may
+        refer to secrets: every client of the network may request others."""
+        if PREFIX.encode() in args and (used := secrets_in(args)):
+            try:
+                if not scheduled or self._secrets is None:
+                    raise SecretUnavailable("only a check of the schedule may use a secret")
+                values = {key: self._secrets.read(secret) for key, secret in used.items()}
+            except SecretUnavailable as error:
+                then(not_run(str(error)))
+                return
+            args = msgspec.json.encode({**msgspec.json.decode(args), **values})
+            shown = {values[key]: PREFIX + secret for key, secret in used.items()}
+            self._start(name, args, timeout, lambda found: then(hide(found, shown)))
+        else:
+            self._start(name, args, timeout, then)
+
+    def _start(self, name: str, args: bytes, timeout: float, then: OnFinding) -> None:
         run = self._find(name)
         if run is None:
             then(not_run(f"this agent has no check {name}"))
@@ -245,6 +270,24 @@ class RunningChecks:
         self._end(pending, timed_out(pending.timeout))
         if pending.task is not None:
             pending.task.cancel()
+
+
+def secrets_in(args: bytes) -> dict[str, str]:
+    """The secrets that arguments refer to, by argument."""
+    try:
+        given = msgspec.json.decode(args)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return {}
+    found = {key: secret_name(value) for key, value in given.items()} if isinstance(given, dict) else {}
+    return {key: name for key, name in found.items() if name is not None}
+
+
+def hide(finding: CheckFinding, shown: Mapping[str, str]) -> CheckFinding:
+    """The finding with references in place of secrets."""
+    message = finding.message
+    for content, reference in shown.items():
+        message = message.replace(content, reference)
+    return msgspec.structs.replace(finding, message=message)
 
 
 def timed_out(timeout: float) -> CheckFinding:

@@ -28,6 +28,7 @@ from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.helen.core.deduplication import MAX_SPOOLS, HandedSpool, SeenReports, is_spool
 from scale0.monitoring.helen.core.incidents import MAX_CLOSED, UP, Closed, Incident, Incidents, Key
 from scale0.monitoring.helen.core.monitored_agent import Covered, MonitoredAgent, read_own
+from scale0.monitoring.protocol.results import OK
 from scale0.storage.check_rows import DropCheckState
 
 PAGE: Final = 500
@@ -74,6 +75,12 @@ class OpenedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, CheckState]
     incidents: dict[str, Incident]
     closed: list[Closed]
+
+    def doubt(self, helen: str) -> None:
+        """This Helen may have closed these incidents, and notified of these recoveries."""
+        for check, state in self.states.items():
+            if state.notified != OK or check in self.incidents:
+                state.doubtful = helen
 
 
 def open_evaluation(carried: EvaluationBundle, agent: str) -> OpenedEvaluation:
@@ -127,12 +134,15 @@ def import_evaluation(
     for check, theirs in unpacked.states.items():
         theirs.at, theirs.since = min(theirs.at, now.wall), min(theirs.since, now.wall)
         ours = monitored.states.get(check)
+        doubted = ours is not None and ours.doubtful
         monitored.states[check] = state = theirs if ours is None else states.join_states(ours, theirs)
         incident = unpacked.incidents.get(check)
         if incident is not None:
             incidents.take_over(incident, effects)
         key = (monitored.agent, check)
-        if state.hard and not state.down:
+        if state.doubtful and not state.down:
+            pass  # the other Helen may have closed its incident
+        elif not state.down and (state.hard or doubted):
             # One of the two Helens saw the recovery; if neither has an incident, this does nothing.
             incidents.close(key, state.since, UP, effects)
         elif state.down and incidents.find(key) is None:

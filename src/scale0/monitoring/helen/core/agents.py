@@ -84,6 +84,7 @@ class Agent:
 
     __slots__ = (
         *("_takeovers", "checks", "connection", "described_at", "doubled_at", "elsewhere_until", "identity"),
+        "left_mono",
         *("issued", "labels", "left", "merged", "protocol", "reloaded", "revoked", "serial", "since", "software"),
     )
 
@@ -112,6 +113,8 @@ class Agent:
         """Its last certificate is revoked: it is not reported as missing."""
         self.merged: tuple[str, ...] = ()
         """The last handovers that were merged."""
+        self.left_mono = 0.0
+        """When it disconnected, monotonic time; 0: not since the start of this process."""
         self.elsewhere_until = 0.0
         """Until this monotonic time, another Helen is assumed to have it."""
 
@@ -262,7 +265,7 @@ class Agents:
             self._changed[agent] = None
 
     def disconnect(self, agent: Agent, now: Now) -> None:
-        agent.connection, agent.left = None, now.wall
+        agent.connection, agent.left, agent.left_mono = None, now.wall, now.mono
         self.connected -= 1
         self._changed[agent] = None
 

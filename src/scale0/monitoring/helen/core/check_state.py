@@ -18,6 +18,8 @@ NONE: Final = ""
 """The state before the first result."""
 DOWN: Final = frozenset({CRITICAL, UNKNOWN})
 """In a hard state these are down; a warning is up."""
+NOTIFIED_STEP_SECONDS: Final = 0.001
+"""The least time between two notifications of a check, so that of two Helens' states the newer is known."""
 
 
 class CheckState(msgspec.Struct, array_like=True, gc=False):
@@ -48,7 +50,9 @@ class CheckState(msgspec.Struct, array_like=True, gc=False):
     held: bool = False
     """A notification is due and suppressed."""
     notified_at: float = 0.0
-    """When `notified` last changed, wall time."""
+    """When `notified` last changed, wall time; it only grows, even if the clock is set back."""
+    doubtful: str = ""
+    """The Helen who may have closed its incident and notified of its recovery; empty: none. See decision 0048."""
 
     @property
     def down(self) -> bool:
@@ -57,6 +61,10 @@ class CheckState(msgspec.Struct, array_like=True, gc=False):
     @property
     def problem(self) -> bool:
         return self.hard and self.state != OK
+
+    def note_notified(self, wall: float) -> None:
+        """Handlers were notified of the current state."""
+        self.notified, self.notified_at = self.state, max(wall, self.notified_at + NOTIFIED_STEP_SECONDS)
 
     def advance(self, state: str, max_attempts: int, rule: FlapRule | None) -> bool:
         """Apply a result; True if state, hardness or flapping changed."""
@@ -91,6 +99,7 @@ class CheckState(msgspec.Struct, array_like=True, gc=False):
 to_row: Final = msgspec.msgpack.Encoder().encode
 from_row: Final = msgspec.msgpack.Decoder(CheckState).decode
 
+MAX_HELEN_CHARS: Final = 255
 MAX_NOTIFIED_HANDLERS: Final = 1_000
 """Notified handlers in another Helen's row."""
 
@@ -106,6 +115,7 @@ def read_foreign(body: bytes) -> CheckState:
         or not all(math.isfinite(each) and each >= 0.0 for each in times)
         or not (state.attempt >= 0 and 0 <= state.history <= HISTORY and 0 <= state.known <= STATES)
         or len(state.notified_handlers) > MAX_NOTIFIED_HANDLERS
+        or len(state.doubtful) > MAX_HELEN_CHARS
     ):
         raise ValueError("invalid check state")
     state.message = state.message[:MAX_MESSAGE_CHARS]
@@ -115,6 +125,8 @@ def read_foreign(body: bytes) -> CheckState:
 def join_states(ours: CheckState, theirs: CheckState) -> CheckState:
     """Merge two states of one check: the newer result wins, and so does the newer notification."""
     state, other = (theirs, ours) if theirs.at > ours.at else (ours, theirs)
+    if not other.doubtful:
+        state.doubtful = ""
     if other.notified_at > state.notified_at:
         state.notified, state.notified_at = other.notified, other.notified_at
     state.notified_handlers = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -40,6 +40,8 @@ SWEEP_SECONDS: Final = 300.0
 MAX_RUN_SECONDS: Final = 1e9
 """A longer run time is not believed."""
 
+RESUME_SECONDS: Final = 10.0
+"""How often deferred decisions are tried again."""
 SLICE: Final = 500
 """Agents, and held notifications, that are re-evaluated in one turn."""
 CLOCK_CHECK_SECONDS: Final = 30.0
@@ -146,6 +148,10 @@ class Evaluation:
         self._held: dict[Key, None] = {}
         """Checks with a notification that is due and suppressed."""
         self._reevaluation = Reevaluation()
+        self.decides: Callable[[str, Now], bool] = lambda _agent, _now: True
+        """False: another Helen may have this agent, so nothing is closed or notified without its results."""
+        self._resume_at = math.inf
+        """When to do what was deferred because another Helen decides."""
         self._sweep_at = 0.0
         self._wall = 0.0
         self._started = False
@@ -252,6 +258,9 @@ class Evaluation:
     def _change(self, check: _AgentCheck, previous: str, now: Now, effects: Effects) -> None:
         """State, hardness or flapping changed: record it, and update the incident."""
         key, state, rule = check.key, check.state, check.definition.flap_rule
+        if state.doubtful and state.state != OK and (not state.hard or previous == OK):
+            # It recovered and fails again: no other Helen can have notified of this problem.
+            state.notified, state.notified_handlers = OK, ()
         suppressed = self._causes(check, now.wall) if state.problem or state.notified != OK else ()
         percent = 0.0 if rule is None else rule.percent(state.history, state.known)
         # fmt: off
@@ -263,7 +272,7 @@ class Evaluation:
         incident = self._incidents.find(key)
         if state.down:
             incident = self._incidents.open(key, state.state, state.message, state.at, suppressed, effects)
-        elif incident is not None:
+        elif incident is not None and not state.doubtful:
             self._incidents.close(key, state.at, UP, effects)
         if state.flapping:
             self._incidents.flaps(key, effects)
@@ -303,11 +312,11 @@ class Evaluation:
                 continue
             notified.append(name)
             self._outbox.put(notification_for(name, check.key, state, labels, incident, now.wall), now, effects)
-        state.notified, state.notified_at = state.state, now.wall
+        state.note_notified(now.wall)
         state.notified_handlers = () if recovered else tuple(dict.fromkeys((*state.notified_handlers, *notified)))
 
-    def _reevaluate_held(self, key: Key, now: Now, effects: Effects) -> None:
-        """Check whether a held notification is still due and still suppressed."""
+    def _reevaluate_held(self, key: Key, now: Now, effects: Effects, incident: Incident | None = None) -> None:
+        """Check whether a held notification is still due and still suppressed; `incident`: it was closed just now."""
         monitored = self._agents.get(key[0])
         state = None if monitored is None else monitored.states.get(key[1])
         definition = None if monitored is None else monitored.selected.get(key[1])
@@ -315,7 +324,8 @@ class Evaluation:
             self._held.pop(key, None)
             return
         check = _AgentCheck(monitored, definition, state)
-        self._notify_or_hold(check, self._causes(check, now.wall), self._incidents.find(key), now, effects)
+        incident = incident or self._incidents.find(key)
+        self._notify_or_hold(check, self._causes(check, now.wall), incident, now, effects)
 
     def _reevaluate_agent(self, monitored: MonitoredAgent, now: Now, effects: Effects) -> None:
         """Drop the states of checks that the agent no longer runs; record downtimes that began or ended."""
@@ -324,10 +334,22 @@ class Evaluation:
             return
         if monitored.rules is not self._rules:
             self._select_checks(monitored)
-        for check in [name for name in monitored.states if name not in monitored.selected]:
+        removed = [
+            name for name, state in monitored.states.items() if name not in monitored.selected and not state.doubtful
+        ]
+        if removed and not self._decides_now(monitored.agent, now):
+            removed = []
+        for check in removed:
             self._drop(monitored, check, now, effects)
         if update_downtimes(self._rules, monitored, now, effects):
             self._mark_changed(monitored)
+
+    def _decides_now(self, agent: str, now: Now) -> bool:
+        """False: another Helen may have the agent; what is to be decided is tried again soon."""
+        if self.decides(agent, now):
+            return True
+        self._resume_at = min(self._resume_at, now.mono + RESUME_SECONDS)
+        return False
 
     def _drop(self, monitored: MonitoredAgent, check: str, now: Now, effects: Effects) -> None:
         key = (monitored.agent, check)
@@ -365,15 +387,49 @@ class Evaluation:
     ) -> None:
         """Merge another Helen's bundle. Keeps a reference to `labels`: the caller must not modify it."""
         monitored = self._update_agent(agent, labels)
+        closed = {id_ for id_, _ in unpacked.closed}
+        known = [*unpacked.incidents.values(), *(self._incidents.find((agent, check)) for check in unpacked.states)]
+        before = {one.check: one for one in known if one is not None and one.id not in closed}
         for key in import_evaluation(monitored, unpacked, self._incidents, now, effects):
             self._changed_states[key] = state = monitored.states[key[1]]
-            if state.held:
-                self._held[key] = None
-            elif state.hard and state.state != state.notified:
+            due = state.hard and state.state != state.notified
+            if due and self._decides_now(agent, now):
                 # Each of the two Helens knew a part: only the merged state shows that a notification is due.
-                self._reevaluate_held(key, now, effects)
+                self._reevaluate_held(key, now, effects, before.get(key[1]))
+            elif due or state.held:
+                state.held = due
+                self._held[key] = None
         self._mark_changed(monitored)
         self._reevaluation.queue(monitored)
+
+    @property
+    def agent_names(self) -> Collection[str]:
+        return self._agents.keys()
+
+    def doubtful_agents(self) -> list[str]:
+        """Agents with a check whose recovery another Helen may have notified."""
+        return [name for name in self._agents if self.doubted_helens(name)]
+
+    def doubted_helens(self, agent: str) -> set[str]:
+        """The Helens who may have notified of recoveries of this agent."""
+        monitored = self._agents.get(agent)
+        return set() if monitored is None else {one.doubtful for one in monitored.states.values() if one.doubtful}
+
+    def end_doubt(self, agent: str, helens: Collection[str] | None, now: Now, effects: Effects) -> None:
+        """These Helens have answered, or it is too late for all (None): close and notify what remains."""
+        monitored = self._agents.get(agent)
+        if monitored is None:
+            return
+        for check, state in monitored.states.items():
+            if not state.doubtful or (helens is not None and state.doubtful not in helens):
+                continue
+            key, state.doubtful = (agent, check), ""
+            self._changed_states[key] = state
+            incident = self._incidents.find(key)
+            if not state.down:
+                self._incidents.close(key, state.since, UP, effects)
+            self._reevaluate_held(key, now, effects, incident)
+            self._reevaluation.queue(monitored)
 
     @property
     def alive_checks(self) -> tuple[CompiledCheck, ...]:
@@ -406,14 +462,16 @@ class Evaluation:
             self._outbox.start(now)
             self._sweep_at = now.mono + SWEEP_SECONDS
             self._reevaluate_all(now)
-        if self._reevaluation.is_due(now):
+        if self._reevaluation.is_due(now) or now.mono >= self._resume_at:
+            self._resume_at = math.inf
             self._reevaluate_all(now)
         self._reevaluation.note_clock(now)
         for monitored in self._reevaluation.take_agents(self.slice):
             if self._agents.get(monitored.agent) is monitored:
                 self._reevaluate_agent(monitored, now, effects)
         for key in self._reevaluation.take_held():
-            self._reevaluate_held(key, now, effects)
+            if self._decides_now(key[0], now):
+                self._reevaluate_held(key, now, effects)
         if self.configured:
             # Without a configuration, no handler is known to be removed.
             self._outbox.tick(now, effects)
@@ -424,7 +482,7 @@ class Evaluation:
     def deadline(self) -> float | None:
         if not self._started:
             return 0.0
-        when = min(self._sweep_at, self._reevaluation.deadline(self._rules.has_times))
+        when = min(self._sweep_at, self._resume_at, self._reevaluation.deadline(self._rules.has_times))
         due = self._outbox.deadline() if self.configured else None
         return when if due is None else min(when, due)
 

@@ -57,6 +57,7 @@ class Helen:
         self.state = state = HelenState(settings, evaluation)
         state.on_timer = self._check_liveness
         self._replicas = Replicas(state)
+        evaluation.decides = self._decides
         self._schedules = Schedules(state)
         self._bundles = AgentBundles(state, self._schedules)
         self._migration = Migration(state, self._replicas, self._bundles)
@@ -193,6 +194,14 @@ class Helen:
             case events.ConfigRejected():
                 self.state.count("configs_refused")
                 self.config_error = event.error
+
+    def _decides(self, identity: str, now: Now) -> bool:
+        """True if the agent is connected here, or certainly to no other Helen: she alone closes its incidents and
+        sends its notifications. A Helen who does not answer for SEPARATED_SECONDS counts as dead."""
+        agent = self.state.agents.get(identity)
+        if agent is None or agent.connection is not None:
+            return True
+        return now.mono >= agent.elsewhere_until and self._replicas.have_answered(agent.left_mono, now)
 
     def expect_replicas(self, now: Now) -> None:
         """`learn_replicas` will soon be called: agents that connect before that wait a little."""

@@ -161,6 +161,8 @@ class Keepalive:
         never = not agent.protocol
         if never or agent.revoked or now.mono < max(self._judges_from, agent.elsewhere_until):
             return None
+        if not self._state.evaluation.decides(agent.identity, now):
+            return None  # another Helen may have it
         since = _utc(agent.left) if agent.left is not None else f"before {_utc(self._started)}"
         return CheckFinding(CRITICAL, f"not connected since {since}")
 

@@ -6,7 +6,8 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,6 +24,8 @@ from scale0.storage.check_rows import DropAgent, PutAgent
 
 RETURN_SECONDS: Final = 120.0
 """An exported bundle that nobody confirmed for so long is imported again."""
+DOUBT_SECONDS: Final = 600.0
+"""How long a Helen waits for another one before she closes an incident that both may have, and notifies of its end."""
 KEPT_SECONDS: Final = 3_600.0
 """How long a confirmed bundle is kept, in case the other Helen is lost."""
 MAX_MOVED: Final = 20_000
@@ -116,10 +119,14 @@ class AgentBundles:
         self._suspected_duplicates: dict[str, Agent] = {}
         """Agents that were disconnected because they connected to another Helen: two hosts may use one certificate."""
         self.moved = MigratedAgents()
+        self._doubts: dict[str, float] = {}
+        """Until when the recoveries of an agent are in doubt, monotonic time."""
 
     def start(self, moved: dict[str, bytes], now: Now) -> None:
         for identity in self.moved.load(moved):
             self._arm_confirmation(identity, now)
+        for identity in self._state.evaluation.doubtful_agents():
+            self._arm_doubt(identity, now)
 
     def export(self, identity: str, to: str, now: Now, effects: Effects) -> AgentBundle | None:
         """The agent moves to another Helen: everything that is known of it, or the bundle that was exported before."""
@@ -128,7 +135,7 @@ class AgentBundles:
         if agent is None:
             moved = self.moved.get(identity)
             return None if moved is None else moved.bundle
-        self.import_all(identity, (), now, effects)
+        self.import_all(identity, (), (), now, effects)
         state.agents.release(agent)
         evaluation, spools = state.evaluation.hand_over(identity, now, effects), state.spools.hand_over(identity, now)
         if not agent.protocol and evaluation is None and not spools:
@@ -147,8 +154,22 @@ class AgentBundles:
             self._state.count("agents_doubled")
         self._suspected_duplicates[agent.identity] = agent
 
-    def import_all(self, identity: str, received: Sequence[Received], now: Now, effects: Effects) -> bool:
-        """Import the bundles of other Helens and a bundle that was exported from here; True: something was new."""
+    def import_late(self, identity: str, received: Sequence[Received], name: str, now: Now, effects: Effects) -> None:
+        """The answer of a Helen for whom an agent did not wait; the bundle that was exported to her stays exported if
+        she has nothing."""
+        if received:
+            self.import_all(identity, received, (name,), now, effects)
+        else:
+            self._state.evaluation.end_doubt(identity, (name,), now, effects)
+
+    def import_all(
+        self, identity: str, received: Sequence[Received], answered: Collection[str], now: Now, effects: Effects
+    ) -> bool:
+        """Import the bundles of other Helens and a bundle that was exported from here; True: something was new.
+
+        If the Helen it was exported to has not answered, she may have closed its incidents and notified of their end:
+        that is in doubt until she answers, or for DOUBT_SECONDS.
+        """
         own = self.moved.pop(identity)
         if own is not None:
             received = [*received, (self._state.settings.identity, own.bundle)]
@@ -160,10 +181,15 @@ class AgentBundles:
                 self._state.count("handovers_not_understood")
         # A bundle that another one was made from is outdated. Of the rest the newest is imported first, so that an
         # older one cannot reopen a closed incident.
+        if own is not None and own.to not in answered:
+            for _, each in opened:
+                if each.id == own.bundle.id:
+                    each.evaluation.doubt(own.to)
         passed = {id_ for _, each in opened for id_ in each.stored.merged}
         opened.sort(key=lambda item: item[1].newest, reverse=True)
         # A list, not any(): all of them must be imported.
         new = [self._take(identity, each, name, now, effects) for name, each in opened if each.id not in passed]
+        self._state.evaluation.end_doubt(identity, answered, now, effects)
         agent = self._state.agents.get(identity)
         if agent is not None and (new or own is not None):
             agent.inherit(self._suspected_duplicates.pop(identity, None))
@@ -180,12 +206,29 @@ class AgentBundles:
         agent.absorb(opened.stored, opened.id, now)
         state.spools.take_over(identity, opened.spools, now)
         state.evaluation.take_over(identity, agent.labels, opened.evaluation, now, effects)
+        if any(one.doubtful for one in opened.evaluation.states.values()):
+            self._arm_doubt(identity, now)
         if name != state.settings.identity:
             state.count("handovers_taken")
             effects.record(AgentMoved(identity, name, len(opened.evaluation.states), len(opened.evaluation.incidents)))
         if agent.connection is not None and agent.labels != labels:
             self._schedules.push(agent.connection, now, effects)
         return True
+
+    def _arm_doubt(self, identity: str, now: Now) -> None:
+        self._doubts[identity] = now.mono + DOUBT_SECONDS
+        self._state.timers.add((self._end_doubt, identity), now.mono + DOUBT_SECONDS)
+
+    def doubts(self) -> list[tuple[str, set[str]]]:
+        """Agents whose recoveries are in doubt, and the Helens who can tell."""
+        found = [(identity, self._state.evaluation.doubted_helens(identity)) for identity in self._doubts]
+        self._doubts = {identity: self._doubts[identity] for identity, helens in found if helens}
+        return found
+
+    def _end_doubt(self, identity: str, now: Now, effects: Effects) -> None:
+        if now.mono >= self._doubts.get(identity, math.inf):
+            del self._doubts[identity]
+            self._state.evaluation.end_doubt(identity, None, now, effects)
 
     def _arm_confirmation(self, identity: str, now: Now) -> None:
         self._state.timers.add((self._check_confirmation, identity), now.mono + RETURN_SECONDS)
@@ -201,7 +244,7 @@ class AgentBundles:
             self._suspected_duplicates.pop(identity, None)
         elif not moved.confirmed and age_seconds >= RETURN_SECONDS:
             self._state.count("handovers_returned")
-            self.import_all(identity, (), now, effects)
+            self.import_all(identity, (), (), now, effects)
         else:
             self._arm_confirmation(identity, now)
 

@@ -49,7 +49,7 @@ Admit = Callable[[AgentConnection, Agent, int, str, Now, Effects], None]
 class _Joining:
     """An agent with a valid hello that is not accepted yet."""
 
-    __slots__ = ("agent", "connection", "received", "software", "version", "waiting")
+    __slots__ = ("agent", "answered", "connection", "received", "software", "version", "waiting")
 
     def __init__(self, connection: AgentConnection, agent: Agent, version: int, software: str) -> None:
         self.connection = connection
@@ -60,6 +60,8 @@ class _Joining:
         """Other Helens that have not answered."""
         self.received: list[Received] = []
         """Their bundles: all are imported together, and stored before the agent is accepted."""
+        self.answered: set[str] = set()
+        """The Helens that have answered."""
 
 
 class _Window:
@@ -106,7 +108,7 @@ class Migration:
         joining = _Joining(connection, agent, version, software)
         before = self._joining.get(agent.identity)
         if before is not None:
-            joining.received = before.received
+            joining.received, joining.answered = before.received, before.answered
         self._joining[agent.identity] = joining
         connection.stage = JOINING
         self._state.disarm(connection)
@@ -131,6 +133,7 @@ class Migration:
 
     def expect(self, now: Now) -> None:
         """The list of other Helens will soon be known: agents that connect before wait for it."""
+        self._replicas.expect(now)
         self._replicas_expected_until = now.mono + REPLICAS_EXPECTED_SECONDS
 
     def replicas_known(self, now: Now, effects: Effects) -> None:
@@ -154,7 +157,7 @@ class Migration:
         if joining.connection.stage is ENDED and not joining.received:
             # The agent did not stay, and no Helen handed it over: a bundle that was exported from here stays exported.
             self._admit(joining, now, effects)
-        elif self._bundles.import_all(joining.agent.identity, joining.received, now, effects):
+        elif self._bundles.import_all(joining.agent.identity, joining.received, joining.answered, now, effects):
             # The agent may report only once the bundles are stored.
             effects.after_commit(partial(self._admit, joining))
         else:
@@ -207,10 +210,14 @@ class Migration:
         self._replicas.note_answer(name, not isinstance(value, Refusal) or value.code != codes.NO_ANSWER)
         rows = self._read_released(value)
         still_waiting = joining is not None and joining.waiting > 0 and self._joining.get(identity) is joining
-        if rows is not None and not still_waiting:
+        answered = isinstance(value, bytes)
+        if answered and not still_waiting:
             # A late answer: what was counted twice until now stays so.
-            self._bundles.import_all(identity, [(name, rows)], now, effects)
+            received = [] if rows is None else [(name, rows)]
+            self._bundles.import_late(identity, received, name, now, effects)
         if joining is not None and still_waiting:
+            if answered:
+                joining.answered.add(name)
             if rows is not None:
                 joining.received.append((name, rows))
             joining.waiting -= 1
@@ -295,7 +302,7 @@ class Migration:
         joining = self._joining.pop(identity, None)
         if joining is not None:
             self._end(joining.connection, identity, to, now, effects)
-            self._bundles.import_all(identity, joining.received, now, effects)
+            self._bundles.import_all(identity, joining.received, joining.answered, now, effects)
         agent = state.agents.get(identity)
         if agent is not None and agent.connection is not None:
             self._bundles.note_possible_duplicate(agent, to, now, effects)
@@ -310,9 +317,12 @@ class Migration:
             self._state.drop(connection, LEFT, now, effects)
 
     def find_migrated(self, effects: Effects) -> None:
-        """Ask other Helens for agents that are away, and for bundles that nobody has confirmed."""
+        """Ask other Helens for agents that are away, for bundles without confirmation, and for what is in doubt."""
         state = self._state
         names = self._replicas.live
+        for identity, helens in self._bundles.doubts():
+            for name in helens.intersection(names) if self._is_here(identity) else ():
+                self._request_agent(name, identity, None, effects)
         away = [
             agent.identity for agent in state.agents.by_identity.values() if agent.connection is None and agent.protocol
         ]

@@ -1,8 +1,10 @@
-"""Notifications: sent to handlers through the task queue, and kept in the store until the queue has them.
+"""Notifications: sent to handlers through the task queue, or directly while there is no queue.
 
-A notification is submitted after the commit that stores it, and dropped after the queue has acknowledged it. Its id is
-the idempotency key, so a repeated submission makes one task. Each handler gets at most `limit` notifications per
-period; the rest is counted in one summary.
+A notification stays in the store until the queue has it, Helen has delivered it, or it is given up. Its id is the
+idempotency key, so a repeated submission makes one task. If the queue does not accept it for `DIRECT_AFTER_SECONDS`,
+Helen stores that it is direct and delivers it herself; from then on it is never submitted. A notification that may be
+on the queue (`offered`) is never direct. Each handler gets at most `limit` notifications per period; the rest is
+counted in one summary.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ import msgspec
 
 from scale0.config.monitoring import NotificationHandler
 from scale0.history.events.checks import NoticeDropped, NoticeSent
-from scale0.kernel.backoff import Backoff
+from scale0.kernel import codes
+from scale0.kernel.backoff import Backoff, pause
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.kernel.errors import StoreError
+from scale0.kernel.errors import Refusal, StoreError
 from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.protocol.results import OK
 from scale0.storage.check_rows import DropNotice, NoticeRow, PutNotice
@@ -36,6 +39,10 @@ MAX_NOTIFICATIONS: Final = 10_000
 """Waiting notifications; beyond it, they are dropped and counted."""
 MAX_SUBMITS: Final = 100
 """Submissions in flight."""
+DIRECT_AFTER_SECONDS: Final = 10.0
+"""A notification that the queue did not accept for this long is delivered directly."""
+MAX_DELIVERIES: Final = 8
+"""Direct deliveries in progress; the notifier has a thread for each."""
 FIRST_RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 60.0
 GIVE_UP_SECONDS: Final = 86_400.0
@@ -52,8 +59,14 @@ QUIET_STATES: Final = ("critical", "unknown", "warning")
 ALL_STATES: Final = (*QUIET_STATES, "ok")
 
 
+QUEUE: Final = "queue"
+DIRECT: Final = "direct"
+"""How a notification was sent: as a task, or by Helen herself."""
+
+
 class SubmitNotification:
-    """An ask: submit a task. The answer is its id (str), or a Refusal."""
+    """An ask: submit a task. The answer is its id (str), or a Refusal: NOT_SERVING if the queue certainly does not have
+    the task, any other code if it may have it."""
 
     __slots__ = ("id", "method", "options", "params", "then")
 
@@ -75,6 +88,20 @@ class SubmitNotification:
         self.then = then
 
 
+class DeliverNotification:
+    """An ask: deliver a notification without the queue. The answer is a text, or a Refusal: MALFORMED if another
+    attempt would fail, too."""
+
+    __slots__ = ("handler", "notice", "then")
+
+    def __init__(
+        self, handler: NotificationHandler, notice: dict[str, Any], then: Callable[[Any, Now, Effects], None]
+    ) -> None:
+        self.handler = handler
+        self.notice = notice
+        self.then = then
+
+
 class Notification(msgspec.Struct, kw_only=True, rename={"created": "made", "payload": "said"}):
     """A notification for one handler, as the store keeps it."""
 
@@ -91,6 +118,12 @@ class Notification(msgspec.Struct, kw_only=True, rename={"created": "made", "pay
     """The task that delivers it, once the queue has it; then only the recheck is left."""
     payload: dict[str, Any] = {}
     """What the handler gets."""
+    offered: bool = True
+    """It may be on the queue: it was submitted, and the queue has not refused it."""
+    direct: bool = False
+    """Helen delivers it herself; it is never submitted."""
+    failures: int = 0
+    """Failed direct deliveries."""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -155,10 +188,12 @@ class _Period:
 class _Waiting:
     """A notification and its submissions."""
 
-    __slots__ = ("backoff", "in_flight", "notification", "since")
+    __slots__ = ("backoff", "in_flight", "notification", "since", "uncertain")
 
-    def __init__(self, notification: Notification) -> None:
+    def __init__(self, notification: Notification, uncertain: bool = False) -> None:
         self.notification = notification
+        self.uncertain = uncertain
+        """The answer to an earlier submission is unknown: only the queue can accept it."""
         self.since: float | None = None
         """When it was first submitted, monotonic time: setting the wall clock must drop nothing."""
         self.backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
@@ -166,7 +201,7 @@ class _Waiting:
 
 
 class Outbox:
-    """The notifications that are not on the queue yet."""
+    """The notifications that are neither on the queue nor delivered."""
 
     def __init__(self, rows: Iterable[NoticeRow]) -> None:
         self.handlers: Mapping[str, NotificationHandler] = {}
@@ -181,9 +216,11 @@ class Outbox:
         """To be written with this turn."""
         self._periods: dict[str, _Period] = {}
         self._in_flight = 0
+        self._deliveries = 0
         for row in rows:
             try:
-                self._waiting[row.id] = _Waiting(_decode(row.body))
+                notification = _decode(row.body)
+                self._waiting[row.id] = _Waiting(notification, notification.offered)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise StoreError(f"the row of notification {row.id} is damaged: {error}") from error
 
@@ -271,7 +308,8 @@ class Outbox:
             waiting = self._waiting.get(name)
             if waiting is None or waiting.in_flight:
                 continue
-            if self._in_flight >= MAX_SUBMITS:
+            direct = waiting.notification.direct
+            if self._deliveries >= MAX_DELIVERIES if direct else self._in_flight >= MAX_SUBMITS:
                 heapq.heappush(self._due, (now.mono + FIRST_RETRY_SECONDS, name))
             else:
                 self._start(waiting, now, effects)
@@ -281,15 +319,32 @@ class Outbox:
         handler = self.handlers.get(notification.handler)
         if waiting.since is None:
             waiting.since = now.mono
-        if handler is None or now.mono - waiting.since > GIVE_UP_SECONDS:
-            self._drop(notification, "unknown handler" if handler is None else "the queue did not accept it", effects)
-            self._forget(notification, effects)
-            return
-        waiting.in_flight = True
-        self._in_flight += 1
-        method, params, options = _task_of(notification, handler)
-        then = partial(self._answered, waiting)
-        effects.ask(SubmitNotification(notification.id, method, params, options, then))
+        seconds = now.mono - waiting.since
+        if handler is None:
+            self._give_up(notification, "unknown handler", effects)
+        elif notification.direct:
+            waiting.in_flight = True
+            self._deliveries += 1
+            then = partial(self._delivered, waiting, handler)
+            effects.ask(DeliverNotification(handler, notification.payload, then))
+        elif seconds > GIVE_UP_SECONDS:
+            self._give_up(notification, "the queue did not accept it", effects)
+        elif notification.offered:
+            waiting.in_flight = True
+            self._in_flight += 1
+            method, params, options = _task_of(notification, handler)
+            then = partial(self._answered, waiting)
+            effects.ask(SubmitNotification(notification.id, method, params, options, then))
+        else:
+            # The queue refused it. What comes next is stored first: a direct delivery, or another submission.
+            notification.direct = handler.type != "task" and seconds >= DIRECT_AFTER_SECONDS
+            notification.offered = not notification.direct
+            self._keep(notification)
+            self._fresh.append(notification.id)
+
+    def _give_up(self, notification: Notification, reason: str, effects: Effects) -> None:
+        self._drop(notification, reason, effects)
+        self._forget(notification, effects)
 
     def _answered(self, waiting: _Waiting, value: Any, now: Now, effects: Effects) -> None:
         waiting.in_flight = False
@@ -298,23 +353,11 @@ class Outbox:
         if notification.id not in self._waiting:
             return
         if not isinstance(value, str):
-            heapq.heappush(self._due, (now.mono + waiting.backoff.next(), notification.id))
+            self._refused(waiting, value, now)
             return
         handler = self.handlers.get(notification.handler)
         if not notification.task:
-            self.sent += 1
-            effects.record(
-                NoticeSent(
-                    notification.id,
-                    notification.agent,
-                    notification.check,
-                    notification.handler,
-                    notification.state,
-                    value,
-                )
-            )
-            if notification.payload.get("kind") == SUMMARY:
-                effects.record(NoticeDropped(notification.handler, notification.payload["dropped"], LIMIT))
+            self._record_sent(notification, value, QUEUE, effects)
             if handler is not None and handler.type == "task" and handler.check_again and notification.check:
                 notification.task = value
                 waiting.backoff.reset()
@@ -322,6 +365,57 @@ class Outbox:
                 self._fresh.append(notification.id)
                 return
         self._forget(notification, effects)
+
+    def _refused(self, waiting: _Waiting, refusal: Any, now: Now) -> None:
+        """Submit it again later. If the queue certainly does not have it, that is stored: it may become direct."""
+        notification = waiting.notification
+        if not isinstance(refusal, Refusal) or refusal.code != codes.NOT_SERVING:
+            waiting.uncertain = True
+        when = now.mono + waiting.backoff.next()
+        if not waiting.uncertain:
+            notification.offered = False
+            self._keep(notification)
+            direct_at = (now.mono if waiting.since is None else waiting.since) + DIRECT_AFTER_SECONDS
+            if now.mono < direct_at < when:
+                when = direct_at
+        heapq.heappush(self._due, (when, notification.id))
+
+    def _delivered(
+        self, waiting: _Waiting, handler: NotificationHandler, value: Any, now: Now, effects: Effects
+    ) -> None:
+        """A direct delivery ended. One that Helen's death interrupts is repeated; one that failed counts."""
+        waiting.in_flight = False
+        self._deliveries -= 1
+        notification = waiting.notification
+        if not isinstance(value, Refusal):
+            self._record_sent(notification, "", DIRECT, effects)
+            self._forget(notification, effects)
+            return
+        notification.failures += 1
+        if value.code == codes.MALFORMED:
+            self._give_up(notification, "it cannot be delivered", effects)
+        elif notification.failures >= handler.max_attempts:
+            self._give_up(notification, f"all {notification.failures} direct deliveries failed", effects)
+        else:
+            self._keep(notification)
+            seconds = pause(handler.backoff, MAX_QUEUE_SECONDS, notification.failures - 1)
+            heapq.heappush(self._due, (now.mono + seconds, notification.id))
+
+    def _record_sent(self, notification: Notification, task: str, via: str, effects: Effects) -> None:
+        self.sent += 1
+        effects.record(
+            NoticeSent(
+                notification.id,
+                notification.agent,
+                notification.check,
+                notification.handler,
+                notification.state,
+                task,
+                via,
+            )
+        )
+        if notification.payload.get("kind") == SUMMARY:
+            effects.record(NoticeDropped(notification.handler, notification.payload["dropped"], LIMIT))
 
     def _forget(self, notification: Notification, effects: Effects) -> None:
         del self._waiting[notification.id]

@@ -5,6 +5,7 @@ A status of another Helen is validated, and is used for redirects only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
@@ -22,6 +23,10 @@ MAX_REPLICAS: Final = 16
 MAX_ENDPOINT_CHARS: Final = 300
 STATUS_SECONDS: Final = 5.0
 """How long another Helen may take to answer a status request."""
+ANSWER_SECONDS: Final = 25.0
+"""A Helen whose last answer is older may be separated from us: she is asked every ten seconds."""
+SEPARATED_SECONDS: Final = 120.0
+"""After this time without an answer, a Helen counts as dead: her agents had the time to connect to another one."""
 SILENT_AFTER: Final = 3
 """After this many requests in a row without an answer, nothing waits for her until her next status."""
 
@@ -43,6 +48,9 @@ class Replicas:
         self._known: dict[str, _Status | None] = {}
         self._failures: dict[str, int] = {}
         """Requests in a row without an answer."""
+        self._heard: dict[str, float] = {}
+        """When each of them last answered, monotonic time; also of those that are no longer in the list."""
+        self._expected_until = -math.inf
         self._sent: dict[str, int] = {}
         """Agents that were redirected to her since her last status."""
 
@@ -58,8 +66,22 @@ class Replicas:
     def note_answer(self, name: str, answered: bool) -> None:
         self._failures[name] = 0 if answered else self._failures.get(name, 0) + 1
 
+    def expect(self, now: Now) -> None:
+        """The list of Helens will soon be known."""
+        self._expected_until = now.mono + SEPARATED_SECONDS
+
+    def have_answered(self, since: float, now: Now) -> bool:
+        """True if each of them has answered since this monotonic time, and recently. One that did not is forgotten
+        after SEPARATED_SECONDS."""
+        if now.mono < self._expected_until:
+            return False
+        since = max(since, now.mono - ANSWER_SECONDS)
+        self._heard = {name: at for name, at in self._heard.items() if now.mono - at < SEPARATED_SECONDS}
+        return all(at >= since for at in self._heard.values())
+
     def set_names(self, names: Iterable[str], effects: Effects) -> None:
         """Replace the list of Helens, and request the status of each."""
+        self._expected_until = -math.inf
         own = self._state.settings.identity
         wanted = sorted({name for name in names if name != own and is_identity(name)})[:MAX_REPLICAS]
         self._known = {name: self._known.get(name) for name in wanted}
@@ -80,11 +102,13 @@ class Replicas:
         body = b'{"sibling":"%b"}' % self._state.settings.identity.encode()
         effects.ask(ForwardRequest(f"helen.{name}.status", body, STATUS_SECONDS, partial(self._on_status, name)))
 
-    def _on_status(self, name: str, value: Any, _now: Now, _effects: Effects) -> None:
+    def _on_status(self, name: str, value: Any, now: Now, _effects: Effects) -> None:
         if name in self._known:
             self._known[name] = status = _read_status(value)
             self._sent.pop(name, None)
             self.note_answer(name, status is not None)
+            if status is not None:
+                self._heard[name] = now.mono
 
     def redirect_endpoint(self) -> str | None:
         """The endpoint of the Helen with the most room, for a redirect; the agent is counted as sent there."""

@@ -1,4 +1,5 @@
-"""What suppresses a notification: planned downtimes, silences, a dependency that is down, and flapping.
+"""What suppresses a notification: planned downtimes, silences, a dependency that is down, flapping, and another Helen
+who may have sent it.
 
 Suppression never stops a check and never changes a state. Each recorded start of a downtime gets one recorded end.
 """
@@ -15,6 +16,7 @@ from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core.check_rules import CheckRules, CompiledCheck
 from scale0.monitoring.helen.core.check_state import CheckState
 from scale0.monitoring.helen.core.monitored_agent import Covered, MonitoredAgent
+from scale0.monitoring.protocol.results import OK
 
 ON_TIME_SECONDS: Final = 5.0
 """A change that is noticed this soon is recorded with its planned time."""
@@ -56,6 +58,8 @@ def causes(
             out.append(f"silence {silence.name}")
     if definition.suppress_flapping and state.flapping:
         out.append("flapping")
+    if state.doubtful and state.state == OK:
+        out.append(f"helen {state.doubtful}")
     return tuple(out)
 
 

@@ -1,4 +1,5 @@
-"""Answers the asks of Helen's machine: reads of the store, signatures, requests and tasks for the network.
+"""Answers the asks of Helen's machine: reads of the store, signatures, requests and tasks for the network, and direct
+deliveries of notifications.
 
 Each ask gets an answer; if it fails, the answer is a Refusal. Slow work runs in threads.
 """
@@ -19,9 +20,10 @@ from scale0.kernel.effects import StoreQuery
 from scale0.kernel.errors import Refusal
 from scale0.kernel.log_context import about
 from scale0.monitoring.helen.core.agent_connection import SignCertificate
-from scale0.monitoring.helen.core.notifications import SubmitNotification
+from scale0.monitoring.helen.core.notifications import DeliverNotification, SubmitNotification
 from scale0.monitoring.helen.core.pending_requests import ForwardRequest
 from scale0.monitoring.helen.edge.network_client import NetworkClient
+from scale0.monitoring.helen.edge.notifier import NotificationFailed, Notifier
 from scale0.monitoring.pki.authority import CertificateAuthority
 
 log = logging.getLogger("scale0.helen")
@@ -33,10 +35,11 @@ REPLICA_CHECK: Final = re.compile(r"helen\.([A-Za-z0-9._:-]{1,128})\.check", re.
 
 
 class HelenAskAnswers:
-    def __init__(self, identity: str, commits: Commits, authority: CertificateAuthority) -> None:
+    def __init__(self, identity: str, commits: Commits, authority: CertificateAuthority, notifier: Notifier) -> None:
         self._identity = identity
         self._commits = commits
         self._authority = authority
+        self._notifier = notifier
         self._client: NetworkClient | None = None
         # One thread each: a signature must not wait for a long read, nor the other way round.
         self._signer = ThreadPoolExecutor(1, thread_name_prefix="scale0-signer")
@@ -69,7 +72,22 @@ class HelenAskAnswers:
             case SubmitNotification():
                 client = self._client
                 return NO_NETWORK if client is None else await client.submit(ask.method, ask.params, ask.options)
+            case DeliverNotification():
+                return await self._deliver(ask)
         raise TypeError(f"unknown ask {ask!r}")
+
+    async def _deliver(self, ask: DeliverNotification) -> str | Refusal:
+        try:
+            return await self._notifier.deliver(ask.handler, ask.notice)
+        except NotificationFailed as error:
+            log.warning(
+                "the notification %s was not delivered by %s: %s",
+                ask.notice.get("id"),
+                ask.handler.name,
+                error,
+                extra=about(handler=ask.handler.name),
+            )
+            return Refusal(codes.FAILED if error.again else codes.MALFORMED, str(error))
 
     def configure(self, config: ClientConfig, backend: str) -> None:
         """Send requests to the frontends of this configuration, first to that of the broker at `backend`."""

@@ -88,7 +88,9 @@ class NetworkClient:
         return await future
 
     async def submit(self, method: str, params: bytes, options: Mapping[str, Any]) -> str | Refusal:
-        """Submit a task; returns its id once the queue has stored it."""
+        """Submit a task; returns its id once the queue has stored it. A Refusal with NOT_SERVING: it was not stored."""
+        if not self._session.connection.is_live:
+            return Refusal(codes.NOT_SERVING, "Helen is not connected to a broker")
         submission = _Submission(self._loop.create_future())
         task_client = self._task_client
 
@@ -162,5 +164,5 @@ def outcome_of(future: TaskFuture) -> str | Refusal:
             existing: str = msgspec.json.decode(error.data)["task_id"]
             return existing
         reason = "the queue did not accept it" if error is None else f"{error.code} {error.message}"
-        return Refusal(codes.NOT_SERVING, reason)
+        return Refusal(codes.NOT_SERVING if future.status == futures.REFUSED else codes.NO_ANSWER, reason)
     return future.id

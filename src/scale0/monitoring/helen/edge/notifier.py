@@ -1,4 +1,4 @@
-"""Delivers notifications: the task `helen.notify`, by webhook, command or e-mail.
+"""Delivers notifications by webhook, command or e-mail: for the task `helen.notify`, or directly.
 
 Only commands of Helen's own configuration file are run, without a shell. A delivery ends at its timeout, whatever the
 other side does. No error contains a secret (headers, passwords, paths of URLs).
@@ -24,13 +24,17 @@ import msgspec
 
 from scale0 import __version__
 from scale0.config import ClientConfig, HelenConfig, MailServer, NotificationHandler
+from scale0.config.secret_references import secret_name
+from scale0.kernel.edge.secret_files import SecretDirectory, SecretUnavailable
+from scale0.monitoring.helen.core.notifications import MAX_DELIVERIES
+from scale0.monitoring.helen.edge.network_backend import MAX_PERFORMED
 from scale0.monitoring.helen.edge.notification_command import run_command
 
 NOTIFY: Final = "helen.notify"
 GRACE_SECONDS: Final = 0.2
 """The event loop gives up this much later than the thread, whose error says more."""
-THREADS: Final = 8
-"""Concurrent webhooks, commands and e-mails."""
+THREADS: Final = MAX_PERFORMED + MAX_DELIVERIES
+"""Concurrent webhooks, commands and e-mails: a delivery must not wait for a thread, because its time runs."""
 MAX_TIMEOUT_SECONDS: Final = 3_600.0
 MAX_REASON_CHARS: Final = 500
 """Of a command's stderr in an error."""
@@ -88,6 +92,7 @@ class Notifier:
     def __init__(self, config: HelenConfig) -> None:
         self._commands: Mapping[str, tuple[str, ...]] = {entry.name: tuple(entry.command) for entry in config.commands}
         self._smtp = config.smtp
+        self._secrets = SecretDirectory(Path(config.secrets_dir or Path(config.data_dir) / "secrets"))
         self._handlers: dict[str, NotificationHandler] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="scale0-notify")
 
@@ -101,22 +106,41 @@ class Notifier:
         handler = self._handlers.get(wanted.handler)
         if handler is None:
             raise NotificationFailed(f"unknown handler {wanted.handler[:MAX_REASON_CHARS]}")
+        return _to_json({"handler": handler.name, "told": await self.deliver(handler, wanted.notice)})
+
+    async def deliver(self, handler: NotificationHandler, notice: dict[str, Any]) -> str:
+        """Deliver a notification; returns what the other side answered, or raises NotificationFailed."""
         timeout = min(handler.timeout, MAX_TIMEOUT_SECONDS)
         match handler.type:
             case "webhook":
-                outcome = await self._in_thread(functools.partial(post, handler, wanted.notice, timeout), timeout)
+                return await self._in_thread(functools.partial(self._post, handler, notice, timeout), timeout)
             case "email":
-                outcome = await self._in_thread(
-                    functools.partial(mail, self._smtp, handler, wanted.notice, timeout), timeout
-                )
+                return await self._in_thread(functools.partial(mail, self._smtp, handler, notice, timeout), timeout)
             case "command":
                 command = self._commands.get(handler.command)
                 if command is None:
                     raise NotificationFailed(f"Helen's configuration file defines no command {handler.command}")
-                outcome = await self._in_thread(functools.partial(run, command, wanted.notice, timeout), timeout)
+                return await self._in_thread(functools.partial(run, command, notice, timeout), timeout)
             case _:
                 raise NotificationFailed(f"a handler of type {handler.type} is not delivered by Helen", again=False)
-        return _to_json({"handler": handler.name, "told": outcome})
+
+    def _post(
+        self, handler: NotificationHandler, notice: dict[str, Any], timeout: float, connection: OutgoingConnection
+    ) -> str:
+        """Read the files that the handler refers to, and post."""
+        try:
+            url = self._value_of(handler.url)
+            headers = {name: self._value_of(value) for name, value in handler.headers.items()}
+        except SecretUnavailable as error:
+            raise NotificationFailed(str(error)) from None
+        shown = "" if url == handler.url else handler.url
+        secret = (url, headers) != (handler.url, handler.headers)
+        filled = msgspec.structs.replace(handler, url=url, headers=headers)
+        return post(filled, notice, timeout, connection, shown, secret)
+
+    def _value_of(self, text: str) -> str:
+        name = secret_name(text)
+        return text if name is None else self._secrets.read(name)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -143,15 +167,22 @@ def read_params(params: bytes) -> NotifyParams:
 
 
 def post(
-    handler: NotificationHandler, notification: dict[str, Any], timeout: float, connection: OutgoingConnection
+    handler: NotificationHandler,
+    notification: dict[str, Any],
+    timeout: float,
+    connection: OutgoingConnection,
+    reference: str = "",
+    secret: bool = False,
 ) -> str:
-    """POST the notification as JSON. A redirect is an error: the data must not go to another server."""
-    url = urlsplit(handler.url)
+    """POST the notification as JSON. A redirect is an error: the data must not go to another server. With a
+    `reference`, errors show it in place of the URL; if the URL or a header is `secret`, they show no details."""
+    try:
+        url = urlsplit(handler.url)
+        port = url.port or PORTS[url.scheme]
+    except (ValueError, KeyError):
+        raise NotificationFailed(f"{reference or 'the URL'} is no http or https URL", again=bool(reference)) from None
     host = url.hostname or ""
-    origin = f"{url.scheme}://{url.netloc.rpartition('@')[2]}"  # the rest may contain a secret
-    if url.scheme not in PORTS:
-        raise NotificationFailed("the URL is neither http nor https", again=False)
-    port = url.port or PORTS[url.scheme]
+    origin = reference or f"{url.scheme}://{url.netloc.rpartition('@')[2]}"  # the rest may contain a secret
     headers = {"Content-Type": "application/json", "User-Agent": f"scale0/{__version__}", **handler.headers}
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
     # The port is for the Host header; the connection itself is made below.
@@ -162,7 +193,8 @@ def post(
         client.request("POST", target, _to_json(notification), headers)
         status = client.getresponse().status
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NotificationFailed(f"{origin}: {type(error).__name__}: {one_line(str(error))}") from error
+        why = "" if secret else f": {one_line(str(error))}"
+        raise NotificationFailed(f"{origin}: {type(error).__name__}{why}") from (None if secret else error)
     finally:
         client.close()
     if not http.HTTPStatus.OK <= status < http.HTTPStatus.MULTIPLE_CHOICES:

@@ -102,9 +102,11 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         stack.callback(socket.close)
         helen = compose_helen(config, socket.port, store, new_token(Path(config.data_dir)))
         authority = CertificateAuthority(Path(config.data_dir))
-        answers = HelenAskAnswers(config.identity, commits, authority)
+        notifier = Notifier(config)
+        stack.callback(notifier.close)
+        answers = HelenAskAnswers(config.identity, commits, authority, notifier)
         stack.callback(answers.close)
-        network = join_network(config, answers, stack, end)
+        network = join_network(config, notifier, answers, stack, end)
         now = read_now()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
@@ -173,11 +175,13 @@ async def drain(helen: Helen, runner: Runner) -> None:
 
 
 def join_network(
-    config: HelenConfig, answers: HelenAskAnswers, stack: contextlib.ExitStack, end: Callable[[int], None]
+    config: HelenConfig,
+    notifier: Notifier,
+    answers: HelenAskAnswers,
+    stack: contextlib.ExitStack,
+    end: Callable[[int], None],
 ) -> NetworkBackend:
     """Her backend session, with the tasks that she performs outside of her machine."""
-    notifier = Notifier(config)
-    stack.callback(notifier.close)
     performing: set[asyncio.Task[None]] = set()
 
     def perform(task: AssignedTask, on_end: Callable[[bytes | Exception, bool], None]) -> None:
