@@ -38,6 +38,8 @@ MAX_DELAY_SECONDS: Final = 30.0
 MAX_TOKENS: Final = 10_000
 MAX_DELAYED: Final = 1_000
 MAX_ORIGIN_CHARS: Final = 128
+LOCAL_NAME: Final = "local"
+"""The name of the token of this machine."""
 TOKEN_ID_CHARS: Final = 12
 """Length of the digest prefix that identifies a token in lists."""
 MAX_FAILURES: Final = 10_000
@@ -132,6 +134,9 @@ class Access:
         effects.write(PutToken(row.digest, row.name, row.role, row.expires_us))
         return token
 
+    def is_reserved(self, name: str) -> bool:
+        return name == LOCAL_NAME or self._state.is_reserved(name)
+
     @property
     def tokens(self) -> Iterable[TokenRow]:
         """All issued tokens, including expired ones."""
@@ -147,7 +152,7 @@ class Access:
     def _by_token(self, token: str, now: Now) -> AdminAccount:
         digest = digest_of(token)
         if self._local is not None and hmac.compare_digest(digest, self._local):
-            return AdminAccount("local", ADMIN, digest=digest)
+            return AdminAccount(LOCAL_NAME, ADMIN, digest=digest)
         row = self._tokens.get(digest)
         if row is None or row.expires_us < now.wall * 1_000_000:
             raise Refusal(codes.WRONG_CREDENTIALS, "the token is unknown or has expired: log in again")

@@ -206,8 +206,7 @@ class Curve:
             if not all(map(is_enrolment_key, lost)):
                 for publisher in self._publishers:
                     publisher.rebind()
-            if lost:
-                self._take(lambda now, effects: self._lose(lost, now, effects))
+            self._take(lambda now, effects: self._lose(lost, now, effects))
         self._after_read()
 
     def close(self) -> None:
