@@ -219,8 +219,7 @@ class HistoryReader:
             return
         try:
             with arrow.open_segment(self._destination.open(listed.day, listed.name)) as file:
-                for batch in file.iter_batches(BATCH_EVENTS):
-                    table = pa.Table.from_batches([batch])
+                for table in file.batches(BATCH_EVENTS):
                     yield table.filter(pc.greater(table["seq"], after)) if after >= listed.segment.first_seq else table
         except FileNotFoundError:
             return  # it was beyond the retention
