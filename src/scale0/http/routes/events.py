@@ -130,7 +130,8 @@ async def stream(
     source_events = context.sources.events
     known = request.headers.get(LAST_EVENT_ID) or after
     try:
-        subscriber = await source_events.subscribe(filter_, None if known is None else cursor_of(known))
+        cursor = None if known is None else cursor_of(known)
+        subscriber = await source_events.subscribe(filter_, cursor, context.caller.name)
     except TooManySubscribers as error:
         raise ApiProblem(429, str(error), retry_after=BUSY_SECONDS) from None
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
