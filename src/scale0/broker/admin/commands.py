@@ -256,12 +256,14 @@ class AdminCommands:
         (effects.promise if durable else effects.send)(connection, ("MANAGEMENTREP", rep, body))
 
     def _verified(self, ask: VerifyPassword, right: bool, now: Now, effects: Effects) -> None:
-        outcome = self._access.verified(ask, right)
+        outcome = self._access.verified(ask, right, effects)
         if isinstance(outcome, AdminAccount):
             self._run(AdminCall(ask.connection, ask.request, ask.body, outcome, now, effects))
         else:
             self._state.count("passwords_wrong")
-            self._state.timers.add((self._refuse_password, ask), now.mono + outcome)
+            # Without its body and its password: a delayed answer needs neither.
+            kept = msgspec.structs.replace(ask, password="", body=b"")
+            self._state.timers.add((self._refuse_password, kept), now.mono + outcome)
 
     def _refuse_password(self, ask: VerifyPassword, now: Now, effects: Effects) -> None:
         self._access.done(ask)

@@ -96,7 +96,7 @@ async def by_password(
             raise ApiProblem(401, "the name or the password is wrong", "try again, or ask an administrator") from None
         limits.take_back(address, name, clock())
         raise
-    limits.take_back(address, name, clock())
+    limits.succeed(address, name, clock())
     return found
 
 
