@@ -93,6 +93,7 @@ def audit(
 @click.option(
     "--data-dir", "data_dirs", multiple=True, help="The folder of a broker; may be repeated (SCALE0_DATA_DIR, .scale0)."
 )
+@with_watch
 def verify(wants_json: bool, since: float | None, data_dirs: tuple[str, ...]) -> None:
     """Check that no recorded change was altered, removed or inserted later.
 
