@@ -36,7 +36,6 @@ help: ## Say what can be made (this)
 	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts and --rounds to `make bench`\n'
 
 setup: $(READY) ## Install everything that the other targets need, Spark too; instant when nothing changed
-	@scripts/debian-packages $(TEST_PACKAGES) || true
 	@scripts/java || true
 	@scripts/console
 	@scripts/node-example
@@ -48,8 +47,14 @@ $(READY): pyproject.toml requirements.lock requirements-pipeline.lock scripts/se
 demo: setup ## Run a whole network on this machine, kill parts of it, and have Spark report on it
 	@$(BIN)/scale0 demo
 
-test: setup lint ## Lint, types, and the tests that gate a change; a skipped test is a failure
+test: setup system-packages lint ## Lint, types, and the tests that gate a change; a skipped test is a failure
 	@$(PYTEST) -m "not extended" $(ARGS)
+
+# Only `make test` may call apt, and only after asking: see scripts/debian-packages.
+.PHONY: system-packages
+system-packages:
+	@scripts/debian-packages --ask $(TEST_PACKAGES) || true
+	@scripts/java --ask || true
 
 test-slow: setup ## The tests that take long: pages typed, a Spark cluster, kills, planted bugs, the independent judge
 	@$(PYTEST) -m extended $(ARGS)
@@ -134,6 +139,7 @@ lock: ## Choose the newest allowed versions again, and write both lock files
 	@uv=$$(command -v uv || echo $(BIN)/uv); [ -x "$$uv" ] || { $(MAKE) setup; }; \
 	"$$uv" pip compile $(LOCK) --upgrade --extra dev --extra agent --extra http --extra tui --extra segments --extra postgres --extra otlp pyproject.toml -o requirements.lock >/dev/null; \
 	"$$uv" pip compile $(LOCK) --upgrade --extra pipeline -c requirements.lock pyproject.toml -o requirements-pipeline.lock >/dev/null
+	@$(MAKE) setup && $(BIN)/python scripts/image-lock
 	@grep -c '^[a-z]' requirements.lock requirements-pipeline.lock
 
 clean: ## Remove .venv, and all that the tools made

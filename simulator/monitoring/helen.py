@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from scale0.config import HelenConfig
+from scale0.history.events.journal import JournalRow
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message, StoreQuery
 from scale0.kernel.machine import Sent
@@ -153,11 +154,11 @@ class HelenNode(SimulatedProcess):
             self.surroundings.answer(self, ask)
 
     def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
-        row = self._journal.append(events, now) if events else None
-        if row is not None:
-            writes.append(row)
+        rows = self._journal.append(events, now)
+        writes += rows
         turn = None
         if writes:
+            row = next((one for one in rows if isinstance(one, JournalRow)), None)
             turn = StoredTurn(self._agenda.now, now.wall, tuple(self._notes), tuple(events), tuple(writes), row)
             self._notes.clear()
         self._store(writes, release, turn)

@@ -162,9 +162,7 @@ class BrokerNode(SimulatedProcess):
             self.observer.decided(self, writes, now)
         for event in events:
             self.observer.happened(self, event, now)
-        row = self._journal.append(events, now) if events else None
-        if row is not None:
-            writes.append(row)
+        writes += self._journal.append(events, now)
         self._store(writes, release)
 
     def pack(self, peer: Connection, messages: Sequence[Message]) -> list[list[bytes]]:

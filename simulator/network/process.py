@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.turn import Turn
-from scale0.storage.interface import OpenedStore
+from scale0.storage.interface import OpenedStore, StoredJournal
 from scale0.storage.memory.store import MemoryStore
 from simulator.network.connections import Wire
 from simulator.network.disk import Disk
@@ -81,7 +80,7 @@ class SimulatedProcess:
         self.started = self._agenda.now
         opened = store.open()
         boot = max(int(self.now.wall * 1_000_000), opened.last_boot_us + 1)
-        self._journal = Journal(self.name, boot, opened.next_seq, opened.last_time_us)
+        self._journal = StoredJournal(self.name, boot, opened)
         return opened, boot
 
     def crash(self, silent: bool) -> None:

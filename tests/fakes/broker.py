@@ -21,10 +21,10 @@ from scale0.broker.core.connections import Connection
 from scale0.broker.core.keys import Keys
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig, Endpoints
-from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.machine import Sent
+from scale0.storage.interface import StoredJournal
 from scale0.storage.memory.store import MemoryStore
 from simulator.fake_postgres.store import FakeDatabase, FakePostgresStore
 from tests.fakes.messages import MAGIC, Message, decode
@@ -77,7 +77,7 @@ class FakeBroker:
         self.machine: Broker = compose_broker(
             self.config, self.endpoints, opened, boot, self.rng, digest_of(TOKEN), self.keys
         )
-        journal = Journal(self.config.identity, boot, opened.next_seq, opened.last_time_us)
+        journal = StoredJournal(self.config.identity, boot, opened)
         self.host.begin(self.machine, store, journal)
         effects = Effects()
         start_broker(self.machine, opened, self.now, effects)

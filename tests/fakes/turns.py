@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects, Message
 from scale0.kernel.machine import Machine, Sent
 from scale0.kernel.turn import Turn
+from scale0.storage.interface import StoredJournal
 from simulator.fake_postgres.store import StoreUnreachable
 
 UNLIMITED_BYTES = 1 << 40
@@ -55,7 +55,7 @@ class InstantHost:
         self.in_flight: Commit | None = None
         self._answered = answered
 
-    def begin(self, machine: Machine, store: Any, journal: Journal | None = None) -> None:
+    def begin(self, machine: Machine, store: Any, journal: StoredJournal | None = None) -> None:
         """A machine starts, on this store."""
         self._machine, self.store, self._journal = machine, store, journal
         self._turn = Turn(machine, self, UNLIMITED_BYTES)
@@ -71,8 +71,7 @@ class InstantHost:
         if self.crashed:
             return
         self.events += events
-        row = self._journal.append(events, now) if self._journal is not None and events else None
-        self._next.writes.extend(writes if row is None else [*writes, row])
+        self._next.writes.extend([*writes, *(self._journal.append(events, now) if self._journal is not None else ())])
         if release is not None:
             self._next.releases.append(release)
         self._begin_next()

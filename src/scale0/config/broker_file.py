@@ -47,6 +47,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hosts: tuple[types.Host, ...] = ()
     """Host names that browsers may use, besides `bind` and localhost."""
     metrics_open: bool = False
+    openapi_open: bool = False
     """`/metrics` needs no token."""
     exports: tuple[ExportConfig, ...] = ()
 

@@ -11,14 +11,29 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 import msgspec
 
-from scale0.history.events.journal import JournalRow
+from scale0.history.events.columns import Event
+from scale0.history.events.journal import Journal, JournalRow
+from scale0.kernel.clock import Now
 from scale0.kernel.errors import StoreError
 from scale0.storage.check_rows import CheckWrite, PutIncident, PutSpool
-from scale0.storage.rows import MAX_INTEGER, Answer, DocumentRow, PutDocument, PutToken, Query, TokenRow, Write
+from scale0.storage.rows import (
+    MAX_INTEGER,
+    Answer,
+    DocumentRow,
+    PutDocument,
+    PutSetting,
+    PutToken,
+    Query,
+    TokenRow,
+    Write,
+)
 from scale0.storage.task_rows import OpenTask, TaskWrite
 
 FIRST_SEQ: Final = 1
 """The number of the first event in a new store."""
+
+AUDIT_HEAD: Final = "audit_head"
+"""The setting with the hash of the newest audit event, stored with that event."""
 
 FIRST_TASK_SEQ: Final = 1
 """The number of the first task in a new store."""
@@ -132,6 +147,23 @@ class Store(Protocol):
     def close(self) -> None:
         """Release it. Closing twice is no error."""
         ...
+
+
+class StoredJournal:
+    """The journal of one process, continued from its store."""
+
+    def __init__(self, source: str, boot_us: int, opened: OpenedStore) -> None:
+        head = opened.settings.get(AUDIT_HEAD, b"").decode()
+        self._journal = Journal(source, boot_us, opened.next_seq, opened.last_time_us, head)
+
+    def append(self, events: Sequence[Event], now: Now) -> tuple[Write, ...]:
+        """What one commit must store together: the row of these events, and the new head of the audit chain."""
+        head = self._journal.audit_head
+        row = self._journal.append(events, now)
+        if row is None:
+            return ()
+        changed = self._journal.audit_head != head
+        return (row, PutSetting(AUDIT_HEAD, self._journal.audit_head.encode())) if changed else (row,)
 
 
 def dispatch(handlers: Handlers, state: Any, item: Any) -> Any:

@@ -18,7 +18,6 @@ from typing import Any
 import uvloop
 
 from scale0.broker.main.process import SWITCH_SECONDS
-from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
@@ -28,6 +27,7 @@ from scale0.monitoring.helen.core.socket_events import BytesReceived, Connection
 from scale0.monitoring.helen.edge.process import sweep_often
 from scale0.monitoring.helen.edge.tls import server_context
 from scale0.monitoring.helen.edge.tls_server import TlsServer
+from scale0.storage.interface import StoredJournal
 from scale0.storage.memory.store import MemoryStore
 from tests.fakes.certificates import Authority
 from tests.fakes.waiting import PATIENCE_SECONDS
@@ -166,7 +166,7 @@ def echo_server(folder: Path, max_connections: int = 10_000) -> Iterator[EchoSer
         store = MemoryStore()
         store.open()
         commits = Commits(store, loop, faults.append)
-        journal = Journal("h", 1, 1, 0)
+        journal = StoredJournal("h", 1, MemoryStore().open())
 
         async def answer(ask: Any) -> Any:
             raise AssertionError(ask)

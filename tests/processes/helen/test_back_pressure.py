@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from scale0.history.events.checks import AgentRefused
-from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.edge import runner as runners
 from scale0.kernel.edge.clocks import read_now
@@ -19,6 +18,7 @@ from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.edge.process import watch_disk
+from scale0.storage.interface import StoredJournal
 from scale0.storage.memory.store import MemoryStore
 from tests.fakes.waiting import PATIENCE_SECONDS
 from tests.processes.helen.echo_machine import Echo
@@ -105,7 +105,9 @@ async def begin(store: SlowStore) -> tuple[Recorder, Runner, Commits]:
     machine = Recorder()
     commits = Commits(store, asyncio.get_running_loop(), lambda error: None)
     socket: Any = EndlessSocket()
-    runner = Runner(machine, [socket], [], commits, Journal("h", 1, 1, 0).append, read_now, nobody, 1 << 24)
+    runner = Runner(
+        machine, [socket], [], commits, StoredJournal("h", 1, MemoryStore().open()).append, read_now, nobody, 1 << 24
+    )
     runner.start(Effects(), read_now())
     return machine, runner, commits
 

@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -42,6 +43,21 @@ def test_a_first_link_is_printed_when_it_is_wanted_and_works_once(broker, tmp_pa
         assert client.post("/session", json={"once": once}).json()["role"] == "admin"
         assert site.nobody().post("/session", json={"once": once}).status_code == 401
         assert once not in site.server.log_text()
+
+
+# Promise: HTTP-3
+def test_a_session_from_a_link_ends_and_cannot_renew_itself(broker, tmp_path):
+    with served(tmp_path, broker) as site:
+        once = site.token("operator", name="once-1a2b", ttl=600)
+        client = site.nobody()
+        session = client.post("/session", json={"once": once}).json()
+        assert (session["name"], session["role"]) == ("link-1a2b", "operator")
+        assert abs(session["expires"] - time.time() - 12 * 3_600) < 60
+        again = site.nobody().post("/session", json={"once": client.cookies["scale0_session"]})
+        assert (again.status_code, again.json()["message"]) == (401, "this token is not of a one-time link")
+        renewed = site.nobody().post("/session", json={"token": client.cookies["scale0_session"]}).json()
+        assert renewed["expires"] <= session["expires"]
+        assert client.get("/session").status_code == 200
 
 
 # Promise: HTTP-9

@@ -39,7 +39,6 @@ PUBLIC = {
     ("POST", "/api/v1/session"),
     ("GET", "/api/v1/session"),
     ("GET", "/healthz"),
-    ("GET", "/api/v1/openapi.json"),
     ("GET", "/"),
     ("GET", "/{path}"),
 }

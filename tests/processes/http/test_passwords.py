@@ -121,3 +121,21 @@ def test_buckets_are_bounded_and_fill_again():
     for number in range(MAX_KEYS + 100):
         buckets.take(str(number), 0.0)
     assert len(buckets) <= MAX_KEYS
+
+
+# Promise: HTTP-4
+def test_a_flood_of_a_name_does_not_lock_out_its_owner_at_a_known_address():
+    attempts = LoginLimits()
+    attempts.begin("10.0.0.1", "anna", 0.0)
+    attempts.succeed("10.0.0.1", "anna", 0.0)
+    for number in range(NAME_BURST):
+        attempts.begin(f"10.9.0.{number}", "anna", 1.0)
+    with pytest.raises(ApiProblem):
+        attempts.begin("10.9.1.1", "anna", 1.0)
+    for _ in range(5):
+        attempts.begin("10.0.0.1", "anna", 1.0)
+        attempts.succeed("10.0.0.1", "anna", 1.0)
+    for _ in range(ADDRESS_BURST):
+        attempts.begin("10.0.0.1", "anna", 2.0)
+    with pytest.raises(ApiProblem):
+        attempts.begin("10.0.0.1", "anna", 2.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -15,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.processes.http.site import ROLES, Site
+from tests.processes.http.site import ROLES, Site, served
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
@@ -33,8 +32,15 @@ SERVER_STATES = ("disable", "drain")
 
 
 def document(site: Site) -> dict:
-    found: dict = httpx.get(site.server.url + "/api/v1/openapi.json", trust_env=False).json()
+    found: dict = site.by_token("viewer").get("/openapi.json").json()
     return found
+
+
+# Promise: HTTP-8
+def test_the_document_is_for_viewers_unless_it_is_open(site, tmp_path):
+    assert site.nobody().get("/openapi.json").status_code == 401
+    with served(tmp_path, site.broker, openapi_open=True) as opened:
+        assert opened.nobody().get("/openapi.json").json()["paths"]
 
 
 # Promise: HTTP-8

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.extended]
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-LONG = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LONG = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n"
 GRACE = 6.0
 """A busy machine's."""
 LOOK_SECONDS = 0.2
@@ -74,13 +74,14 @@ def test_slow_clients_are_disconnected_and_others_do_not_notice(site):
 
 
 def test_an_answer_that_nobody_reads_is_thrown_away(site):
+    token = site.token("viewer").encode()
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         sock.settimeout(1.0)
         sock.connect(site.server.address)
         with contextlib.suppress(TimeoutError, ConnectionError):
             for _ in range(20_000):
-                sock.sendall(LONG)
+                sock.sendall(LONG % token)
         port = sock.getsockname()[1]
         process = psutil.Process(site.server.process.pid)
 

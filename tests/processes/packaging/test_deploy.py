@@ -10,6 +10,7 @@ import re
 import shlex
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ def test_units_are_closed(path: Path) -> None:
     """By the words that systemd knows; systemd-analyze judges the rest, where it is installed (docs/deploy.md)."""
     text = path.read_text()
     settings = dict(line.split("=", 1) for line in text.splitlines() if re.match(r"\w+=", line))
-    wanted = {"NoNewPrivileges": "yes", "ProtectSystem": "strict", "Restart": "always", "User": NAME, "UMask": "0077"}
+    wanted = {"NoNewPrivileges": "yes", "ProtectSystem": "strict", "Restart": "always", "UMask": "0077"}
     assert {key: settings.get(key) for key in wanted} == wanted
     assert int(settings["LimitNOFILE"]) >= 65_536
     assert settings["StateDirectoryMode"] == "0700"
@@ -150,10 +151,39 @@ def test_units_are_closed(path: Path) -> None:
 def test_the_image_is_made_of_the_wheel_and_runs_without_rights() -> None:
     lines = (DEPLOY / "container" / "Dockerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith("COPY ") and "--from" not in line] == [
-        "COPY dist/scale0-*.whl /tmp/"
+        "COPY requirements-image.lock dist/scale0-*.whl /tmp/"
     ]
     assert "USER 10001:10001" in lines
     assert 'ENTRYPOINT ["scale0"]' in lines
+
+
+def test_every_program_has_a_user_of_its_own() -> None:
+    users = {}
+    for path in UNITS:
+        settings = dict(line.split("=", 1) for line in path.read_text().splitlines() if re.match(r"\w+=", line))
+        assert settings["User"] == settings["Group"]
+        users[path.stem.rstrip("@")] = settings["User"]
+    assert users == {name: name for name in users}
+    assert len(users) == 4
+    made = (DEPLOY / "systemd" / "scale0.sysusers.conf").read_text().splitlines()
+    assert {line.split()[1] for line in made if line.startswith("u ")} == set(users.values())
+
+
+def test_the_image_installs_what_the_lock_names_with_hashes() -> None:
+    text = (DEPLOY / "container" / "Dockerfile").read_text().replace("\\\n", "")
+    installs = re.findall(r"pip install [^&\n]+", text)
+    assert len(installs) == 2
+    assert "--require-hashes" in installs[0]
+    assert installs[0].rstrip().endswith("-r /tmp/requirements-image.lock")
+    assert "--no-deps" in installs[1]
+    assert "--no-index" in installs[1]
+    root = DEPLOY.parent
+    blocks = re.split(r"\n(?=[a-z0-9])", (root / "requirements-image.lock").read_text())
+    assert all("--hash=sha256:" in block for block in blocks)
+    checked = subprocess.run(
+        [sys.executable, root / "scripts" / "image-lock", "--check"], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
 
 
 @pytest.mark.processes

@@ -19,6 +19,8 @@ from scale0.history.events.tasks import TaskSubmitted
 from scale0.history.segments.settings import ExporterSettings
 from scale0.history.segments.writer import SegmentWriter
 from scale0.kernel.clock import Now
+from scale0.storage.interface import AUDIT_HEAD
+from scale0.storage.rows import PutSetting
 from scale0.storage.sqlite.store import SqliteStore
 from tests.fakes.journals import journal_events
 
@@ -38,7 +40,8 @@ class Folder:
         self.store = SqliteStore(self.path)
         opened = self.store.open()
         boot = max(int(self.wall * 1e6), opened.last_boot_us + 1)
-        self.journal = Journal(self.source, boot, opened.next_seq, opened.last_time_us)
+        head = opened.settings.get(AUDIT_HEAD, b"").decode()
+        self.journal = Journal(self.source, boot, opened.next_seq, opened.last_time_us, head)
 
     def restart(self) -> None:
         self.store.close()
@@ -49,7 +52,7 @@ class Folder:
         self.wall += 0.001
         row = self.journal.append(events, Now(0.0, self.wall))
         assert row is not None
-        self.store.commit([row])
+        self.store.commit([row, PutSetting(AUDIT_HEAD, self.journal.audit_head.encode())])
 
     def fill(self, turns: int, events: int = 1) -> None:
         for _ in range(turns):

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from scale0.cli.main import cli
+from scale0.history.events.tasks import TaskSubmitted
 from scale0.history.segments.arrow import SCHEMA
 from tests.processes.segments.folders import Folder, segment_files
 
@@ -93,6 +94,15 @@ def test_an_export_has_every_event_once(folder, tmp_path, ending):
                 found = [int(row["seq"]) for row in csv.DictReader(file)]
     assert found == list(range(1, 42))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["east", target.name]
+
+
+def test_a_name_from_the_network_is_no_formula_in_a_csv_file(tmp_path):
+    folder = Folder(tmp_path / "east")
+    folder.enter([TaskSubmitted("=1+1", "@SUM(A1)", "-x", -4)])
+    run("export", "--to", tmp_path / "out.csv", "--data-dir", folder.path)
+    with (tmp_path / "out.csv").open(newline="") as file:
+        [row] = csv.DictReader(file)
+    assert (row["ref"], row["service"], row["identity"], row["seq"]) == ("'=1+1", "'@SUM(A1)", "'-x", "1")
 
 
 def test_an_export_is_of_a_time_and_a_choice(folder, tmp_path):

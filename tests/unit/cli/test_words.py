@@ -10,7 +10,7 @@ import pytest
 
 from scale0.cli.common.connection import MAX_NETWORKS, client_id, state_folder
 from scale0.cli.common.endpoints import backend_endpoints, endpoint_of, host_of
-from scale0.cli.common.output import clean, span
+from scale0.cli.common.output import clean, csv_cell, span
 from scale0.cli.network.call import arguments_of, parsed
 from scale0.cli.network.config import lost_versions
 
@@ -172,3 +172,13 @@ def row(version: int, hash_: str, parent: str, current: bool = False) -> dict[st
 )
 def test_what_the_current_one_does_not_descend_from_has_lost(rows: list[dict[str, Any]], lost: set[str]):
     assert lost_versions(rows) == lost
+
+
+@pytest.mark.parametrize("text", ["=1+1", "=cmd|'/C calc'!A0", "+a", "-a", "@SUM(A1)", "\t=1", "\r=1", "-5", "+1|x"])
+def test_a_text_in_a_csv_file_is_no_formula(text):
+    assert csv_cell(text) == "'" + text
+
+
+@pytest.mark.parametrize("value", ["", "a=1", "1", -5, -0.5, None, True, "web-1", '{"a":1}'])
+def test_numbers_and_other_texts_stay_as_they_are_in_a_csv_file(value):
+    assert csv_cell(value) is value

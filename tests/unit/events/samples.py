@@ -66,6 +66,11 @@ _FILLED: Final[list[tuple[Event, dict[str, object], str]]] = [
         '{"hash":"bb","other_hash":"cc","version":7}',
     ),
     (
+        changes.KeyChanged("frontend/web-1", "stored", "k" * 40),
+        {"identity": "frontend/web-1", "state": "stored"},
+        f'{{"public_key":"{"k" * 40}"}}',
+    ),
+    (
         changes.ManagementCommanded("root", "set_config", 200, "frontend:01", 6, 7),
         {"identity": "root", "code": 200},
         '{"after":7,"before":6,"command":"set_config","origin":"frontend:01"}',

@@ -7,6 +7,7 @@ import re
 import msgspec
 import pytest
 
+from scale0.history.events.audit import AUDIT_KINDS, link
 from scale0.history.events.changes import ConfigChanged
 from scale0.history.events.clients import ClientJoined
 from scale0.history.events.columns import (
@@ -31,7 +32,7 @@ PROMISED = {
     *("client.joined", "client.changed", "client.left", "client.lost", "client.replaced"),
     *("client.seen", "client.refused"),
     *("request.summed", "request.failed"),
-    *("config.changed", "config.conflict", "management.commanded"),
+    *("config.changed", "config.conflict", "management.commanded", "key.changed"),
 }
 
 
@@ -78,7 +79,8 @@ def test_every_kind_comes_back_from_the_journal_in_its_columns(event, filled):
     assert tuple(row) == COLUMN_NAMES
     empty = dict.fromkeys(COLUMN_NAMES)
     given = {"source": "east-1", "boot": 5, "seq": 41, "time": 100_000_000, "at": 100_000_000, "kind": event.kind}
-    assert row == {**empty, **given, **filled}
+    linked = {"data": link(filled.get("data"), "")} if event.kind in AUDIT_KINDS else {}
+    assert row == {**empty, **given, **filled, **linked}
 
 
 def test_every_event_can_be_recorded_in_a_step():

@@ -15,7 +15,7 @@ from scale0.history.segments.catalog import SegmentCatalog
 from scale0.history.segments.reader import EventFilter
 from scale0.http.events import pages
 from scale0.http.events.event_index import EventIndex, parse_cursor
-from scale0.http.events.pages import AUDIT_KINDS, page_of
+from scale0.http.events.pages import SHOWN_KINDS, page_of
 from tests.fakes.examples import seeds
 from tests.processes.http.event_folders import ALL, export, folder_at
 from tests.processes.segments.folders import Folder, segment_files
@@ -118,7 +118,7 @@ def test_filters_choose_and_a_page_that_looked_enough_goes_on_later(folder):
     with Shown(folder.path) as shown:
         assert keys(shown.pages(EventFilter(kind="config.*"), 10)) == [("east-1", 102)]
         with patch.object(pages, "MAX_SCANNED", 30):
-            found = shown.pages(EventFilter(kinds=AUDIT_KINDS), 10)
+            found = shown.pages(EventFilter(kinds=SHOWN_KINDS), 10)
             assert keys(found) == [("east-1", 102), ("east-1", 1)]
             assert len(found) > 3, "short pages, each with a next one"
         assert keys(shown.pages(EventFilter(identity="an*", service="", ref=""), 1)) == [("east-1", 102), ("east-1", 1)]

@@ -16,7 +16,7 @@ from scale0.history.events.changes import ConfigChanged
 from scale0.history.segments.reader import EventFilter
 from scale0.http.events import event_index, stream
 from scale0.http.events.event_index import parse_cursor
-from scale0.http.events.stream import EventStream, TooManySubscribers
+from scale0.http.events.stream import MAX_USER_STREAMS, EventStream, TooManySubscribers
 from tests.fakes.examples import seeds
 from tests.processes.http.event_folders import ALL, export, folder_at, rest_of, seqs, taken
 from tests.processes.segments.folders import Folder, segment_files
@@ -240,3 +240,14 @@ async def test_when_the_server_stops_every_subscriber_is_notified(folder):
         one = await events.subscribe(ALL)
     (last,) = await one.take(1.0)
     assert json.loads(last.data)["reason"] == "stopped"
+
+
+# Promise: HTTP-6
+async def test_one_user_cannot_take_the_streams_of_all(folder):
+    async with streaming(folder.path) as events:
+        mine = [await events.subscribe(ALL, user="anna") for _ in range(MAX_USER_STREAMS)]
+        with pytest.raises(TooManySubscribers, match="anna has 10 event streams open"):
+            await events.subscribe(ALL, user="anna")
+        await events.subscribe(ALL, user="otto")
+        events.unsubscribe(mine[0])
+        await events.subscribe(ALL, user="anna")

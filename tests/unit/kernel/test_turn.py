@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from scale0.config import BrokerConfig
-from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.effects import Effects, Message
 from scale0.kernel.machine import Sent
 from scale0.kernel.turn import BURST_FACTOR, STALL_SECONDS, SendBacklog, Turn
+from scale0.storage.interface import StoredJournal
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.rows import PutSetting
 from simulator.network.broker import BrokerNode
@@ -140,7 +140,9 @@ def on_asyncio() -> list[str]:
         async def answer(ask: Any) -> Any:
             raise AssertionError(ask)
 
-        runner = Runner(machine, [socket], [], commits, Journal("b", 1, 1, 0).append, clock, answer, 1 << 20)
+        runner = Runner(
+            machine, [socket], [], commits, StoredJournal("b", 1, MemoryStore().open()).append, clock, answer, 1 << 20
+        )
         machine.begin(effects)
         runner.start(effects, clock())
         await commits.flush()

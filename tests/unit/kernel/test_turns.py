@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from scale0.history.events.journal import Journal
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import TURN_SECONDS, Runner
 from scale0.kernel.effects import Effects, Message
 from scale0.kernel.machine import Sent
+from scale0.storage.interface import StoredJournal
 from scale0.storage.memory.store import MemoryStore
 
 EACH_SECONDS = 0.6 * TURN_SECONDS
@@ -101,7 +101,14 @@ def take_turns(
         machine.then[last] = done.set
         commits = Commits(MemoryStore(), asyncio.get_running_loop(), lambda error: None)
         runner = Runner(
-            machine, sockets, [], commits, Journal("b", 1, 1, 0).append, machine.now, answers, max_client_bytes=1_000
+            machine,
+            sockets,
+            [],
+            commits,
+            StoredJournal("b", 1, MemoryStore().open()).append,
+            machine.now,
+            answers,
+            max_client_bytes=1_000,
         )
         runner.start(Effects(), machine.now())
         async with asyncio.timeout(20):

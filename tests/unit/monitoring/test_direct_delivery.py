@@ -69,7 +69,7 @@ def test_a_queue_that_returns_in_time_gets_the_notification(helen: SimulatedHele
 def test_a_failed_delivery_is_repeated_with_the_handlers_backoff_and_attempts(helen: SimulatedHelen):
     helen.outcomes = [BUSY, BUSY, BUSY]
     helen.result("critical")
-    times = []
+    times: list[float] = []
     for _ in range(200):
         helen.pass_time(1.0)
         times += [helen.mono] * (len(helen.deliveries) - len(times))

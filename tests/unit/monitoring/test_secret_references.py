@@ -108,8 +108,13 @@ async def test_a_check_gets_the_content_and_its_result_hides_it(folder: Path, th
     lengths: list[int] = []
     finding = await run(folder, {"password": "secret:token", "port": 5}, thread=thread)
     assert json.loads(finding.message) == {"password": "secret:token", "port": 5}
+
+    def measure(args: bytes, _: object) -> CheckFinding:
+        lengths.append(len(json.loads(args)["p"]))
+        return CheckFinding(OK, "measured")
+
     runs = RunningChecks(
-        {"len": Inline(lambda args, _: CheckFinding(OK, str(lengths.append(len(json.loads(args)["p"])))))}.get,
+        {"len": Inline(measure)}.get,
         asyncio.get_running_loop(),
         8,
         SecretDirectory(folder),

@@ -2,7 +2,8 @@
 
 The command becomes a request to `helen.check`, at this broker or at another. Invariants: it is recorded when it is
 accepted, before it is sent, and again if it fails; a command with the id of an unanswered one is ignored; values of
-`args` are never recorded, because they may be secrets; it is answered once, unless the client is gone.
+`args` are never recorded, because they may be secrets; it is answered once, unless the client is gone. A request to
+`helen.check` without the command is recorded, too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from scale0.broker.core.connections import Connection
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.state import BrokerState
 from scale0.config.network_documents import HELEN_SERVICE
+from scale0.history.events.changes import ManagementCommanded
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -67,6 +69,7 @@ class CheckCommands:
         self._requests = requests
         self._next = FIRST_ID
         management.table[RUN_CHECK] = (OPERATOR, self._run)
+        requests.on_helen = record_request
 
     def _run(self, call: AdminCall) -> Outcome:
         if call.request.id != "" and (RUN_CHECK, call.request.id) in call.connection.outstanding:
@@ -142,6 +145,19 @@ class CheckCommands:
             self._management.fail(call, codes.FAILED, message, AdminResult(None, after=run.noted))
         else:
             self._management.answer_recorded(call, msgspec.Raw(bodies[0]))
+
+
+def record_request(origin: Connection, service: str, bodies: Sequence[bytes], effects: Effects) -> None:
+    """A client runs a check without a role: record it as well, because a check can read what its agent can read."""
+    if service.rpartition(".")[2] != "check":
+        return
+    try:
+        after = noted(msgspec.json.decode(bodies[0], type=CheckRequest))
+    except (IndexError, msgspec.MsgspecError, ValueError, RecursionError):
+        after = {}  # Helen refuses it
+    who = origin.user_id or origin.name
+    place = f"{origin.socket}/{origin.name}"
+    effects.record(ManagementCommanded(identity=who, command=service, code=codes.OK, origin=place, after=after))
 
 
 def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:

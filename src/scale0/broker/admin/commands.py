@@ -28,12 +28,18 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import ConfigError, Refusal
+from scale0.kernel.rate_window import RateWindow
 from scale0.storage.rows import PutSetting, ReadDocument, ReadDocuments
 from scale0.transport.core import messages
 from scale0.transport.core.sockets import ACTIVE, DISABLED
 
 STATE_SETTING: Final = "state"
 """The setting that stores that a broker was disabled."""
+REFUSALS: Final = 20
+"""Refused commands of one user that are recorded in REFUSAL_SECONDS; further ones are recorded as a number."""
+REFUSAL_SECONDS: Final = 60.0
+REFUSED: Final = "refused"
+"""The command of the event that counts further refusals."""
 
 
 class AdminCall(NamedTuple):
@@ -95,6 +101,8 @@ class AdminCommands:
         self._rate_limits = rate_limits
         self._rebalancing = rebalancing
         self._version = version
+        self._refused: dict[str, RateWindow] = {}
+        """By user; blank for clients without valid credentials, which therefore hide no refusal of a user."""
         self.table: dict[str, tuple[str, Callable[[AdminCall], Outcome]]] = {
             "status": (VIEWER, lambda c: AdminResult(self._views.status(c.now, self._version))),
             "list_peers": (VIEWER, lambda c: AdminResult(self._views.peers(c.now))),
@@ -133,6 +141,8 @@ class AdminCommands:
         except Refusal as refusal:
             if refusal.code == codes.UNKNOWN_COMMAND:
                 self._rate_limits.reject(connection, refusal.code, refusal.message, now, effects)
+            elif refusal.code == codes.WRONG_CREDENTIALS and request.auth_token is not None:
+                self._record_refusal("", connection, request, refusal.code, now, effects)
             self._answer(connection, request, refusal.code, refusal.message, None, effects)
             return
         if admin is not None:
@@ -151,6 +161,9 @@ class AdminCommands:
         role, act = self.table[call.request.command]
         if RANKS.get(call.admin.role, -1) < RANKS[role]:
             message = f"{call.request.command} needs the role {role}"
+            self._record_refusal(
+                call.admin.name, call.connection, call.request, codes.NOT_ALLOWED, call.now, call.effects
+            )
             self._answer(call.connection, call.request, codes.NOT_ALLOWED, message, None, call.effects)
             return
         self.later(call, act)
@@ -193,6 +206,41 @@ class AdminCommands:
             )
         )
 
+    def _record_refusal(
+        self,
+        user: str,
+        connection: Connection,
+        request: messages.ManagementReq,
+        code: int,
+        now: Now,
+        effects: Effects,
+    ) -> None:
+        """Record a refused command. A flood is recorded as a number at the end of its window, so that it cannot fill
+        the journal."""
+        window = self._refused.get(user)
+        if window is None or now.mono - window.since >= REFUSAL_SECONDS:
+            window = self._refused[user] = RateWindow()
+            self._state.timers.add((self._sum_refusals, (user, window)), now.mono + REFUSAL_SECONDS)
+        if window.add(1, REFUSAL_SECONDS, now.mono) <= REFUSALS:
+            effects.record(
+                ManagementCommanded(
+                    # With a token, `auth_id` is a claim that nobody verifies.
+                    identity=user or (request.auth_id[:128] if request.auth_token is None else ""),
+                    command=request.command,
+                    code=code,
+                    origin=asked_from(connection, request),
+                )
+            )
+
+    def _sum_refusals(self, which: tuple[str, RateWindow], _now: Now, effects: Effects) -> None:
+        user, window = which
+        more = window.used - REFUSALS
+        if more > 0:
+            code = codes.NOT_ALLOWED if user else codes.WRONG_CREDENTIALS
+            effects.record(ManagementCommanded(identity=user, command=REFUSED, code=code, after={"refused": more}))
+        if self._refused.get(user) is window:
+            del self._refused[user]
+
     def _answer(
         self,
         connection: Connection,
@@ -208,23 +256,18 @@ class AdminCommands:
         (effects.promise if durable else effects.send)(connection, ("MANAGEMENTREP", rep, body))
 
     def _verified(self, ask: VerifyPassword, right: bool, now: Now, effects: Effects) -> None:
-        outcome = self._access.verified(ask, right)
+        outcome = self._access.verified(ask, right, effects)
         if isinstance(outcome, AdminAccount):
             self._run(AdminCall(ask.connection, ask.request, ask.body, outcome, now, effects))
         else:
             self._state.count("passwords_wrong")
-            self._state.timers.add((self._refuse_password, ask), now.mono + outcome)
+            # Without its body and its password: a delayed answer needs neither.
+            kept = msgspec.structs.replace(ask, password="", body=b"")
+            self._state.timers.add((self._refuse_password, kept), now.mono + outcome)
 
     def _refuse_password(self, ask: VerifyPassword, now: Now, effects: Effects) -> None:
         self._access.done(ask)
-        effects.record(
-            ManagementCommanded(
-                identity=ask.request.auth_id[:128],
-                command=ask.request.command,
-                code=codes.WRONG_CREDENTIALS,
-                origin=asked_from(ask.connection, ask.request),
-            )
-        )
+        self._record_refusal("", ask.connection, ask.request, codes.WRONG_CREDENTIALS, now, effects)
         self._answer(ask.connection, ask.request, codes.WRONG_CREDENTIALS, "wrong credentials", None, effects)
 
     def _set_state(self, call: AdminCall, state: str, draining: bool) -> AdminResult:

@@ -63,6 +63,8 @@ class TokenCommands:
             raise Refusal(
                 codes.MALFORMED, "a token needs a name, a role (viewer, operator, admin) and a ttl in seconds"
             )
+        if self._access.is_reserved(name):
+            raise Refusal(codes.IN_USE, f"{name} is the name of an administrator: choose another name")
         token = self._access.issue(name, role, seconds, call.now, call.effects)
         result = {
             "token": token,

@@ -14,6 +14,7 @@ from scale0.broker.cluster.key_replication import KeyReplication
 from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection, Connections, ProtocolHandler
 from scale0.broker.core.enrolment import StoreKey
+from scale0.broker.core.key_audit import KeyAudit
 from scale0.broker.core.keys import is_enrolment_key
 from scale0.broker.core.members import Members
 from scale0.broker.core.protocol_handler import ClusterParts, Scale0Handler
@@ -54,6 +55,7 @@ class Broker:
         scale0: Scale0Handler,
         rate_limits: RateLimits,
         clock_skew: ClockSkew,
+        key_audit: KeyAudit,
         rpc: ProtocolHandler,
         subscribe: Callable[[bytes, Now, Effects], None],
         version: str,
@@ -78,6 +80,7 @@ class Broker:
         self._subscribe = subscribe
         self._rate_limits = rate_limits
         self._clock_skew = clock_skew
+        self.key_audit = key_audit
         connections.on_forget = self._stop_idle
 
     def start(self, boots: int, now: Now, effects: Effects) -> None:
@@ -212,7 +215,8 @@ class Broker:
         self._disconnect(connection, now, effects)
 
     def lose_users(self, users: Collection[str], now: Now, effects: Effects) -> None:
-        """The keys of these users were revoked: send each of their connections an error and disconnect it."""
+        """The keys changed. Those of these users were revoked: send their connections an error and disconnect them."""
+        self.key_audit.record(now, effects)
         for connection in self.connections.of_users(users):
             if not is_enrolment_key(connection.user_id):
                 effects.record(

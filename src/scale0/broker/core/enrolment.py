@@ -52,6 +52,8 @@ class Enrolment:
             raise Refusal(codes.NOT_ALLOWED, f"{message.name} belongs to the key {owner}: choose another name")
         if role == PEER and message.name == self._state.identity:
             raise Refusal(codes.IN_USE, f"{message.name} is the identity of this broker: choose another name")
+        if self._state.is_reserved(message.name):
+            raise Refusal(codes.IN_USE, f"{message.name} is the name of an administrator: choose another name")
         effects.ask(StoreKey(token, role, message.name, message.public_key, connection))
 
     def answer(self, ask: StoreKey, value: Refusal | None, effects: Effects) -> None:

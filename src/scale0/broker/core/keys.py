@@ -98,6 +98,7 @@ class Keys:
     def know(self, table: KeyTable) -> None:
         self._names: Mapping[str, frozenset[str]] = table.names
         self._brokers: Mapping[str, str] = table.brokers
+        self.by_user = {key.user: key.public for key in table.keys}
 
     def key_of(self, user: str) -> str:
         """The public key of a broker's user; blank if there is none."""

@@ -21,6 +21,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.timers import LazyTimerWheel
 
+HELEN_PREFIX: Final = "helen."
 ABANDONED_SLOT_SECONDS: Final = 600.0
 """How long abandoned work keeps its slot, unless the backend answers or leaves."""
 
@@ -40,6 +41,8 @@ class Requests:
         """Returns another broker for a service that has no backend here; the composition root sets it."""
         self.not_there: Callable[[Backend, str], None] = lambda *_: None
         """Called when the other broker has no backend for the service either."""
+        self.on_helen: Callable[[Connection, str, Sequence[bytes], Effects], None] = lambda *_: None
+        """Called for each request of a client to a service of Helen; `CheckCommands` sets it."""
         self.tasks: Workload
         """The other work of backends, which they get when no request waits. The composition root sets it."""
 
@@ -64,6 +67,8 @@ class Requests:
         if origin_id in outstanding:
             self._state.count("requests_repeated")
             return
+        if service.startswith(HELEN_PREFIX) and then is None and not hops:
+            self.on_helen(origin, service, bodies, effects)
         self._next = number = self._next + 1
         mono = now.mono
         id_ = f"{self._prefix}{number:x}"

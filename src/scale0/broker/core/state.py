@@ -57,6 +57,10 @@ class BrokerState:
     def serving(self) -> bool:
         return self.state == ACTIVE
 
+    def is_reserved(self, name: str) -> bool:
+        """True for the name of an administrator: the audit log must not name anybody else by it."""
+        return any(admin.auth_id == name for admin in self.config.admins)
+
     @property
     def redirects_to_active(self) -> bool:
         """True while clients belong to the active broker of the pair."""

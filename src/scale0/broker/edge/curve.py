@@ -215,8 +215,7 @@ class Curve:
             self.keys.know(newer)
             self._set_users()
             log.info("keys changed: %d admitted, %d revoked", len(newer.keys), len(lost), extra=about())
-            if lost:
-                self._take(lambda now, effects: self._lose(lost, now, effects))
+            self._take(lambda now, effects: self._lose(lost, now, effects))
             for server in self._servers.values():
                 server.disconnect_keys(gone)
         self._after_read()

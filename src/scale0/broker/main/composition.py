@@ -31,6 +31,7 @@ from scale0.broker.core.broker import Broker
 from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connections
 from scale0.broker.core.discovery import Discovery
+from scale0.broker.core.key_audit import KeyAudit
 from scale0.broker.core.keys import Keys
 from scale0.broker.core.members import Members
 from scale0.broker.core.negotiation import Negotiation
@@ -99,7 +100,8 @@ def compose_broker(
     task_reports = {"TASKSTATUS": tasks.native.status, "TASKSDONE": tasks.native.done}
     scale0 = Scale0Handler(state, requests, negotiation, discovery, management, rate_limits, cluster, task_reports)
     connect_cluster(cluster, registration, documents, requests, scale0)
-    parts = (members, cluster, scheduler, requests, documents, management, scale0, rate_limits, clock_skew)
+    key_audit = KeyAudit(state, opened.settings)
+    parts = (members, cluster, scheduler, requests, documents, management, scale0, rate_limits, clock_skew, key_audit)
     broker = Broker(state, connections, *parts, tasks.rpc, tasks.publisher.subscribe, __version__)
     requests.tasks = broker.tasks = tasks
     broker.key_replication = catalog_replication.keys = (

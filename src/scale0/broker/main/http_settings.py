@@ -31,6 +31,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     hosts: tuple[str, ...] = ()
     """Host names that are accepted in addition to the bound address and localhost."""
     metrics_open: bool = False
+    openapi_open: bool = False
     exports: tuple[ExportConfig, ...] = ()
     segments: str = ""
     """The folder of exported journal segments; blank: a folder in `data_dir`."""
@@ -73,6 +74,7 @@ def server_of(config: BrokerConfig, endpoint: str, *, wants_link: bool) -> HttpS
         private_key=management.private_key,
         hosts=management.hosts,
         metrics_open=management.metrics_open,
+        openapi_open=management.openapi_open,
         exports=management.exports,
         segments=config.segments,
         wants_link=wants_link,

@@ -33,7 +33,6 @@ from scale0.broker.main.http_settings import STARTED_FILE, server_of
 from scale0.broker.main.http_settings import HttpReady as Serving
 from scale0.broker.main.preflight import check_broker_files, check_runnable, is_postgres
 from scale0.config import BrokerConfig, Endpoints
-from scale0.history.events.journal import Journal
 from scale0.history.segments.exporter import SegmentExporter
 from scale0.history.segments.settings import ExporterSettings, exporter_settings, password_of
 from scale0.kernel.edge.clocks import read_now
@@ -43,7 +42,7 @@ from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
-from scale0.storage.interface import Store, StoreFenced, StoreUnavailable
+from scale0.storage.interface import Store, StoredJournal, StoreFenced, StoreUnavailable
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.transport.core.codec import batch_splitter
@@ -160,7 +159,7 @@ async def serve(
             config, endpoints, opened, boot, random.SystemRandom(), digest_of(token), curve.keys if curve else None
         )
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
-        journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
+        journal = StoredJournal(config.identity, boot, opened)
         most, cut = config.limits().max_client_bytes, batch_splitter(config.limits(), broker.ignores)
         for server in servers_of(sockets):
             server.cut = cut
@@ -169,6 +168,7 @@ async def serve(
         start_broker(broker, opened, now, effects)
         runner.start(effects, now)
         start_curve(curve, broker, sockets, publishers, runner)
+        runner.take(broker.key_audit.record)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, 0)
         exporter.start()

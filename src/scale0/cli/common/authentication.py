@@ -1,13 +1,15 @@
 """Credentials for management commands: `--token`, `--auth-id` with a password, or the token file of a local broker.
 
-A password or token is never an argument of a child process and never printed. The token file of this machine is sent to
-this machine only, unless --data-dir is given.
+A password or token is never an argument of a child process and never printed. It is sent to loopback, or to a broker
+that has proved by its key that it is the one that the user joined, and to no other.
 """
 
 from __future__ import annotations
 
 import functools
+import ipaddress
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -46,6 +48,8 @@ class AdminAccess(NamedTuple):
 
     def find(self) -> Credentials | None:
         """Credentials for a management command, or None if there are none."""
+        if self.token or self.auth_id:
+            self.must_be_proved()
         if self.token:
             return {"auth_token": self.token}
         if self.auth_id:
@@ -58,7 +62,20 @@ class AdminAccess(NamedTuple):
         if self.data_dir is None and not is_loopback(host_of(self.join)):
             return None
         token = read_secret(Path(self.data_dir or LOCAL_FOLDER) / TOKEN_FILE)
+        if token:
+            self.must_be_proved()
         return {"auth_token": token} if token else None
+
+    def must_be_proved(self) -> None:
+        """Raise an error unless the broker is on this machine, or must prove the key that is known for its address."""
+        from scale0.transport.edge.client_keys import find_keys
+
+        if not is_this_machine(host_of(self.join)) and find_keys([self.join]) is None:
+            raise errors.CommandError(
+                f"no key is known for {self.join}: tokens and passwords are sent to proven brokers only",
+                "join it: scale0 keys join frontend HOST --token -, with a token of `scale0 token frontend`",
+                errors.USAGE,
+            )
 
     def need(self) -> Credentials:
         """Credentials, or an error that names the options."""
@@ -72,6 +89,21 @@ class AdminAccess(NamedTuple):
         return found
 
 
+def is_this_machine(host: str) -> bool:
+    """True for loopback and for an address of this machine: nothing that is sent there leaves it."""
+    from scale0.config import is_loopback
+
+    if is_loopback(host):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+        with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except (OSError, ValueError):
+        return False
+    return not address.is_multicast and not address.is_unspecified
+
+
 def admin_options(command: Command) -> Command:
     """Give a command --join, --token, --auth-id and --data-dir; it gets them as `access`."""
 
@@ -81,8 +113,6 @@ def admin_options(command: Command) -> Command:
     ) -> Any:
         if data_dir:
             os.environ[DATA_DIR] = data_dir  # a local broker has a key for us there
-        if token:
-            joining.scrub_argv(token)  # a command with --watch stays in the list of processes
         if token and token.startswith(JOIN_PREFIX):
             joining.join(join, "frontend", token, None, joining.default_name())
             token = None
@@ -90,7 +120,7 @@ def admin_options(command: Command) -> Command:
 
     given = with_options(
         join_option,
-        click.option("--token", envvar=TOKEN, help=f"A token of `login` or `issue_token` ({TOKEN})."),
+        joining.secret_option("token", TOKEN, "A token of `login` or `issue_token`"),
         click.option("--auth-id", metavar="NAME", help=f"An admin of the broker; asks for the password ({PASSWORD})."),
         click.option("--data-dir", envvar=DATA_DIR, help=f"The broker's folder, for its token file ({LOCAL_FOLDER})."),
     )

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from scale0.cli.common import errors, output
 from scale0.cli.common.endpoints import default_identity
 from scale0.kernel import codes
+from scale0.kernel.edge.secret_files import read_secret
 from scale0.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,22 +25,42 @@ if TYPE_CHECKING:
 
 JOIN_TOKEN: Final = "SCALE0_JOIN_TOKEN"
 MAX_TOKEN_LINE: Final = 2_000
+SAFER: Final = "give --token - (stdin) or --token @FILE, or set"
 MADE_BY: Final = "make one with `scale0 token` on the broker's machine"
 ARG_START: Final = 48
 """The field of /proc/self/stat with the address of the command line; the next one has its end."""
 
-token_option = click.option(
-    "--token", "token_text", envvar=JOIN_TOKEN, help=f"A join token of `scale0 token`; -: from stdin ({JOIN_TOKEN})."
-)
+
+def secret_option(name: str, envvar: str, what: str) -> Callable[[Any], Any]:
+    """The option `--token`, which takes the token, `-` for a line of stdin, or `@FILE`."""
+
+    def read(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+        if not text:
+            return text
+        if text == "-":
+            return sys.stdin.readline(MAX_TOKEN_LINE).strip()
+        if text.startswith("@"):
+            found = read_secret(Path(text[1:]))
+            if found is None:
+                raise click.BadParameter(f"cannot read {text[1:]}")
+            return found
+        scrub_argv(text)
+        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            output.note(f"warning: other users can see a token on the command line: {SAFER} {envvar}")
+        return text
+
+    help_ = f"{what}; -: from stdin; @FILE: from a file ({envvar})."
+    return click.option("--token", name, envvar=envvar, help=help_, callback=read)
+
+
+token_option = secret_option("token_text", JOIN_TOKEN, "A join token of `scale0 token`")
 
 
 def read_token(text: str, role: str) -> JoinToken:
     """The given token, or an error that does not repeat it."""
     from scale0.transport.edge.joining import read_join_token
 
-    scrub_argv(text)
-    line = sys.stdin.readline(MAX_TOKEN_LINE) if text == "-" else text
-    token = read_join_token(line)
+    token = read_join_token(text)
     if token is None:
         raise errors.CommandError("the value of --token is not a join token", MADE_BY, errors.USAGE)
     if token.role != role:

@@ -51,6 +51,14 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_cell(value: Any) -> Any:
+    """A value for a CSV file. A spreadsheet evaluates a text that begins like a formula, unless ' is before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
 def as_json(value: Any) -> str:
     """Indented on a terminal, otherwise one line."""
     if on_terminal():

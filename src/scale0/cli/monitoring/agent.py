@@ -17,7 +17,7 @@ import click
 from scale0.cli.common import completion_values, errors, output
 from scale0.cli.common.connection import DISCOVERY_SECONDS, connect
 from scale0.cli.common.endpoints import default_identity, join_option
-from scale0.cli.common.joining import scrub_argv
+from scale0.cli.common.joining import secret_option
 from scale0.cli.common.options import json_option, log_format_option
 from scale0.cli.monitoring import helens
 from scale0.cli.monitoring.helen import data_dir_option
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from scale0.monitoring.pki.tokens import EnrolmentToken
 
 TOKEN_VARIABLE: Final = "SCALE0_ENROL_TOKEN"
-MAX_TOKEN_LINE: Final = 2_000
 NOT_HERE: Final = "run it on Helen's machine, and give her folder with --data-dir"
 STILL_THERE: Final = "stop it first, or `scale0 agent revoke` its certificate on Helen's machine"
 
@@ -71,9 +70,7 @@ def agent(context: click.Context, config_file: Path | None) -> None:
 
 @agent.command()
 @click.argument("host", metavar="[HOST[:PORT]]", required=False)
-@click.option(
-    "--token", "text", envvar=TOKEN_VARIABLE, help=f"A token of `scale0 helen token`; -: from stdin ({TOKEN_VARIABLE})."
-)
+@secret_option("text", TOKEN_VARIABLE, "A token of `scale0 helen token`")
 @click.option("--name", metavar="NAME", help="The agent's name (default: the token's, or the host name).")
 @click.option(
     "--dir",
@@ -227,9 +224,6 @@ def read_token(text: str | None) -> EnrolmentToken:
     """The given token, or an error that does not repeat it."""
     from scale0.monitoring.pki import tokens
 
-    scrub_argv(text or "")
-    if text == "-":
-        text = sys.stdin.readline(MAX_TOKEN_LINE)
     found = tokens.read_token((text or "").strip())
     if found is None:
         what = "the value of --token is not a token" if text else "--token is required"

@@ -6,26 +6,28 @@ It only reads what brokers recorded on this machine; no process needs to run.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from scale0.cli.common import output
+from scale0.cli.common import errors, output
 from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.monitoring.silences import DurationType
 from scale0.cli.network.events import exit_if_unread, last_of, open_histories, since_all
+from scale0.history.events.audit import AUDIT_KINDS
 
 if TYPE_CHECKING:
+    from scale0.history.events.audit import AuditChain
     from scale0.history.segments.reader import Event
 
-KINDS: Final = ("management.commanded", "config.changed", "config.conflict", "broker.state_changed", "task.reopened")
 DEFAULT_COUNT: Final = 50
 MAX_COUNT: Final = 10_000
 _MICRO: Final = 1_000_000
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @json_option
 @click.option("--since", type=DurationType(), metavar="TIME", help="The last 90 (seconds), 30m, 2h or 1d.")
 @click.option("-n", "count", type=click.IntRange(1, MAX_COUNT), help=f"The number of entries ({DEFAULT_COUNT}).")
@@ -35,16 +37,24 @@ _MICRO: Final = 1_000_000
     "--data-dir", "data_dirs", multiple=True, help="The folder of a broker; may be repeated (SCALE0_DATA_DIR, .scale0)."
 )
 @with_watch
+@click.pass_context
 def audit(
-    wants_json: bool, since: float | None, count: int | None, who: str, command: str, data_dirs: tuple[str, ...]
+    context: click.Context,
+    wants_json: bool,
+    since: float | None,
+    count: int | None,
+    who: str,
+    command: str,
+    data_dirs: tuple[str, ...],
 ) -> None:
-    """List changes of configuration and state, the newest last.
+    """List changes of configuration, state and keys, and refused commands, the newest last.
 
     \b
     With --json, an array of objects:
       time      when it was recorded (seconds since the epoch)
-      kind      management.commanded, config.changed, config.conflict, broker.state_changed, task.reopened
-      who       the admin, the token's name, or the broker
+      kind      management.commanded, config.changed, config.conflict, broker.state_changed, task.reopened,
+                key.changed
+      who       the admin, the token's name, the broker, or the user of a key
       command, code, origin    of a command: its name, the answer, and where it came from
       before, after            the change
       source    the broker that recorded it
@@ -55,7 +65,10 @@ def audit(
       scale0 audit
       scale0 audit --since 1d --who alice
       scale0 audit --command patch_config --json | jq '.[].after'
+      scale0 audit verify
     """
+    if context.invoked_subcommand is not None:
+        return
     unread: list[str] = []
     most = count or DEFAULT_COUNT
     # The filter by command is applied here: its last use may be older than many others.
@@ -74,13 +87,85 @@ def audit(
     exit_if_unread(unread)
 
 
+@audit.command()
+@json_option
+@click.option("--since", type=DurationType(), metavar="TIME", help="Only the last 90 (seconds), 30m, 2h or 1d.")
+@click.option(
+    "--data-dir", "data_dirs", multiple=True, help="The folder of a broker; may be repeated (SCALE0_DATA_DIR, .scale0)."
+)
+@with_watch
+def verify(wants_json: bool, since: float | None, data_dirs: tuple[str, ...]) -> None:
+    """Check that no recorded change was altered, removed or inserted later.
+
+    Each entry contains the hash of the one before it, and the store has the hash of the newest. The command reads
+    journal and segments, and reports the first entry of each source that does not follow. A user who can write to both
+    can compute all hashes again: note the last hash elsewhere.
+
+    \b
+    With --json, an array of objects:
+      source     the broker that recorded them
+      rows       how many entries follow each other
+      unchained  how many are older than the chain: from a version before it
+      complete   true: the first entry is there; false: it is beyond the retention
+      first_seq  the number of the first one
+      head       the hash of the last one
+      broken     null, or an object: boot, seq and time of the entry, and the reason
+
+    \b
+    Examples:
+      scale0 audit verify
+      scale0 audit verify --json | jq '.[].head'
+    """
+    from scale0.history.segments.reader import EventFilter
+
+    since_us = None if since is None else int((time.time() - since) * _MICRO)
+    unread: list[str] = []
+    rows: list[dict[str, Any]] = []
+    for history in open_histories(data_dirs, None, unread):
+        chains = history.check_audit(EventFilter(kinds=AUDIT_KINDS, clock="time", since_us=since_us))
+        rows += [chain_row(source, chain) for source, chain in sorted(chains.items())]
+    if wants_json:
+        output.say(output.as_json(rows))
+    elif not rows:
+        output.say("No change is recorded here.")
+    for row in () if wants_json else rows:
+        output.say(chain_text(row))
+    exit_if_unread(unread)
+    if any(row["broken"] for row in rows):
+        sys.exit(errors.NO)
+
+
+def chain_row(source: str, chain: AuditChain) -> dict[str, Any]:
+    broken = chain.broken
+    return {
+        "source": source,
+        "rows": chain.rows,
+        "unchained": chain.unchained,
+        "complete": chain.starts,
+        "first_seq": chain.first_seq or None,
+        "head": chain.head or None,
+        "broken": None if broken is None else {**broken._asdict(), "time": broken.time / _MICRO},
+    }
+
+
+def chain_text(row: dict[str, Any]) -> str:
+    broken = row["broken"]
+    if broken is None:
+        older = f"; {row['unchained']} are older than the chain" if row["unchained"] else ""
+        return output.clean(f"{row['source']}: {row['rows']} entries follow each other{older}; last hash {row['head']}")
+    return output.clean(
+        f"{row['source']}: BROKEN at event {broken['seq']} of {output.moment(broken['time'])}: {broken['reason']}"
+        f" ({row['rows']} entries follow each other before it)"
+    )
+
+
 def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...], unread: list[str]) -> list[Event]:
     """The last changes of all kinds, in the order of their recording."""
     from scale0.history.segments.reader import EventFilter, key_of
 
     since_us = None if since is None else int((time.time() - since) * _MICRO)
     events: list[Event] = []
-    for kind in KINDS:
+    for kind in AUDIT_KINDS:
         event_filter = EventFilter(kind=kind, identity=who, clock="time", since_us=since_us)
         # A reader remembers its position in the journal, so each kind needs its own.
         histories = open_histories(data_dirs, None, unread)
@@ -117,6 +202,8 @@ def words_of(row: dict[str, Any], event: Event, data: dict[str, Any]) -> str:
             return f"broker {event['identity']}: {row['before']} -> {row['after']}"
         case "config.changed":
             return f"configuration version {data.get('version')} is current"
+        case "key.changed":
+            return f"key of {event['identity']} {event['state']}: {data.get('public_key')}"
         case "task.reopened":
             return f"task {event['ref']} of {event['service']} was queued again"
         case kind:

@@ -364,7 +364,7 @@ def _write_csv(path: Path, tables: Iterator[Any]) -> int:
         writer.writeheader()
         for table in tables:
             for event in events_of(table):
-                writer.writerow({name: _as_csv(name, value) for name, value in event.items()})
+                writer.writerow({name: output.csv_cell(_as_csv(name, value)) for name, value in event.items()})
                 count += 1
     return count
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 FORMATS: Final = ("table", "json", "csv", "html")
 DEFAULT_ROWS: Final = 50
 """Of each table, for people; JSON and CSV have all."""
-FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet would evaluate a text that begins with one of these."""
 
 
 def show(reports: Sequence[ReportDocument], form: str, out: Path | None, limit: int | None) -> None:
@@ -131,7 +129,7 @@ def _field(value: Any, column: ReportColumn) -> Any:
     if value is None:
         return ""
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(FORMULA) else value
+        return output.csv_cell(value)
     from scale0.pipeline.reports.model import value_of
 
     return str(value).lower() if isinstance(value, bool) else value_of(value, column)

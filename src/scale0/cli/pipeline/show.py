@@ -99,9 +99,11 @@ def print_rows(heads: list[str], rows: list[tuple[Any, ...]], form: str) -> None
             output.say(json.dumps(dict(zip(heads, row, strict=True)), default=plain, ensure_ascii=False))
     elif form == "csv":
         writer = csv.writer(sys.stdout)
-        writer.writerow(heads)
+        writer.writerow(map(output.csv_cell, heads))
         special = (datetime.date, list, dict, tuple)  # CSV cannot represent them; a datetime is a date
-        writer.writerows([plain(cell) if isinstance(cell, special) else cell for cell in row] for row in rows)
+        writer.writerows(
+            [output.csv_cell(plain(cell) if isinstance(cell, special) else cell) for cell in row] for row in rows
+        )
     elif not rows:
         output.say("no rows")
     else:

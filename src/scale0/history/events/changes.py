@@ -58,3 +58,15 @@ class ManagementCommanded(Event, frozen=True):
     before: Any = None
     after: Any = None
     """The values that it changed."""
+
+
+class KeyChanged(Event, frozen=True):
+    """A key that the broker admits was stored, replaced by another of the same name, or removed."""
+
+    kind: ClassVar[str] = "key.changed"
+    identity: str
+    """The user: `role/name`, or `token:role/id` of a key that may only enrol."""
+    state: str
+    """stored, replaced or removed."""
+    public_key: str
+    """The new one, or the one that was removed."""

@@ -1,7 +1,7 @@
 """The journal: the events of a turn become one row, numbered without gaps; and journal rows back to events.
 
 seq has no gaps over restarts. time never decreases within a boot, and at <= time. An event is in the row or raises, and
-after an error the journal is unchanged.
+after an error the journal is unchanged. Audit events form a chain of hashes (`history.events.audit`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from scale0.history.events.audit import AUDIT_KINDS, hash_of, link
 from scale0.history.events.columns import MAX_BIGINT, MAX_INT, METRIC_FIELDS, SCHEMA_VERSION, EventMetric, EventRow
 from scale0.history.events.sources import SourceClockStepped
 from scale0.kernel.errors import StoreError
@@ -28,6 +29,7 @@ STEP_TOLERANCE_US: Final = 100_000
 _MICRO: Final = 1_000_000
 _INT_COLUMNS: Final = ("attempt", "code")
 _DOUBLE_COLUMNS: Final = ("at", "seconds", "waited")
+_CHAINED: Final = frozenset(AUDIT_KINDS)
 _METRIC_DOUBLES: Final = tuple(name for name, kind in METRIC_FIELDS if kind == "double")
 
 
@@ -77,7 +79,7 @@ _DATA: Final = msgspec.json.Encoder(order="sorted")
 class Journal:
     """Numbers and dates the events of one source. One per process; it continues from the state of its store."""
 
-    def __init__(self, source: str, boot_us: int, next_seq: int, last_time_us: int) -> None:
+    def __init__(self, source: str, boot_us: int, next_seq: int, last_time_us: int, audit_head: str = "") -> None:
         self._source = source
         self._boot = boot_us
         self._next_seq = next_seq
@@ -86,6 +88,8 @@ class Journal:
         """How far the clock is known to be behind the last time."""
         self._fresh = True
         """Until the first append: a boot may begin before the last time of the previous one."""
+        self.audit_head = audit_head
+        """The hash of the newest audit event; blank: there is none."""
 
     @property
     def next_seq(self) -> int:
@@ -103,17 +107,28 @@ class Journal:
         if lag_us > known_us + STEP_TOLERANCE_US:
             known_us = lag_us
             rows.insert(0, _cells(SourceClockStepped(self._source, lag_us / _MICRO)))
-        stored = msgspec.Raw(_ENCODER.encode(rows))
         # A restart corrects a clock that was ahead; within a boot the time waits until the clock has caught up.
         time_us = wall_us if self._fresh else max(last_us, wall_us)
         first_seq = self._next_seq
-        turn = JournalTurn(SCHEMA_VERSION, self._source, self._boot, first_seq, time_us, stored)
+        turn = JournalTurn(SCHEMA_VERSION, self._source, self._boot, first_seq, time_us, msgspec.Raw())
+        audit_head = _chain(turn, rows, self.audit_head)
+        turn = msgspec.structs.replace(turn, rows=msgspec.Raw(_ENCODER.encode(rows)))
         entry = JournalRow(first_seq, first_seq + len(rows) - 1, self._boot, time_us, _ENCODER.encode(turn))
         self._next_seq = entry.last_seq + 1
+        self.audit_head = audit_head
         self._last_time_us = time_us
         self._lag_us = 0 if self._fresh else known_us
         self._fresh = False
         return entry
+
+
+def _chain(turn: JournalTurn, rows: list[list[Any]], head: str) -> str:
+    """Link the audit events among the rows of a turn; the hash of the last one."""
+    for seq, cells in enumerate(rows, turn.first_seq):
+        if cells[0] in _CHAINED:
+            cells[-1] = link(cells[-1], head)
+            head = hash_of(_columns(turn, seq, _StoredRow(*cells)))
+    return head
 
 
 def _cells(event: Event) -> list[Any]:

@@ -8,11 +8,13 @@ import this module, because pyarrow is large.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from scale0.history.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIELDS, SCHEMA_VERSION, EventRow, Type
@@ -20,6 +22,7 @@ from scale0.history.events.columns import COLUMNS, HISTOGRAM_FIELDS, METRIC_FIEL
 # The journal's own decoders define what it stores, and a dict for each event would cost more than everything else.
 from scale0.history.events.journal import ROWS, TURN, JournalRow
 from scale0.history.segments.names import Segment
+from scale0.history.segments.page_sizes import PageError, chunk_size
 from scale0.kernel.errors import StoreError
 
 MARK: Final = b"scale0"
@@ -30,6 +33,11 @@ MAX_VERSION_DIGITS: Final = 9
 
 ROW_GROUP_EVENTS: Final = 131_072
 """The number of events that a reader must hold at once."""
+MAX_GROUP_BYTES: Final = 512 * 1024 * 1024
+"""Decoded. The exporter's row groups have about a twentieth of it, and at most TARGET_GROUP_BYTES on average."""
+TARGET_GROUP_BYTES: Final = 64 * 1024 * 1024
+VALUE_BYTES: Final = 8
+"""The largest plain value, or the offset of a text."""
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 3
 
@@ -183,31 +191,137 @@ OPTIONS: Final[dict[str, Any]] = {
 
 def write(table: pa.Table, where: Any) -> None:
     """Write a table as Parquet to an open file or a path."""
-    pq.write_table(table, where, row_group_size=ROW_GROUP_EVENTS, **OPTIONS)
+    fitting = table.num_rows * TARGET_GROUP_BYTES // max(1, table.nbytes)
+    pq.write_table(table, where, row_group_size=max(1, min(ROW_GROUP_EVENTS, fitting)), **OPTIONS)
 
 
-def open_segment(where: Any) -> pq.ParquetFile:
+class SegmentData:
+    """An open segment. Its decoded size is checked before it is decoded: a small file can decode to any size.
+
+    Texts are read as dictionaries, which are as large as their pages; they are expanded only if the result is small
+    enough.
+    """
+
+    def __init__(self, where: Any) -> None:
+        self._source = pa.OSFile(str(where)) if isinstance(where, str | Path) else where
+        try:
+            self.metadata = pq.read_metadata(self._source)
+            self.schema: pa.Schema = self.metadata.schema.to_arrow_schema()
+            _check_footer(self.metadata, self.schema)
+            leaves = {self.metadata.schema.column(number).path for number in range(self.metadata.num_columns)}
+            self._file = pq.ParquetFile(
+                self._source,
+                metadata=self.metadata,
+                page_checksum_verification=True,
+                read_dictionary=[path for path in _DICTIONARY if path in leaves],
+            )
+        except BaseException:
+            self._source.close()
+            raise
+
+    def __enter__(self) -> SegmentData:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+        self._source.close()
+
+    def read_group(self, number: int, columns: Sequence[str] | None = None, use_threads: bool = True) -> pa.Table:
+        """The events of one row group. InvalidSegment if they are too many bytes."""
+        self._check_pages(number, columns)
+        names = None if columns is None else list(columns)
+        return _expanded(self._file.read_row_group(number, columns=names, use_threads=use_threads))
+
+    def read(self) -> pa.Table:
+        """All events; for segments of this program's own."""
+        return pa.concat_tables([SCHEMA.empty_table(), *self.batches(ROW_GROUP_EVENTS)]).combine_chunks()
+
+    def batches(self, events: int) -> Iterator[pa.Table]:
+        """All events in order, at most so many at once."""
+        for number in range(self.metadata.num_row_groups):
+            if not self.metadata.row_group(number).num_rows:
+                continue  # it has no pages
+            self._check_pages(number, None)
+            for batch in self._file.iter_batches(events, row_groups=[number]):
+                yield _expanded(pa.Table.from_batches([batch]))
+
+    def _check_pages(self, number: int, columns: Sequence[str] | None) -> None:
+        group = self.metadata.row_group(number)
+        decoded = 0
+        for at in range(group.num_columns):
+            chunk = group.column(at)
+            name, nested, _ = chunk.path_in_schema.partition(".")
+            if columns is not None and name not in columns:
+                continue
+            starts = [chunk.data_page_offset]
+            if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+                starts.append(chunk.dictionary_page_offset)
+            try:
+                size = chunk_size(self._source, min(starts), chunk.total_compressed_size)
+            except PageError as error:
+                raise InvalidSegment(f"column {name}: {error}") from None
+            if size.values != chunk.num_values or (not nested and size.values != group.num_rows):
+                raise InvalidSegment(f"column {name} has another number of values than the file says: it is damaged")
+            decoded += size.bytes + VALUE_BYTES * size.values
+            if decoded > MAX_GROUP_BYTES:
+                raise _too_large(decoded)
+
+
+def _expanded(table: pa.Table) -> pa.Table:
+    """The same events with plain texts."""
+    decoded = sum(_decoded_bytes(chunk) for column in table.columns for chunk in column.chunks)
+    if decoded > MAX_GROUP_BYTES:
+        raise _too_large(decoded)
+    # The metadata of the file says nothing that a reader needs, and tables of several files must be equal.
+    return table.cast(pa.schema([SCHEMA.field(name) for name in table.column_names], SCHEMA.metadata))
+
+
+def _decoded_bytes(array: pa.Array) -> int:
+    """The size of an array once its dictionaries are expanded."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        lengths = pc.binary_length(array.dictionary).cast(pa.int64())
+        return int(pc.sum(lengths.take(array.indices)).as_py() or 0) + VALUE_BYTES * len(array)
+    if pa.types.is_list(kind):
+        return int(VALUE_BYTES * len(array)) + _decoded_bytes(array.flatten())
+    if pa.types.is_struct(kind):
+        return sum(_decoded_bytes(array.field(number)) for number in range(kind.num_fields))
+    return int(array.nbytes)
+
+
+def _too_large(decoded: int) -> InvalidSegment:
+    return InvalidSegment(
+        f"a row group decodes to {decoded:,} bytes or more, the limit is {MAX_GROUP_BYTES:,}: it is damaged or forged"
+    )
+
+
+def open_segment(where: Any) -> SegmentData:
     """Open a segment, with verification of checksums. InvalidSegment if it is none, or too new for this program."""
     try:
-        file = pq.ParquetFile(where, page_checksum_verification=True)
+        return SegmentData(where)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise InvalidSegment(f"it cannot be read: {' '.join(str(error).split())}") from error
-    metadata = file.metadata.metadata or {}
-    version = metadata.get(VERSION_KEY, b"")
-    if metadata.get(MARK) != MARKED or not version.isdigit() or len(version) > MAX_VERSION_DIGITS:
+
+
+def _check_footer(metadata: pq.FileMetaData, schema: pa.Schema) -> None:
+    texts = metadata.metadata or {}
+    version = texts.get(VERSION_KEY, b"")
+    if texts.get(MARK) != MARKED or not version.isdigit() or len(version) > MAX_VERSION_DIGITS:
         raise InvalidSegment("it is not a segment of Scale0")
     if int(version) > SCHEMA_VERSION:
         raise InvalidSegment(f"it has schema {int(version)}, this program supports {SCHEMA_VERSION}")
     # Pages have checksums, but the list of columns has none: a changed name would read as a null column.
-    columns = list(file.schema_arrow)
+    columns = list(schema)
     if columns != list(SCHEMA)[: len(columns)] or (int(version) == SCHEMA_VERSION and len(columns) < len(SCHEMA)):
         raise InvalidSegment("its columns differ from its schema: it is damaged")
-    groups = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
-    if sum(groups) != file.metadata.num_rows:
+    groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    if sum(groups) != metadata.num_rows:
         raise InvalidSegment("its row groups have another number of events than the file: it is damaged")
-    return file
 
 
 def verify(where: Any, segment: Segment) -> None:
@@ -215,10 +329,10 @@ def verify(where: Any, segment: Segment) -> None:
     expected = segment.first_seq
     with open_segment(where) as file:
         try:
-            for batch in file.iter_batches(ROW_GROUP_EVENTS):
+            for batch in file.batches(ROW_GROUP_EVENTS):
                 numbers = pa.array(range(expected, expected + batch.num_rows), pa.int64())
                 same = batch["source"].unique().to_pylist(), batch["boot"].unique().to_pylist()
-                if not batch["seq"].equals(numbers) or same != ([segment.source], [segment.boot]):
+                if not batch["seq"].equals(pa.chunked_array([numbers])) or same != ([segment.source], [segment.boot]):
                     raise InvalidSegment(f"near event {expected} it contains other events than its name says")
                 expected += batch.num_rows
         except (pa.ArrowException, OSError) as error:

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from scale0.history.segments import arrow
 from scale0.history.segments.destination import SegmentDestination, open_destination
@@ -109,7 +108,7 @@ class SegmentCatalog:
         index = last_seq - listed.segment.first_seq
         with self._opened(listed) as file:
             number, begin = _group_at(file, index)
-            filtered = file.read_row_group(number, columns=list(FILTER_COLUMNS)).slice(0, index - begin + 1)
+            filtered = file.read_group(number, FILTER_COLUMNS).slice(0, index - begin + 1)
             oldest_us = pc.min(filtered["time"]).cast("int64").as_py()
             seqs = event_filter.apply(filtered)["seq"]
             first_seq = listed.segment.first_seq + begin
@@ -128,11 +127,11 @@ class SegmentCatalog:
             return last[1], last[2]
         with self._opened(listed) as file:
             number, begin = _group_at(file, index)
-            table = file.read_row_group(number)
+            table = file.read_group(number)
         self._read = listed.name, begin, table
         return begin, table
 
-    def _opened(self, listed: SegmentFile) -> pq.ParquetFile:
+    def _opened(self, listed: SegmentFile) -> arrow.SegmentData:
         destination = self._destination
         if destination is None:
             raise FileNotFoundError(listed.name)
@@ -203,10 +202,10 @@ def _holding(files: list[SegmentFile], seq: int) -> SegmentFile | None:
     return max(held, key=lambda listed: (listed.segment.boot, listed.segment.last_seq), default=None)
 
 
-def _group_at(file: pq.ParquetFile, index: int) -> tuple[int, int]:
+def _group_at(file: arrow.SegmentData, index: int) -> tuple[int, int]:
     """The row group of a file with the event of this index, and where it begins."""
     begin = 0
-    for number in range(file.num_row_groups):
+    for number in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(number).num_rows
         if index < begin + rows:
             return number, begin

@@ -8,6 +8,7 @@ segments are in memory at once.
 from __future__ import annotations
 
 import heapq
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
@@ -19,6 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scale0.history.events.audit import AuditChain
 from scale0.history.events.columns import MAX_BIGINT
 from scale0.history.events.journal import JournalRow
 from scale0.history.segments import arrow
@@ -107,6 +109,20 @@ class HistoryReader:
     @property
     def live(self) -> bool:
         return self._journal is not None
+
+    def check_audit(self, event_filter: EventFilter) -> dict[str, AuditChain]:
+        """The audit chain of each source, as far as it follows."""
+        # The head is read first: what is recorded later comes after it.
+        head = self._journal.audit_head() if self._journal is not None else ""
+        chains: dict[str, AuditChain] = {}
+        tables = [self.read_segments(files, event_filter) for files in self.list_segments(None).values()]
+        for table in itertools.chain(*tables, self.read_journal(event_filter)):
+            for event in events_of(table):
+                chains.setdefault(event["source"], AuditChain()).add(event)
+        own = [chains[self._source]] if self._source in chains else list(chains.values())
+        if own and not any(chain.broken or chain.holds(head) for chain in own):
+            own[0].cut_off()
+        return chains
 
     def list_segments(self, since: date | None) -> dict[str, list[SegmentFile]]:
         """All segments that were written since a day, by source, in order."""
@@ -203,8 +219,7 @@ class HistoryReader:
             return
         try:
             with arrow.open_segment(self._destination.open(listed.day, listed.name)) as file:
-                for batch in file.iter_batches(BATCH_EVENTS):
-                    table = pa.Table.from_batches([batch])
+                for table in file.batches(BATCH_EVENTS):
                     yield table.filter(pc.greater(table["seq"], after)) if after >= listed.segment.first_seq else table
         except FileNotFoundError:
             return  # it was beyond the retention

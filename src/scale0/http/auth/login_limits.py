@@ -16,6 +16,8 @@ ADDRESS_SECONDS: Final = 6.0
 NAME_BURST: Final = 10
 """The same for one name, from any address."""
 NAME_SECONDS: Final = 6.0
+PROVEN_SECONDS: Final = 30 * 86_400.0
+"""How long an address counts as that of a name's owner, if there are more than MAX_KEYS."""
 LOGIN_ADVICE: Final = "wait, or log in with a link: `scale0 access link` on the broker's machine prints one"
 
 
@@ -56,22 +58,34 @@ class TokenBuckets:
 
 
 class LoginLimits:
-    """Limits logins by address and by name. An attempt over the limit is refused before any hashing."""
+    """Limits logins by address and by name. An attempt over the limit is refused before any hashing.
+
+    The limit of a name does not apply to an address from which its password was right: somebody who floods a name
+    does not lock out its owner there.
+    """
 
     def __init__(self) -> None:
+        self._proven: dict[str, float] = {}
+        """Addresses with a name whose password was right, and when."""
         self._addresses = TokenBuckets(ADDRESS_BURST, ADDRESS_SECONDS)
         self._names = TokenBuckets(NAME_BURST, NAME_SECONDS)
 
     def begin(self, address: str, name: str, now: float) -> None:
         """Count an attempt, as wrong until `take_back`. Raises `ApiProblem` over the limit."""
-        wait = max(self._addresses.wait(address, now), self._names.wait(key_of(name), now))
+        is_proven = key_of(f"{address} {name}") in self._proven
+        wait = max(self._addresses.wait(address, now), 0.0 if is_proven else self._names.wait(key_of(name), now))
         if wait:
             raise ApiProblem(429, "too many login attempts", LOGIN_ADVICE, retry_after=wait)
         self._addresses.take(address, now)
         self._names.take(key_of(name), now)
 
+    def succeed(self, address: str, name: str, now: float) -> None:
+        """The password was right."""
+        put(self._proven, key_of(f"{address} {name}"), now, MAX_KEYS, lambda since: now - since > PROVEN_SECONDS)
+        self.take_back(address, name, now)
+
     def take_back(self, address: str, name: str, now: float) -> None:
-        """The password was right, or nobody checked it."""
+        """The attempt does not count: the password was right, or nobody checked it."""
         self._addresses.give_back(address, now)
         self._names.give_back(key_of(name), now)
 

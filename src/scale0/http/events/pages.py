@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from scale0.history.events.audit import AUDIT_KINDS
 from scale0.history.events.columns import MAX_BIGINT
 from scale0.history.segments.event_reader import EventReader, Reason
 from scale0.history.segments.reader import EventFilter
@@ -27,15 +28,8 @@ SCAN_SECONDS: Final = 3.0
 """After this time a call returns what it has."""
 MAX_MATCHES: Final = 5_000
 """Matching events that one read returns."""
-AUDIT_KINDS: Final = (
-    "management.commanded",
-    "config.changed",
-    "config.conflict",
-    "broker.started",
-    "broker.stopped",
-    "broker.state_changed",
-)
-"""The events of the audit log: changes by users, and the states of the broker."""
+SHOWN_KINDS: Final = (*AUDIT_KINDS, "broker.started", "broker.stopped")
+"""The events of the audit log, and the starts and ends of the broker."""
 
 
 class EventPagePart(NamedTuple):

@@ -31,6 +31,8 @@ POLL_SECONDS: Final = 0.25
 """How often the journals are read when there are no new events."""
 MAX_STREAMS: Final = 50
 """Subscribers at once; each may have a backlog of megabytes."""
+MAX_USER_STREAMS: Final = 10
+"""Of one user, whatever the addresses: a browser has one for each tab."""
 READ_THREADS: Final = 2
 MAX_READERS_WAITING: Final = 16
 READ_SECONDS: Final = 10.0
@@ -69,8 +71,11 @@ DROPPED: Final = {
 class StreamSubscriber:
     """One subscriber; `EventStream.subscribe` creates it."""
 
-    def __init__(self, filter_: EventFilter, position: dict[str, int], catch_up: CatchUp | None) -> None:
+    def __init__(
+        self, filter_: EventFilter, position: dict[str, int], catch_up: CatchUp | None, user: str = ""
+    ) -> None:
         self.filter = filter_
+        self.user = user
         self.dropped = ""
         """Why it gets no more events; blank: it was not dropped."""
         self.is_over = False
@@ -205,11 +210,13 @@ class EventStream:
     def subscribers(self) -> int:
         return len(self._subscribers)
 
-    async def subscribe(self, filter_: EventFilter, after: Cursor | None = None) -> StreamSubscriber:
+    async def subscribe(self, filter_: EventFilter, after: Cursor | None = None, user: str = "") -> StreamSubscriber:
         """Subscribe from now on, or after a cursor. Raises `TooManySubscribers`."""
         if self._closed or self.subscribers >= MAX_STREAMS:
             raise TooManySubscribers(f"{MAX_STREAMS} event streams are open already; close one, or try again later")
-        placeholder = StreamSubscriber(filter_, {}, None)
+        if sum(one.user == user for one in self._subscribers) >= MAX_USER_STREAMS and user:
+            raise TooManySubscribers(f"{user} has {MAX_USER_STREAMS} event streams open already; close one")
+        placeholder = StreamSubscriber(filter_, {}, None, user)
         self._subscribers.add(placeholder)  # it counts while the journals are opened
         try:
             async with self._starting:
@@ -217,9 +224,9 @@ class EventStream:
                     self._live_position = await self._in_live_thread(self._live_index.ends)
                     self._task = asyncio.get_running_loop().create_task(self._run())
             if after is None:
-                subscriber = StreamSubscriber(filter_, dict(self._live_position), None)
+                subscriber = StreamSubscriber(filter_, dict(self._live_position), None, user)
             else:
-                subscriber = StreamSubscriber(filter_, dict(after), self._catch_up)
+                subscriber = StreamSubscriber(filter_, dict(after), self._catch_up, user)
                 subscriber.join(self._live_position)
             self._subscribers.add(subscriber)
         finally:

@@ -30,7 +30,10 @@ TOKENS: Final = "/api/v1/tokens"
 LINK_SECONDS: Final = 600.0
 """How long a one-time link is valid."""
 LINK_PREFIX: Final = "once-"
-"""Of the name of a link's token, and of its session."""
+"""Of the name of a link's token."""
+LINK_SESSION_PREFIX: Final = "link-"
+"""Of the name of its session: another one, because a session that counted as a link could renew itself without end."""
+LINK_SESSION_SECONDS: Final = 12 * 3_600.0
 MAX_SECRET_CHARS: Final = 1_024
 """Of a password or token."""
 MAX_NAME_CHARS: Final = 128
@@ -93,7 +96,7 @@ async def by_password(
             raise ApiProblem(401, "the name or the password is wrong", "try again, or ask an administrator") from None
         limits.take_back(address, name, clock())
         raise
-    limits.take_back(address, name, clock())
+    limits.succeed(address, name, clock())
     return found
 
 
@@ -120,7 +123,8 @@ async def by_link(context: RequestContext, once: str, address: str) -> dict[str,
         raise
     finally:
         context.authentication.forget(once)
-    return await context.broker.local("issue_token", name=owner.name, role=owner.role)
+    name = LINK_SESSION_PREFIX + owner.name.removeprefix(LINK_PREFIX)
+    return await context.broker.local("issue_token", name=name, role=owner.role, ttl=LINK_SESSION_SECONDS)
 
 
 @get(SESSION, opt={ROLE: None}, summary="The user of the session")

@@ -23,7 +23,7 @@ from scale0.history.segments.reader import EventFilter
 from scale0.http.auth.authorization import ROLE
 from scale0.http.events.check_series import CheckSeries, series_of
 from scale0.http.events.event_index import MAX_CURSOR_CHARS, InvalidCursor, parse_cursor
-from scale0.http.events.pages import AUDIT_KINDS, EventPage, page_of
+from scale0.http.events.pages import SHOWN_KINDS, EventPage, page_of
 from scale0.http.events.stream import EventStream, StreamItem, StreamSubscriber, TooManySubscribers
 from scale0.http.events.task_timeline import TaskTimeline, timeline_of
 from scale0.http.problem import ApiProblem
@@ -107,7 +107,7 @@ async def audit(
 ) -> Events:
     """Management commands, changes of the configuration, and states of the broker."""
     return await paged(
-        context, EventFilter(kinds=AUDIT_KINDS, identity=identity, since_us=since_us(since)), limit, after
+        context, EventFilter(kinds=SHOWN_KINDS, identity=identity, since_us=since_us(since)), limit, after
     )
 
 
@@ -130,7 +130,8 @@ async def stream(
     source_events = context.sources.events
     known = request.headers.get(LAST_EVENT_ID) or after
     try:
-        subscriber = await source_events.subscribe(filter_, None if known is None else cursor_of(known))
+        cursor = None if known is None else cursor_of(known)
+        subscriber = await source_events.subscribe(filter_, cursor, context.caller.name)
     except TooManySubscribers as error:
         raise ApiProblem(429, str(error), retry_after=BUSY_SECONDS) from None
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

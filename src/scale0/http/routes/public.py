@@ -1,6 +1,7 @@
 """Routes beside the API: the health check, the metrics for Prometheus, the OpenAPI document, and the console's pages.
 
-Metrics need a token of the role viewer, unless `metrics_open` is set; the other routes are public.
+Metrics and the OpenAPI document need a token of the role viewer, unless `metrics_open` or `openapi_open` is set; the
+other routes are public.
 """
 
 from __future__ import annotations
@@ -43,7 +44,12 @@ async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
     return Response(await sampler.text(as_openmetrics), headers=headers)
 
 
-@get("/api/v1/openapi.json", opt={ROLE: None}, summary="This document", include_in_schema=False)
+@get(
+    "/api/v1/openapi.json",
+    opt={ROLE: VIEWER, OPEN_WITH: "openapi_open"},
+    summary="This document",
+    include_in_schema=False,
+)
 async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     return Response(request.app.state.document, media_type="application/json")
 

@@ -40,8 +40,8 @@ ROW_BYTES: Final = 1_024
 """Size that a row counts for in MAX_UNSTORED_BYTES; events count with their actual size."""
 MAX_DELAY_SECONDS: Final = 3_600.0
 
-Enter = Callable[[list[Any], Now], Any]
-"""Numbers a turn's events; returns the journal row that holds them, with its `body`, or None."""
+Enter = Callable[[list[Any], Now], Sequence[Any]]
+"""Numbers a turn's events; returns what must be stored: first the journal row that holds them, with its `body`."""
 
 
 class Runner:
@@ -239,10 +239,9 @@ class Runner:
     def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
         size = ROW_BYTES * len(writes)
         if events:
-            row = self._enter(events, now)
-            if row is not None:
-                writes.append(row)
-                size += len(row.body)
+            rows = self._enter(events, now)
+            writes += rows
+            size += sum(len(row.body) for row in rows[:1])
         if writes or release is not None:
             self._unstored_bytes += size
             self._commits.add(writes, functools.partial(self._stored, size, release))

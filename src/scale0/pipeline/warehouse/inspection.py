@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scale0.history.events.columns import COLUMNS
-from scale0.history.segments.arrow import InvalidSegment, open_segment
+from scale0.history.segments.arrow import InvalidSegment, SegmentData, open_segment
 from scale0.pipeline.warehouse.liveness import HourKinds, hour_kinds, liveness_samples
 from scale0.pipeline.warehouse.records import WarehouseError
 from scale0.pipeline.warehouse.segment_sources import ListedSegment
@@ -24,16 +24,12 @@ from scale0.pipeline.warehouse.segment_sources import ListedSegment
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import pyarrow.parquet as pq
-
     from scale0.history.segments.names import Segment
     from scale0.pipeline.warehouse.segment_sources import SegmentSource
     from scale0.pipeline.warehouse.staging import StagingDirectory
 
 WORKERS: Final = 2
 """Segments read concurrently."""
-MAX_ROW_GROUP_BYTES: Final = 1 << 30
-"""Uncompressed; the exporter's row groups have about a hundredth of it."""
 MAX_KINDS: Final = 1_000
 """Kinds of one segment: each is counted by name."""
 MAX_TIME_US: Final = 253_402_300_800_000_000
@@ -108,7 +104,7 @@ def _inspect(path: Path, found: ListedSegment) -> Inspected:
     if path.stat().st_size == 0:
         raise _Damaged("it is empty")
     with open_segment(path) as file:
-        columns = len(file.schema_arrow)
+        columns = len(file.schema)
         if columns < len(_KEYS):
             raise _Damaged("columns that every event has are missing")
         if file.metadata.num_rows != segment.events:
@@ -129,14 +125,9 @@ def _inspect(path: Path, found: ListedSegment) -> Inspected:
     )
 
 
-def _read_group(
-    file: pq.ParquetFile, number: int, segment: Segment, kinds: dict[str, int]
-) -> tuple[Any, Any, Any, Any]:
+def _read_group(file: SegmentData, number: int, segment: Segment, kinds: dict[str, int]) -> tuple[Any, Any, Any, Any]:
     """seq, time, at and the kind's number of one row group; the other columns are read only for their checksums."""
-    group = file.metadata.row_group(number)
-    if group.total_byte_size > MAX_ROW_GROUP_BYTES:
-        raise _Damaged(f"a row group has {group.total_byte_size} bytes, more than {MAX_ROW_GROUP_BYTES}")
-    table = file.read_row_group(number, use_threads=False)
+    table = file.read_group(number, use_threads=False)
     for name in _KEYS:
         if table[name].null_count:
             raise _Damaged(f"an event has no {name}")
@@ -150,7 +141,7 @@ def _read_group(
     own = np.array([kinds.setdefault(name, len(kinds)) for name in names], np.int64)
     ends: dict[str, tuple[Any, Any]] = {name: (values.min(), values.max()) for name, values in numbers.items()}
     ends["kind"] = (min(name.encode() for name in names), max(name.encode() for name in names))
-    _check_statistics(group, ends)
+    _check_statistics(file.metadata.row_group(number), ends)
     return numbers["seq"], numbers["time"], numbers["at"], own[encoded.indices.to_numpy()]
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from scale0.history.events.journal import JournalRow
 from scale0.kernel.errors import StoreError
+from scale0.storage.interface import AUDIT_HEAD
 from scale0.storage.rows import MAX_INTEGER
 from scale0.storage.sqlite.schema import check_owner
 from scale0.storage.sqlite.store import BUSY_SECONDS, DATABASE_NAME
@@ -31,6 +32,7 @@ class JournalStatements(NamedTuple):
     sizes_after: str
     sizes_before: str
     rows: str
+    audit_head: str
 
 
 class JournalPages:
@@ -52,6 +54,11 @@ class JournalPages:
     def before(self, seq: int) -> list[JournalRow]:
         """The last rows that begin before `seq`, oldest first; as many as fit one read."""
         return self._fetch(self._all(self._statements.sizes_before, seq=min(seq, MAX_INTEGER), limit=PAGE_ROWS))
+
+    def audit_head(self) -> str:
+        """The hash of the newest audit event; blank: there is none."""
+        found = self._all(self._statements.audit_head)
+        return bytes(found[0][0]).decode() if found else ""
 
     def close(self) -> None:
         """Close the connection and release its locks; the next read opens it again."""
@@ -91,6 +98,7 @@ _STATEMENTS: Final = JournalStatements(
     rows="""
         SELECT first_seq, last_seq, boot, time_us, body FROM journal
         WHERE first_seq BETWEEN :first AND :last ORDER BY first_seq""",
+    audit_head=f"SELECT value FROM settings WHERE key = '{AUDIT_HEAD}'",
 )
 
 

@@ -22,7 +22,6 @@ import uvloop
 
 from scale0.broker.main.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, ending, raise_file_limit
 from scale0.config import ClientConfig, HelenConfig
-from scale0.history.events.journal import Journal
 from scale0.history.segments.exporter import SegmentExporter
 from scale0.history.segments.settings import ExporterSettings, exporter_settings
 from scale0.kernel.clock import Now
@@ -44,7 +43,7 @@ from scale0.monitoring.helen.edge.notifier import NOTIFY, NotificationFailed, No
 from scale0.monitoring.helen.edge.tls import server_context
 from scale0.monitoring.helen.edge.tls_server import MAX_HANDSHAKES, TlsServer
 from scale0.monitoring.pki.authority import AGENTS_CA_KEY_FILE, CA_KEY_FILE, CertificateAuthority
-from scale0.storage.interface import Store
+from scale0.storage.interface import Store, StoredJournal
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.tasks.node.assigned_tasks import AssignedTask
 
@@ -109,7 +108,7 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         network = join_network(config, notifier, answers, stack, end)
         now = read_now()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
-        journal = Journal(config.identity, boot, opened.next_seq, opened.last_time_us)
+        journal = StoredJournal(config.identity, boot, opened)
         runner = Runner(helen, [socket, network], [], commits, journal.append, read_now, answers.find, MAX_CLIENT_BYTES)
         runner.start(first_turn(helen, store, authority, now), now)
         network.start()
