@@ -73,10 +73,10 @@ class NetworkBroker(FakeBroker):
     def client(self, socket: str) -> RawClient:
         return RawClient(self, socket)
 
-    def worker(self, *services: str, slots: int = 1) -> RawClient:
+    def worker(self, *services: str, slots: int = 1, **options: Any) -> RawClient:
         """A backend that has joined."""
         client = RawClient(self, BACKEND)
-        client.join(f"worker-{client.number}", *services, slots=slots)
+        client.join(f"worker-{client.number}", *services, slots=slots, **options)
         return client
 
     def known_worker(self, *services: str, slots: int = 1) -> RawClient:
@@ -127,9 +127,9 @@ class RawClient:
     def received(self, *commands: str) -> list[Message]:
         return self.broker.received(self.who, *commands)
 
-    def join(self, identity: str, *services: str, slots: int = 1) -> None:
+    def join(self, identity: str, *services: str, slots: int = 1, **options: Any) -> None:
         """CHECKCONFIG and READY."""
-        self.broker.join(self.who, *services, identity=identity, slots=slots, heartbeat_interval=3600)
+        self.broker.join(self.who, *services, identity=identity, slots=slots, heartbeat_interval=3600, **options)
 
     def request(self, service: str, body: bytes = b"", **options: Any) -> None:
         """REQUEST, and whatever follows at once in the whole network."""

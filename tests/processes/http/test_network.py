@@ -46,7 +46,7 @@ def test_services_carry_rates_and_the_ring_shows_them(busy):
         until(seen, "a rate is seen")
         row = viewer.get("/services", params={"match": "echo"}).json()["items"][0]
         assert 0 < row["rates"]["p50_seconds"] <= row["rates"]["p99_seconds"] < 5
-        assert (row["service"], row["backends"], row["slots"]) == ("echo", 1, 8)
+        assert (row["service"], row["backends"], row["slots"]) == ("echo", 1, 4)
         found = viewer.get("/series", params={"service": "echo"}).json()
         assert len({len(column) for column in found.values()}) == 1
         assert max(one or 0 for one in found["answered"]) > 1
@@ -80,7 +80,7 @@ def test_lists_are_paged_and_filtered(busy):
 def test_queues_show_who_is_handed_work_next(busy):
     rows = {row["service"]: row for row in busy.by_token("viewer").get("/queues").json()["items"]}
     assert rows["echo"]["backends"] == 1
-    assert rows["echo"]["lru"][0]["slots"] == 8
+    assert rows["echo"]["lru"][0]["slots"] == 4
 
 
 def test_a_failed_task_is_seen_and_retried(busy):

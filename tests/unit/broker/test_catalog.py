@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from scale0.broker.cluster.catalog import Catalog, OfferedServices
+from scale0.broker.cluster.peer_catalog import ClientRow, PeerCatalog
 from scale0.broker.cluster.topology import are_near, neighbours_of
 from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerConfig, BrokerEntry, Endpoints, GroupConfig, NetworkDocument
@@ -108,6 +109,35 @@ def test_those_far_away_hear_of_kinds_and_not_of_clients():
     }
     rows = {name: (len(table.rows), table.offered["paint"].slots) for name, table in tables.items()}
     assert rows == {"g1x0": (5, 10), "g2x0": (1, 10), "g7x0": (5, 10)}
+
+
+def test_brokers_near_and_far_hear_of_the_slots_of_each_service():
+    network = land(8, 1, peers=())
+    network["g0x0"].machine.peers.seek("g2x0", float("inf"))
+    for _ in range(2):
+        network["g0x0"].worker("paint", "print", slots=7, service_slots=[2, 5])
+    network.run(3)
+    for name in ("g1x0", "g2x0"):
+        offered = network[name].machine.peers.by_name["g0x0"].table.offered
+        assert (offered["paint"].slots, offered["print"].slots) == (4, 10), name
+
+
+def test_a_row_without_numbers_for_each_service_counts_its_totals_for_all():
+    table = PeerCatalog()
+    old = ClientRow(identity="old", role="backend", version=1, services=("a", "b"), slots=7, busy=3)
+    new = ClientRow(
+        identity="new",
+        role="backend",
+        version=2,
+        services=("a", "b"),
+        slots=7,
+        service_slots=(2, 5),
+        service_busy=(1, 0),
+    )
+    table.merge([old, new])
+    assert table.offered == {"a": (2, 9, 4), "b": (2, 12, 3)}
+    table.keep_only([old], 0)
+    assert table.offered == {"a": (1, 7, 3), "b": (1, 7, 3)}
 
 
 def test_who_dies_offers_nothing_anywhere_until_it_is_back():
