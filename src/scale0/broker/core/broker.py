@@ -201,9 +201,11 @@ class Broker:
         if member.backend is not None:
             self.members.suspend(member, now)
         for message in messages:
-            if not isinstance(message, tuple):
-                continue
-            if message[0] == "REQUEST":
+            if isinstance(message, list):
+                if member.backend is not None and message[0][:1] in (b"{", b"["):
+                    # An answer of JSON-RPC: it may hand out tasks.
+                    self.requests.tasks.unsent(member.backend, message[0], now, effects)
+            elif message[0] == "REQUEST":
                 self.requests.redirect(message[1]["id"], now, effects)
             elif message[0] == "TASKS" and member.backend is not None:
                 self.requests.tasks.unsent(member.backend, message[2], now, effects)

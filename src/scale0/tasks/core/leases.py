@@ -116,8 +116,26 @@ class Leases:
         for id_, attempt in leases.items():
             task = backend.tasks.get(id_)
             if task is not None and task.attempt == attempt:
-                self.release(task)
-                self._queue.attempt_over(task, "lost", None, b"", counted=False, now=now, effects=effects)
+                self._take_back(task, now, effects)
+
+    def unreceived(self, backend: Backend, holds: Mapping[str, int], now: Now, effects: Effects) -> None:
+        """Requeues the tasks that a JSON-RPC node does not have: the answer that handed them out was lost.
+
+        A hand-out whose answer is not sent yet is not judged."""
+        for task in list(backend.tasks.values()):
+            sent = task.answered == task.attempt or task.restored
+            if sent and not task.native and holds.get(task.id) != task.attempt:
+                self._take_back(task, now, effects)
+
+    def _take_back(self, task: QueuedTask, now: Now, effects: Effects) -> None:
+        """Requeues a task that its node did not receive, or had and does not have any more."""
+        self.release(task)
+        if task.start_reported:
+            self.lost(task, now, effects)
+            return
+        if not task.native:
+            task.starts -= 1  # a hand-out by JSON-RPC counts as a start
+        self._queue.attempt_over(task, "lost", None, b"", counted=False, now=now, effects=effects)
 
     def lost(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Handles a lost attempt. The caller has released the lease."""

@@ -77,6 +77,8 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
     deadline: float = 0.0
     timed: int = 0
     """The attempt that the deadline applies to."""
+    answered: int = 0
+    """The attempt that was handed out by JSON-RPC in an answer that was sent."""
     recalled: int = 0
     """The attempt that its holder was asked to return."""
     ended: bool = False

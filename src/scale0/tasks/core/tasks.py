@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -49,11 +49,25 @@ SWEEP_LOOK_SECONDS: Final = 60.0
 """Maximum interval between checks for expired tasks."""
 
 
-class LeaseId(msgspec.Struct):
-    """The fields of a TASKS body that identify a lease."""
+class TaskOrAnswer(msgspec.Struct):
+    """A task that is handed out, or an answer of JSON-RPC that may hand out some."""
 
-    id: str
-    attempt: int
+    id: msgspec.Raw = msgspec.Raw()
+    attempt: int | None = None
+    result: msgspec.Raw = msgspec.Raw()
+
+
+def leases_in(body: bytes) -> Iterator[tuple[str, int]]:
+    """The ids and attempts of the tasks in a body of TASKS, or in answers of JSON-RPC."""
+    if body.startswith(b"["):
+        for each in msgspec.json.decode(body, type=list[msgspec.Raw]):
+            yield from leases_in(bytes(each))
+    elif body.startswith(b"{"):
+        found = msgspec.json.decode(body, type=TaskOrAnswer)
+        if found.attempt is not None:
+            yield msgspec.json.decode(found.id, type=str), found.attempt
+        else:
+            yield from leases_in(bytes(found.result))
 
 
 class BrokerTasks:
@@ -140,8 +154,7 @@ class BrokerTasks:
         self.leases.lose(backend, keep, now, effects)
 
     def unsent(self, backend: Backend, body: bytes, now: Now, effects: Effects) -> None:
-        leases = {lease.id: lease.attempt for lease in msgspec.json.decode(body, type=list[LeaseId])}
-        self.leases.unsent(backend, leases, now, effects)
+        self.leases.unsent(backend, dict(leases_in(body)), now, effects)
 
     def forget(self, connection: Connection) -> None:
         self.native.forget(connection)

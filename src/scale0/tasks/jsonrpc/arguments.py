@@ -30,10 +30,13 @@ DEFAULT_WAIT_SECONDS: Final = 30.0
 MAX_PULL: Final = 1_000
 """Tasks returned by one node_tasks_request."""
 MAX_NODE_METHODS: Final = 1_000
+MAX_HOLDS: Final = 100_000
+"""Tasks that a node may report as held in one call."""
 
 ARRAY_START: Final = ord("[")
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
+Holds = Annotated[list[tuple[str, int]], msgspec.Meta(max_length=MAX_HOLDS)]
 Text = Annotated[str, msgspec.Meta(max_length=4_096)]
 
 
@@ -103,9 +106,15 @@ class NodeConnect(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OfNode(msgspec.Struct, forbid_unknown_fields=True):
-    """node_heartbeat and node_disconnect."""
+    """node_disconnect."""
 
     node_id: str
+
+
+class NodeHeartbeat(msgspec.Struct, forbid_unknown_fields=True):
+    node_id: str
+    holds: Holds | None = None
+    """The tasks that it has: id and attempt. None: it does not report them."""
 
 
 class NodeStatus(msgspec.Struct, forbid_unknown_fields=True):
@@ -127,6 +136,7 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True):
 class TasksRequest(msgspec.Struct, forbid_unknown_fields=True):
     node_id: str
     limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    holds: Holds | None = None
 
 
 class ShortTaskFinished(msgspec.Struct, forbid_unknown_fields=True):

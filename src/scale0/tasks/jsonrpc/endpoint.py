@@ -41,7 +41,7 @@ MAX_SHOWN_CHARS: Final = 64
 
 
 class RpcReply:
-    __slots__ = ("_answers", "_connection", "_open", "_size", "_unstored", "batch", "full", "max_bytes")
+    __slots__ = ("_answers", "_connection", "_open", "_size", "_unstored", "batch", "full", "max_bytes", "on_sent")
 
     def __init__(self, connection: Connection, count: int, batch: bool, max_bytes: int) -> None:
         self._connection = connection
@@ -51,6 +51,8 @@ class RpcReply:
         """Bytes of results and hand-outs in the answers."""
         self.full = False
         """A result did not fit: no more are read for this reply."""
+        self.on_sent: list[Callable[[], None]] = []
+        """Called when the reply is sent, which is after the commit."""
         self._answers: list[bytes | None] = [None] * count
         self._open = count
         self._unstored = True
@@ -72,9 +74,15 @@ class RpcReply:
         if not self._open:
             self._send(effects)
 
+    def _sent(self) -> None:
+        for do in self.on_sent:
+            do()
+
     def _send(self, effects: Effects) -> None:
         connection = self._connection
         say = effects.send if self._unstored else effects.promise
+        if self.on_sent:
+            effects.after_commit(lambda _now, _out: self._sent())
         answers = [data for data in self._answers if data is not None]
         if not answers:
             if connection.delimiter:
@@ -108,6 +116,10 @@ class RpcCall(msgspec.Struct, eq=False, gc=False):
         if not self._reply.reserve(size):
             most = self._reply.max_bytes
             raise RpcError(NO_ROOM, f"the answer of an array has at most {most} bytes of results: repeat this call")
+
+    def on_sent(self, do: Callable[[], None]) -> None:
+        """Calls `do` when the answer is sent."""
+        self._reply.on_sent.append(do)
 
     def answer(self, result: bytes, effects: Effects, more: bool = False) -> None:
         """`more`: parts of the result were left out, and another call returns them."""

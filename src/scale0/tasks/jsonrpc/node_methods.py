@@ -5,6 +5,7 @@ attempt."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,7 @@ from scale0.tasks.jsonrpc.arguments import (
     MAX_PULL,
     ArgumentForm,
     NodeConnect,
+    NodeHeartbeat,
     NodeStatus,
     NodeTaskFailed,
     OfNode,
@@ -62,6 +64,7 @@ MAX_FETCHES: Final = 60
 
 _connect: Final = ArgumentForm(NodeConnect)
 _of_node: Final = ArgumentForm(OfNode)
+_heartbeat: Final = ArgumentForm(NodeHeartbeat)
 _status: Final = ArgumentForm(NodeStatus)
 _request: Final = TwoArgumentForms(ShortTaskRequest, TaskRequest)
 _requests: Final = ArgumentForm(TasksRequest)
@@ -129,8 +132,12 @@ class NodeMethods:
         call.answer(quoted(node_id), effects)
 
     def heartbeat(self, call: RpcCall, now: Now, effects: Effects) -> None:
-        self._node(call, _of_node.read(call.params).node_id, now, effects)
+        args = _heartbeat.read(call.params)
+        backend = self._node(call, args.node_id, now, effects)
         self._adapter.heartbeat(call.connection, now)
+        if args.holds is not None:
+            self._check_room()
+            self._leases.unreceived(backend, dict(args.holds), now, effects)
         call.answer(b"true", effects)
 
     def status(self, call: RpcCall, now: Now, effects: Effects) -> None:
@@ -199,6 +206,7 @@ class NodeMethods:
             return
         task = self._take_out(row)
         self._leases.pull(task, backend, now, effects)
+        call.on_sent(partial(set_answered, task, task.attempt))
         call.answer(task_json(task), effects)
 
     def _take_out(self, row: QueuedTask | OpenTask) -> QueuedTask:
@@ -212,6 +220,8 @@ class NodeMethods:
         args = _requests.read(call.params)
         self._check_room()
         backend = self._node(call, args.node_id, now, effects)
+        if args.holds is not None:
+            self._leases.unreceived(backend, dict(args.holds), now, effects)
         limit = MAX_PULL if args.limit is None else min(args.limit, MAX_PULL)
         needed = [self._queue.method_queues.need(method, now, effects) for method in sorted(backend.services)]
         if self._queue.window is not None:
@@ -246,6 +256,7 @@ class NodeMethods:
                 return
             for task in waiting.take(first, 1, effects):
                 self._leases.pull(task, backend, now, effects)
+                call.on_sent(partial(set_answered, task, task.attempt))
                 taken.append(task_json(task))
             waiting.renew_first(heads)
         call.answer(b"[%b]" % b",".join(taken), effects)
@@ -355,6 +366,10 @@ class NodeMethods:
     def _check_room(self) -> None:
         if self._state.full:
             raise RpcError(NOT_STORED, CANNOT_STORE)
+
+
+def set_answered(task: QueuedTask, attempt: int) -> None:
+    task.answered = attempt
 
 
 def task_json(task: QueuedTask) -> bytes:
