@@ -169,16 +169,29 @@ def test_there_are_so_many_streams_and_no_more(site, broker):
     viewer = site.by_token("viewer")
     with contextlib.ExitStack() as stack:
         limits = httpx.Limits(max_connections=100)
-        many = stack.enter_context(httpx.Client(base_url=viewer.base_url, headers=viewer.headers, limits=limits))
+        many = stack.enter_context(httpx.Client(base_url=viewer.base_url, limits=limits))
+        users = [site.by_token("viewer", name=f"v{number}").headers for number in range(6)]
         refused = 0
-        for _ in range(52):
-            answer = stack.enter_context(many.stream("GET", "/events/stream", timeout=30))
+        for number in range(52):
+            headers = {"Authorization": users[number % 6]["Authorization"]}
+            answer = stack.enter_context(many.stream("GET", "/events/stream", headers=headers, timeout=30))
             if answer.status_code == 429:
                 refused += 1
                 assert answer.headers["retry-after"]
                 assert "event streams are open" in json.loads(answer.read())["message"]
         assert refused == 2
     until(lambda: is_open(viewer), "who left made room", PATIENCE_SECONDS)
+
+
+# Promise: FEED-3
+def test_one_user_has_so_many_streams_and_leaves_room_for_others(site):
+    viewer = site.by_token("viewer", name="greedy")
+    with contextlib.ExitStack() as stack:
+        limits = httpx.Limits(max_connections=100)
+        many = stack.enter_context(httpx.Client(base_url=viewer.base_url, headers=viewer.headers, limits=limits))
+        codes = [stack.enter_context(many.stream("GET", "/events/stream")).status_code for _ in range(12)]
+        assert codes == [200] * 10 + [429] * 2
+        assert is_open(site.by_token("viewer", name="other"))
 
 
 def is_open(viewer: httpx.Client) -> bool:
