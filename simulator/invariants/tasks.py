@@ -92,9 +92,12 @@ class TaskChecks:
 
     def after_turn(self, node: BrokerNode) -> None:
         """Checks that no backend holds more tasks than it accepts."""
+        withheld = node.broker.tasks.leases.withheld
         for backend in node.broker.scheduler.backends:
-            withheld = sum(node.broker.tasks.leases.withheld[each] for each in backend.offerings.values())
-            room = max(backend.slots, backend.slotted + withheld) + backend.prefetch
+            member = node.broker.members.by_name.get((BACKEND, backend.identity))
+            # While a backend negotiates again it has no slots, and those of unstored leases were given back.
+            slotted = backend.slotted + sum(withheld[each] for each in backend.offerings.values())
+            room = max(backend.slots, slotted, member.slots if member is not None else 0) + backend.prefetch
             if backend.pushes and len(backend.tasks) > room:
                 story = f"{len(backend.tasks)} tasks, {backend.slots} slots and {backend.prefetch} in advance"
                 raise broken("task-room", f"{backend.identity} has {story}")

@@ -115,8 +115,10 @@ class BrokerNode(SimulatedProcess):
         self._finish(effects, now)
 
     def hung_up(self, wire: Wire) -> None:
-        """Removes a closed connection: the next send reports it."""
+        """Handles the end of a connection, after the messages that arrived before it."""
         self.wires.pop(wire.routing_id, None)
+        self._inbox.append((wire, None))
+        self._soon(self.latency)
 
     def _turn(self, life: int) -> None:
         if life != self.life or self.asleep:
@@ -130,9 +132,12 @@ class BrokerNode(SimulatedProcess):
         else:
             mail = deque(inbox.popleft() for _ in range(TURN_MESSAGES))
             self._soon(0.0)
-        self.observer.before_turn(self, mail, now)
+        self.observer.before_turn(self, deque((wire, frames) for wire, frames in mail if frames is not None), now)
         for wire, frames in mail:
-            receive(wire.socket, wire.routing_id, frames, now, effects)
+            if frames is None:
+                self.broker.closed(wire.socket, wire.routing_id, now, effects)
+            else:
+                receive(wire.socket, wire.routing_id, frames, now, effects)
         self._finish(effects, now)
 
     def _finish(self, effects: Effects, now: Now) -> None:

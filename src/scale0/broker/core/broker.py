@@ -216,6 +216,16 @@ class Broker:
         effects.record(ClientRefused(identity=connection.name, code=codes.TOO_MANY, data={"reason": "does not read"}))
         self._disconnect(connection, now, effects)
 
+    def closed(self, socket: str, routing_id: bytes, now: Now, effects: Effects) -> None:
+        """A connection ended: its requests and subscriptions end, too. A client that has negotiated may reconnect and
+        continue: heartbeats decide about it."""
+        connection = self.connections.find(socket, routing_id)
+        if connection is None or connection.member is not None or connection.peer is not None:
+            return
+        self.requests.origin_gone(connection, now)
+        self.connections.forget_unless_bad(connection)
+        effects.close(connection)
+
     def lose_users(self, users: Collection[str], now: Now, effects: Effects) -> None:
         """The keys changed. Those of these users were revoked: send their connections an error and disconnect them."""
         self.key_audit.record(now, effects)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -35,6 +36,7 @@ from scale0.broker.main.preflight import check_broker_files, check_runnable, is_
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.segments.exporter import SegmentExporter
 from scale0.history.segments.settings import ExporterSettings, exporter_settings, password_of
+from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
@@ -168,6 +170,7 @@ async def serve(
         start_broker(broker, opened, now, effects)
         runner.start(effects, now)
         start_curve(curve, broker, sockets, publishers, runner)
+        report_closed(runner, broker, servers_of(sockets))
         runner.take(broker.key_audit.record)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, 0)
@@ -316,6 +319,25 @@ def open_sockets(
 
 def servers_of(sockets: Iterable[object]) -> list[ZmtpServer]:
     return [socket for socket in sockets if isinstance(socket, ZmtpServer)]
+
+
+def report_closed(runner: Runner, broker: Broker, servers: Iterable[ZmtpServer]) -> None:
+    """Let the broker handle connections that ended; those of one iteration of the loop in one turn."""
+    loop = asyncio.get_running_loop()
+    ended: list[tuple[str, bytes]] = []
+
+    def handle(now: Now, effects: Effects) -> None:
+        for name, routing_id in ended:
+            broker.closed(name, routing_id, now, effects)
+        ended.clear()
+
+    def note(name: str, routing_id: bytes) -> None:
+        if not ended:
+            loop.call_soon(runner.take, handle)
+        ended.append((name, routing_id))
+
+    for server in servers:
+        server.closed = functools.partial(note, server.name)
 
 
 async def sweep(listening: Iterable[ZmtpServer | ZmtpPublisher]) -> None:

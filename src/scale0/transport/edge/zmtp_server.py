@@ -54,7 +54,18 @@ MakeMechanism = Callable[[bytes], Mechanism]
 
 class ZmtpConnection:
     __slots__ = (
-        *("address", "descriptor", "ending", "heard_at", "inbox", "is_queued", "key", "outgoing", "outgoing_bytes"),
+        *(
+            "address",
+            "descriptor",
+            "ending",
+            "heard_at",
+            "inbox",
+            "is_gone",
+            "is_queued",
+            "key",
+            "outgoing",
+            "outgoing_bytes",
+        ),
         *("pinged", "readable", "routing_id", "session", "since", "socket", "unsent"),
     )
 
@@ -71,6 +82,8 @@ class ZmtpConnection:
         self.inbox: deque[list[bytes]] = deque()
         self.readable = False
         """There may be more to read."""
+        self.is_gone = False
+        """Closed, with messages that nobody took yet."""
         self.ending = False
         """The peer has closed its end: the last read is an empty one."""
         self.is_queued = False
@@ -98,7 +111,7 @@ class ZmtpServer:
         self.sender = ""
         """The user of the message that was taken last; blank without keys."""
         self.closed: Callable[[bytes], None] = lambda _: None
-        """Called with the number of each connection that ended after its handshake."""
+        """Called with the number of each connection that ended after its handshake, when its messages are taken."""
         self.refused = 0
         """Connections that were refused, or broke the protocol."""
         self._socket_type = socket_type
@@ -176,6 +189,8 @@ class ZmtpServer:
         connection.is_queued = False
         if connection.inbox or connection.readable:
             self._enqueue(connection)
+        elif connection.is_gone:
+            self.closed(connection.routing_id)
         return message
 
     def _enqueue(self, connection: ZmtpConnection) -> None:
@@ -392,4 +407,7 @@ class ZmtpServer:
                 self._of_key[connection.key] -= 1
                 if not self._of_key[connection.key]:
                     del self._of_key[connection.key]
-            self.closed(connection.routing_id)
+            if connection.inbox:
+                connection.is_gone = True
+            else:
+                self.closed(connection.routing_id)
