@@ -75,6 +75,8 @@ class TaskModel:
 
     def __init__(self, records: TaskRecords) -> None:
         self._records = records
+        self.given: dict[tuple[str, int], str] = {}
+        """The worker that received an attempt of a task."""
         self.rebuild(TasksSnapshot(), 0.0)
 
     def rebuild(self, disk: TasksSnapshot, at: float) -> None:

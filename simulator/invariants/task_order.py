@@ -89,6 +89,12 @@ class OrderChecks:
     def _change(self, known: Known, write: LeaseTask | ChangeTask, now: Now) -> None:
         if write.attempt < known.attempt:
             raise broken("task-newest-attempt", f"{known.id} goes back from attempt {known.attempt} to {write.attempt}")
+        if write.starts == known.starts - 1 and known.leased and write.status not in LEASED:
+            # A hand-out by JSON-RPC that counted as a start, and did not arrive.
+            if (known.id, known.attempt) in self._model.given:
+                raise broken("task-attempts", f"attempt {known.attempt} of {known.id} arrived, and does not count")
+            known.counted.discard(known.attempt)
+            known.starts -= 1
         self._count(known, write.starts, write.attempt)
         handed = write.attempt > known.attempt
         was_leased = known.leased

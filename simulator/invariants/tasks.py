@@ -40,8 +40,6 @@ class TaskChecks:
         self._model = TaskModel(records)
         self.of_order = OrderChecks(agenda, self._model)
         self.of_messages = MessageChecks(self._model)
-        self._given: dict[tuple[str, int], str] = {}
-        """The worker of each attempt."""
         self._receive: dict[str, float] = {}
         """When a message from each worker last arrived, on any connection."""
         self.nodes: set[str] = set()
@@ -63,7 +61,7 @@ class TaskChecks:
         state = node.broker.state
         self._patience = 2 * state.liveness * state.interval
         if not with_disk:
-            self._given = {}
+            self._model.given = {}
             for record in self._records.by_nonce.values():
                 record.void = True
         disk = node.disk.store.snapshot().tasks
@@ -114,7 +112,7 @@ class TaskChecks:
     def given(self, worker: str, id_: str, attempt: int, nonce: int) -> None:
         if self._records.by_nonce[nonce].void:
             return
-        before = self._given.setdefault((id_, attempt), worker)
+        before = self._model.given.setdefault((id_, attempt), worker)
         if before != worker:
             raise broken("task-one-lease", f"attempt {attempt} of {id_} was given to {before} and to {worker}")
 

@@ -103,6 +103,21 @@ def test_a_task_whose_end_is_not_pushed_is_asked_for(net: scale0.Client, gate: s
     assert task.result(10) == gate
 
 
+# Promise: TASK-18
+def test_results_that_are_larger_than_a_message_together_are_all_read(broker: BrokerProcess) -> None:
+    """A client that did not submit them asks for all at once: no answer holds them together."""
+    with client_of(broker, identity="large-results") as first:
+        ids = [first.task(notify=False).submit("echo", "x" * 1_000_000, n=number).id for number in range(20)]
+        assert until(lambda: all(first.task_of(id_).status().ended for id_ in ids))
+    found: dict[int, Any] = {}
+    with client_of(broker, identity="large-results") as net:
+        threads = Together()
+        for number, id_ in enumerate(ids):
+            threads.start(lambda number, id_: found.update({number: net.task_of(id_).result(30)[1]}), number, id_)
+        threads.join()
+    assert found == {number: {"n": number} for number in range(20)}
+
+
 def test_progress_is_what_the_worker_said(net: scale0.Client, gate: str) -> None:
     task = net.submit("waits", gate)
     assert until(lambda: task.progress() == (0.25, "begun"))

@@ -97,7 +97,7 @@ class TaskRequestStore:
 
     def _cancel(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         task.kept = msgspec.structs.replace(task.kept, result_ttl=0.0)
-        self._tasks.leases.cancel(task)
+        self._tasks.leases.cancel(task, now)
         self._tasks.queue.end(task, CANCELLED, CLOSED, CANCELLED_ERROR, now, effects)
 
     def _close(self, row: EndedTask, uuid: str, now: Now, effects: Effects) -> None:

@@ -52,7 +52,7 @@ class Leases:
         self._cancels: dict[Any, list[bytes]] = {}
         self._idle_backends: dict[Any, dict[str | None, None]] = {}
         """Backends that may have room, and for which services; None: for any."""
-        self.reclaim = Reclaim(self, queue)
+        self.reclaim = Reclaim(state, self, queue)
         self.lease_recovery = LeaseRecovery(state, self, queue)
         self._pacing = AdaptivePrefetch(state, slots, self.reclaim.ask, self._time_slotted)
         self.measured = self._pacing.measured
@@ -107,6 +107,8 @@ class Leases:
         """Marks the tasks that a backend held as lost, except `keep`."""
         if self.others is not None:
             self.others.restate(backend.identity, keep)
+        if not backend.alive:
+            self.reclaim.gone(backend, now, effects)
         for task in [task for task in backend.tasks.values() if keep.get(task.id) != task.attempt]:
             self.release(task)
             self.lost(task, now, effects)
@@ -170,11 +172,12 @@ class Leases:
                 self._dispatch(method, now, effects)
         if self._out:
             self._push(now, effects)
+        # A cancelled task is returned if it has not begun, and stopped if it has.
+        self.reclaim.settle(effects)
         if self._cancels:
             cancels, self._cancels = self._cancels, {}
             for peer, entries in cancels.items():
                 effects.promise(peer, ("TASKSCANCEL", {}, b"[%b]" % b",".join(entries)))
-        self.reclaim.settle(effects)
 
     def _dispatch(self, method: str, now: Now, effects: Effects) -> None:
         """Gives tasks of a method to free slots, then to the backend that has prefetch room."""
@@ -437,11 +440,14 @@ class Leases:
         if task.native and not task.start_reported:
             task.starts += 1
 
-    def cancel(self, task: QueuedTask) -> None:
+    def cancel(self, task: QueuedTask, now: Now) -> None:
+        """Ends the lease of a task that is cancelled; `reclaim.when_confirmed` tells when it cannot begin any more."""
         backend = task.backend
         if backend is not None:
             if task.native:
                 self.refuse(backend, task.id, task.attempt)
+                if backend.returns and not task.start_reported:
+                    self.reclaim.cancelled(task, backend, now)
             self.release(task)
         else:
             self.lease_recovery.cancel(task)

@@ -89,6 +89,7 @@ class NativeProtocol:
         for place, entry in enumerate(entries):
             task = tasks.get(entry.id)
             if task is None or task.attempt != entry.attempt or entry.status in FINAL:
+                self._leases.reclaim.confirmed(backend, entry.id, entry.attempt, now, effects)
                 continue
             if entry.status == RETURNED:
                 self._leases.reclaim.returned(task, now, effects)
@@ -126,6 +127,7 @@ class NativeProtocol:
                 ended[task.method] = ended.get(task.method, 0) + 1
                 oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
             else:
+                self._leases.reclaim.confirmed(backend, entry.id, entry.attempt, now, effects)
                 strangers.append(entry)
         if strangers:
             self._late(connection, backend, strangers, effects)

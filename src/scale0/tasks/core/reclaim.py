@@ -1,13 +1,15 @@
 """Reclaims tasks that a backend holds in advance and has not started, so that an idle backend runs them. Invariant: a
 backend that supports reclaims (`returns` in READY) keeps its lease until it has returned the task, so nothing that it
 has started is started elsewhere, regardless of delays. A backend without support is only notified: a task whose start
-it has not reported yet may run twice."""
+it has not reported yet may run twice. A cancelled task is reclaimed in the same way, so that its cancellation is
+answered when the task cannot begin any more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.tasks.core.queue import TaskQueue
@@ -17,15 +19,35 @@ from scale0.tasks.jsonrpc.messages import quoted
 if TYPE_CHECKING:
     from scale0.tasks.core.leases import Leases
 
+CONFIRM_SECONDS: Final = 2.0
+"""How long the answer to a cancellation waits for a backend that does not confirm it."""
 RECALL: Final = {"recall": True}
 """Options of a TASKSCANCEL that requests a return."""
 
 
+Then = Callable[[bool, Now, Effects], None]
+
+
+class CancelledTask:
+    """A cancelled task that its backend may begin until it has read that."""
+
+    __slots__ = ("attempt", "backend", "id", "thens")
+
+    def __init__(self, id_: str, attempt: int, backend: Any) -> None:
+        self.id = id_
+        self.attempt = attempt
+        self.backend = backend
+        self.thens: list[Then] = []
+
+
 class Reclaim:
-    def __init__(self, leases: Leases, queue: TaskQueue) -> None:
+    def __init__(self, state: BrokerState, leases: Leases, queue: TaskQueue) -> None:
+        self._state = state
         self._leases = leases
         self._queue = queue
         self._asks: dict[Any, list[bytes]] = {}
+        self._cancelled: dict[str, CancelledTask] = {}
+        """Cancelled tasks, by id, whose backends have not confirmed that they do not begin them."""
 
     def ask(self, backend: Any, services: Iterable[str], now: Now, effects: Effects) -> None:
         """Requests the return of tasks of these services that were pushed to the backend and that it has not started:
@@ -51,6 +73,37 @@ class Reclaim:
         """Requeues a returned task; a return that was not requested has no effect."""
         if task.recalled == task.attempt and not task.start_reported:
             self._back(task, now, effects)
+
+    def cancelled(self, task: QueuedTask, backend: Any, now: Now) -> None:
+        """Requests the return of a task that was cancelled; its lease has ended."""
+        self._asks.setdefault(backend.peer, []).append(b"[%b,%d]" % (quoted(task.id), task.attempt))
+        wait = self._cancelled[task.id] = CancelledTask(task.id, task.attempt, backend)
+        self._state.timers.add((self._over, wait), now.mono + CONFIRM_SECONDS)
+
+    def when_confirmed(self, id_: str, then: Then, now: Now, effects: Effects) -> None:
+        """Calls `then` once an ended task cannot begin any more: at once, unless it was cancelled a moment ago."""
+        wait = self._cancelled.get(id_)
+        if wait is None:
+            then(True, now, effects)
+        else:
+            wait.thens.append(then)
+
+    def confirmed(self, backend: Any, id_: str, attempt: int, now: Now, effects: Effects) -> None:
+        """Handles a report about a task that its backend does not hold: it returned the task, or had begun it."""
+        wait = self._cancelled.get(id_)
+        if wait is not None and wait.backend is backend and wait.attempt == attempt:
+            self._over(wait, now, effects)
+
+    def gone(self, backend: Any, now: Now, effects: Effects) -> None:
+        """Handles a backend that is dead or has left."""
+        for wait in [wait for wait in self._cancelled.values() if wait.backend is backend]:
+            self._over(wait, now, effects)
+
+    def _over(self, wait: CancelledTask, now: Now, effects: Effects) -> None:
+        if self._cancelled.get(wait.id) is wait:
+            del self._cancelled[wait.id]
+            for then in wait.thens:
+                then(True, now, effects)
 
     def _back(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         self._leases.release(task)

@@ -329,7 +329,7 @@ class SharedStore:
             ending.then(True, now, effects)
 
     def _cancel(self, task: QueuedTask, error: bytes, now: Now, effects: Effects) -> None:
-        self._leases.cancel(task)
+        self._leases.cancel(task, now)
         self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, effects)
 
     def _ends(self, rows: tuple[EndedTask, ...], _mark: int, now: Now, effects: Effects) -> None:

@@ -173,13 +173,13 @@ class ClientMethods:
         self._look_up(call, args.client_id, (args.task_id,), found, now, effects)
 
     def cancel_row(self, row: Row, error: bytes, then: Then, now: Now, effects: Effects) -> None:
-        """Ends a task unless it has ended; calls `then` with whether the task has ended."""
+        """Ends a task unless it has ended; calls `then` with whether it has ended and cannot begin any more."""
         if isinstance(row, OpenTask) and self._shared_store is not None:
             self._take_and_cancel(self._shared_store, row.id, error, then, effects)
             return
         if not isinstance(row, EndedTask):
             self._cancel(row, error, now, effects)
-        then(True, now, effects)
+        self._leases.reclaim.when_confirmed(row.id, then, now, effects)
 
     def _take_and_cancel(self, shared_store: SharedStore, id_: str, error: bytes, then: Then, effects: Effects) -> None:
         """A broker may end a task of a shared store only while it holds it."""
@@ -191,13 +191,13 @@ class ClientMethods:
                 return
             if isinstance(row, QueuedTask | OpenTask):
                 self._cancel(row, error, now, out)
-            then(True, now, out)
+            self._leases.reclaim.when_confirmed(id_, then, now, out)
 
         self._queue.backlog.claim((id_,), taken, effects)
 
     def _cancel(self, row: QueuedTask | OpenTask, error: bytes, now: Now, effects: Effects) -> None:
         task = from_store(row) if isinstance(row, OpenTask) else row
-        self._leases.cancel(task)
+        self._leases.cancel(task, now)
         self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, effects)
 
     def wait(self, call: RpcCall, now: Now, effects: Effects) -> None:
