@@ -139,3 +139,18 @@ def test_a_calendar_time_and_a_delay_of_an_earlier_process_follow_the_wall_clock
     broker.wall += 1_001.0
     broker.run(2.0)
     assert sorted(broker.handed(worker)) == sorted([*ids("early", 2), "dated"])
+
+
+# Promise: TASK-19
+@pytest.mark.own_store
+def test_a_dependency_that_ends_while_the_clock_is_wrong_holds_its_follower_no_longer_than_that(broker):
+    broker.submit("first")
+    broker.submit("then", after=["first"])
+    broker.restart()
+    worker = broker.worker("w", "m", slots=100)
+    broker.wall -= 86_400.0
+    assert broker.handed(worker) == ["first"]
+    broker.done(worker, "first")
+    broker.wall += 86_400.0
+    broker.run(2.0)
+    assert broker.handed(worker) == ["then"]

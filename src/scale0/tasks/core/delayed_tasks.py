@@ -97,8 +97,8 @@ class DelayedTasks:
         _, offset = self._jumps[bisect.bisect_right(self._jumps, task.seq, key=lambda jump: jump[0]) - 1]
         return task.runnable_us / MICRO - offset
 
-    def add(self, task: QueuedTask, now: Now) -> None:
-        """Schedules a task for its `runnable_us`, which was computed in this turn."""
+    def add(self, task: QueuedTask, now: Now, as_submitted: bool = False) -> None:
+        """Schedules a task for its `runnable_us`, which was computed in this turn, or is `as_submitted`."""
         place = (task.runnable_us, task.seq)
         if self._beyond and place > self._horizon and not self._loading:
             self._backlog.tasks.pop(task.id, None)
@@ -106,7 +106,7 @@ class DelayedTasks:
             return
         # This includes tasks that arrive during a read of the store: the read's end is not known yet and might skip
         # them.
-        if task.kept.at and not task.attempt:
+        if (task.kept.at and not task.attempt) or (as_submitted and self._is_calendar(task)):
             self._push(task, None)
         else:
             self._push(task, now.mono + (task.runnable_us - of_seconds(now.wall)) / MICRO)

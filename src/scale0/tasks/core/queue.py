@@ -278,7 +278,7 @@ class TaskQueue:
                 return
             task.status = SCHEDULED
         self.changed(task, effects)
-        self.schedule.add(task, now)
+        self.schedule.add(task, now, as_submitted=True)
 
     def reopened(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Counts an ended task as open and queues it again; the store has it in the backlog."""

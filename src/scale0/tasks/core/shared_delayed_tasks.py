@@ -61,8 +61,9 @@ class SharedDelayedTasks:
         """Returns the seconds until a task is due."""
         return (task.runnable_us - self.now_us(now)) / MICRO
 
-    def add(self, task: QueuedTask, now: Now) -> None:
+    def add(self, task: QueuedTask, now: Now, as_submitted: bool = False) -> None:
         """Schedules a task for its `runnable_us`; no broker holds it until then."""
+        del as_submitted  # the group's time does not jump
         self._backlog.unload(task)
         if len(self._times) < TIMES:
             heapq.heappush(self._times, task.runnable_us)
