@@ -82,6 +82,12 @@ class OpenedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
             if state.notified != OK or check in self.incidents:
                 state.doubtful = helen
 
+    def trust(self, helen: str) -> None:
+        """This Helen receives it: what she may have closed, she knows."""
+        for state in self.states.values():
+            if state.doubtful == helen:
+                state.doubtful = ""
+
 
 def open_evaluation(carried: EvaluationBundle, agent: str) -> OpenedEvaluation:
     """Decode and validate what another Helen sent. Raises ValueError or MsgspecError if anything is invalid."""

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from scale0.config.schema import ClientConfig
-from scale0.history.events.checks import CheckAnswered, CheckRemoved, CheckStateChanged
+from scale0.history.events.checks import CheckAnswered, CheckRemoved, CheckStateChanged, IncidentClosed
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.core import views
@@ -387,15 +387,16 @@ class Evaluation:
     ) -> None:
         """Merge another Helen's bundle. Keeps a reference to `labels`: the caller must not modify it."""
         monitored = self._update_agent(agent, labels)
-        closed = {id_ for id_, _ in unpacked.closed}
         known = [*unpacked.incidents.values(), *(self._incidents.find((agent, check)) for check in unpacked.states)]
-        before = {one.check: one for one in known if one is not None and one.id not in closed}
-        for key in import_evaluation(monitored, unpacked, self._incidents, now, effects):
+        keys = import_evaluation(monitored, unpacked, self._incidents, now, effects)
+        ended = {event.incident for event in effects.events if isinstance(event, IncidentClosed)}
+        closed = {one.check: one for one in known if one is not None and one.id in ended}
+        for key in keys:
             self._changed_states[key] = state = monitored.states[key[1]]
             due = state.hard and state.state != state.notified
             if due and self._decides_now(agent, now):
                 # Each of the two Helens knew a part: only the merged state shows that a notification is due.
-                self._reevaluate_held(key, now, effects, before.get(key[1]))
+                self._reevaluate_held(key, now, effects, closed.get(key[1]))
             elif due or state.held:
                 state.held = due
                 self._held[key] = None

@@ -33,8 +33,8 @@ MERGED: Final = "merged"
 MOVED: Final = "moved"
 """Another Helen continues it: it is closed in this store only, without an event."""
 
-MAX_CLOSED: Final = 20
-"""Closed incidents of one agent in its bundle."""
+MAX_CLOSED: Final = 100
+"""Closed incidents of one agent in its bundle: another Helen may have an old copy in which one of them is open."""
 MAX_AGENTS: Final = 20_000
 """Agents whose closed incidents are remembered."""
 MAX_SUPPRESSED: Final = 1_000

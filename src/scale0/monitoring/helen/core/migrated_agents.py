@@ -203,6 +203,7 @@ class AgentBundles:
         if agent is None or opened.id in agent.merged:
             return False
         labels = agent.labels
+        opened.evaluation.trust(state.settings.identity)
         agent.absorb(opened.stored, opened.id, now)
         state.spools.take_over(identity, opened.spools, now)
         state.evaluation.take_over(identity, agent.labels, opened.evaluation, now, effects)
