@@ -5,6 +5,7 @@ Promise: PACK-2
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -87,6 +88,7 @@ COMMANDS = list(commands())
 )
 def test_every_command_is_one_that_the_command_line_takes(file: str, words: list[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a token\n"))  # for `--token -`
     context = cli.make_context(NAME, list(words))
     while isinstance(context.command, click.Group) and (rest := [*context._protected_args, *context.args]):
         name, command, rest = context.command.resolve_command(context, rest)

@@ -16,7 +16,6 @@ from scale0.cli.common import errors, output
 from scale0.cli.common.options import json_option, with_watch
 from scale0.cli.monitoring.silences import DurationType
 from scale0.cli.network.events import exit_if_unread, last_of, open_histories, since_all
-from scale0.history.events.audit import AUDIT_KINDS
 
 if TYPE_CHECKING:
     from scale0.history.events.audit import AuditChain
@@ -116,6 +115,7 @@ def verify(wants_json: bool, since: float | None, data_dirs: tuple[str, ...]) ->
       scale0 audit verify
       scale0 audit verify --json | jq '.[].head'
     """
+    from scale0.history.events.audit import AUDIT_KINDS
     from scale0.history.segments.reader import EventFilter
 
     since_us = None if since is None else int((time.time() - since) * _MICRO)
@@ -161,6 +161,7 @@ def chain_text(row: dict[str, Any]) -> str:
 
 def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...], unread: list[str]) -> list[Event]:
     """The last changes of all kinds, in the order of their recording."""
+    from scale0.history.events.audit import AUDIT_KINDS
     from scale0.history.segments.reader import EventFilter, key_of
 
     since_us = None if since is None else int((time.time() - since) * _MICRO)

@@ -28,7 +28,6 @@ from scale0.cli.common.options import json_option
 from scale0.cli.network.listing import counted
 from scale0.kernel.edge.secret_files import TOKEN_FILE, read_secret
 from scale0.kernel.errors import ConfigError, Scale0Error
-from scale0.transport.core.session import KEYS_MISMATCH
 
 if TYPE_CHECKING:
     from scale0.cli.network.host_readings import ClockReading, DiskReading, JavaReading, PortReading, ZmqReading
@@ -459,6 +458,8 @@ def broker_finding(
     join: str, identity: str, named: bool, versions: tuple[str, str] | None, trouble: str
 ) -> DoctorFinding:
     """The broker at `join`. `named`: the address was given; `versions`: its own and ours, if known."""
+    from scale0.transport.core.session import KEYS_MISMATCH
+
     if trouble:
         named = named or KEYS_MISMATCH in trouble  # a broker is there
         words = f"none answers at {join}" + (f": {trouble}" if named else "")
