@@ -153,7 +153,7 @@ class Planted:
         return f"postgresql://{parts['user']}:{GIVEN['password of the database']}@{place}/{parts['dbname']}"
 
     @contextlib.contextmanager
-    def running(self, name: str, *words: str, form: str = "text") -> Iterator[None]:
+    def running(self, name: str, *words: str, form: str = "text", **variables: str) -> Iterator[None]:
         """A program that stays; what it says is kept when it has ended."""
         log = self.folder.parent / f"{self.folder.name}-logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
@@ -161,7 +161,7 @@ class Planted:
             program = subprocess.Popen(
                 scale0_command(*words),
                 cwd=self.folder,
-                env={**self.shell.environment, "SCALE0_LOG_FORMAT": form},
+                env={**self.shell.environment, "SCALE0_LOG_FORMAT": form, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

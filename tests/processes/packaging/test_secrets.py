@@ -98,7 +98,9 @@ def work(planted: Planted) -> None:
     (planted.folder / "fails.py").write_text(WORKER)
     token = planted.secrets["join token of a worker"] = token_for(planted, "backend")
     here = {"SCALE0_DATA_DIR": str(planted.data)}
-    with planted.running("the worker", "worker", "fails.py", "--token", token, "--name", "w", form="json"):
+    # It joins as a user of its own: Helen's key of the same role is in the other one's folder.
+    own = {"XDG_CONFIG_HOME": str(planted.folder / "config" / "worker")}
+    with planted.running("the worker", "worker", "fails.py", "--token", token, "--name", "w", form="json", **own):
         assert planted.run("call", "fails", **here).returncode == 1
         assert planted.run("task", "submit", "fails", "--max-attempts", "1", "--wait", **here).returncode == 1
     for words in (
