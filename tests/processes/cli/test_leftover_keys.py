@@ -48,8 +48,8 @@ def test_up_starts_beside_a_leftover_key(tmp_path, kind):
         leave_key(tmp_path / "config", port + place, kind, name) for place, name in enumerate(("frontend", "backend"))
     ]
     with shell.background("up", "--port", str(port)) as up:
-        output = up.wait_for("scale0 checks\n")
-        assert "not monitored" not in output
+        # On a busy machine the agent may answer late, and `up` says so first.
+        output = up.wait_for("Helen monitors this machine")
         for path in paths:
             assert str(path) in output
         done = shell.run("services", "--json")
