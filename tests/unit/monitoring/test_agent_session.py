@@ -25,6 +25,7 @@ from scale0.monitoring.agent.core.session import (
     ENDED,
     FIRST_BACKOFF_SECONDS,
     GREETED,
+    MAX_ANSWER_SECONDS,
     MAX_ANSWERED,
     MAX_BACKOFF_SECONDS,
     MAX_UNACKED_BYTES,
@@ -48,7 +49,7 @@ def test_an_agent_connects_and_sends_hello_of_version_2(new_agent: SimulatedAgen
     assert new_agent.opens[0][1] == HELEN
     assert new_agent.sent == [messages.Hello(2, "1.0")]
     assert new_agent.session.state == GREETED
-    assert new_agent.session.deadline() is None
+    assert new_agent.session.deadline() == new_agent.mono + OPEN_SECONDS
 
 
 # Promise: AGENT-13
@@ -151,8 +152,8 @@ def test_an_agent_without_a_place_is_a_mistake():
 # Promise: AGENT-3
 def test_a_helen_of_version_1_gets_answers_and_nothing_else(new_agent: SimulatedAgent):
     new_agent.connect()
-    new_agent.pass_time(10_000)
     (run,) = new_agent.receive(messages.Check("load", 7, b'{"a": 1}'))
+    new_agent.pass_time(10_000)
     assert isinstance(run, RunCheck)
     assert (run.name, run.args) == ("load", b'{"a": 1}')
     new_agent.step("finished", run.run_id, b'{"state": "ok"}')
@@ -162,6 +163,24 @@ def test_a_helen_of_version_1_gets_answers_and_nothing_else(new_agent: Simulated
     new_agent.pass_time(10_000)
     assert new_agent.sent == [messages.Hello(2, "1.0"), messages.Result(7, "load", b'{"state": "ok"}')]
     assert new_agent.closes == 0
+
+
+# Promise: AGENT-13
+def test_a_helen_that_does_not_answer_hello_is_left_later_each_time(new_agent: SimulatedAgent):
+    waits = []
+    for _ in range(12):
+        new_agent.connect()
+        connected = new_agent.mono
+        while new_agent.session.state == GREETED:
+            new_agent.pass_time(1.0)
+        waits.append(new_agent.mono - connected)
+    # With a Helen of version 1, which may be silent for hours, an agent reconnects once in an hour at most.
+    assert waits == pytest.approx([min(OPEN_SECONDS * 2**number, MAX_ANSWER_SECONDS) for number in range(12)], abs=1.0)
+    new_agent.connect()
+    new_agent.receive(messages.Accepted(10))
+    new_agent.lose_connection()
+    new_agent.connect()
+    assert new_agent.session.deadline() == new_agent.mono + OPEN_SECONDS
 
 
 # Promise: AGENT-3

@@ -48,7 +48,10 @@ STEADY_SECONDS: Final = 30.0
 """A connection that was up for this long resets the backoff. Shorter ones increase it: two machines with the same
 certificate disconnect each other."""
 OPEN_SECONDS: Final = 15.0
-"""The deadline for a connection and its handshake."""
+"""The deadline for a connection and its handshake, and the first one for an answer to hello."""
+MAX_ANSWER_SECONDS: Final = 3_600.0
+"""The longest deadline for an answer to hello. A Helen of version 1 may send nothing for hours, and a Helen of version 2
+whose machine is gone never answers: the deadline doubles with every connection on which nothing was received."""
 LOST_AFTER_HEARTBEATS: Final = 3
 MAX_ANSWERED: Final = 1_024
 """Answered message ids to remember, so that a repeated request is not run again."""
@@ -82,6 +85,10 @@ class AgentSession:
         self._failures = 0
         self._retry_at: float | None = None
         self._open_by = 0.0
+        self._answer_by: float | None = None
+        """When the session gives up a connection on which it received nothing; None: it received something."""
+        self._unanswered = 0
+        """Connections in a row on which nothing was received."""
         self._parser = Parser(to_helen=False)
         self._up_at = 0.0
         self._received_at = 0.0
@@ -127,12 +134,15 @@ class AgentSession:
             return
         self.state = GREETED
         self._up_at = self._received_at = now.mono
+        self._answer_by = now.mono + pause(OPEN_SECONDS, MAX_ANSWER_SECONDS, self._unanswered)
         self._send_bytes(self._hello, now, effects)
 
     def received(self, data: bytes, now: Now, effects: AgentEffects) -> None:
         if self.state not in _CONNECTED:
             return
         self._received_at = now.mono
+        self._answer_by = None
+        self._unanswered = 0
         for message in self._parser.feed(data):
             self._handle(message, now, effects)
             if self.state not in _CONNECTED:
@@ -154,6 +164,10 @@ class AgentSession:
         elif self.state == OPENING:
             if self._open_by <= now.mono:
                 self._abort(f"no connection within {OPEN_SECONDS:g} seconds", now, effects)
+        elif self.state == GREETED:
+            if self._answer_by is not None and self._answer_by <= now.mono:
+                self._unanswered += 1
+                self._abort(f"no answer to hello within {now.mono - self._up_at:.0f} seconds", now, effects)
         elif self.state == ACCEPTED:
             self._check_heartbeat(now, effects)
 
@@ -163,6 +177,8 @@ class AgentSession:
             return self._retry_at
         if self.state == OPENING:
             return self._open_by
+        if self.state == GREETED:
+            return self._answer_by
         if self.state == ACCEPTED:
             return min(self._sent_at + self._heartbeat, self._received_at + LOST_AFTER_HEARTBEATS * self._heartbeat)
         return None
