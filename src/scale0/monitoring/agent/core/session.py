@@ -50,8 +50,8 @@ certificate disconnect each other."""
 OPEN_SECONDS: Final = 15.0
 """The deadline for a connection and its handshake, and the first one for an answer to hello."""
 MAX_ANSWER_SECONDS: Final = 3_600.0
-"""The longest deadline for an answer to hello. A Helen of version 1 may send nothing for hours, and a Helen of version 2
-whose machine is gone never answers: the deadline doubles with every connection on which nothing was received."""
+"""The longest deadline for an answer to hello. A Helen of version 1 may send nothing for hours; one of version 2
+whose machine is gone never answers. The deadline doubles with every connection on which nothing was received."""
 LOST_AFTER_HEARTBEATS: Final = 3
 MAX_ANSWERED: Final = 1_024
 """Answered message ids to remember, so that a repeated request is not run again."""
