@@ -28,7 +28,7 @@ from scale0.tasks.client.futures import (
 from scale0.tasks.client.pending_calls import PendingCalls
 from scale0.tasks.client.responses import COMPLETE, RpcErrorBody, RpcResponse
 from scale0.tasks.client.subscriptions import FutureSubscriptions, Why
-from scale0.tasks.jsonrpc.messages import BAD_CLIENT, BAD_TASK, NO_ROOM, NOT_SERVING
+from scale0.tasks.jsonrpc.messages import BAD_CLIENT, BAD_TASK, NO_ROOM, NOT_SERVING, RATE_LIMITED
 from scale0.transport.core.session import SessionEffects
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ RETRY_SECONDS: Final = 0.5
 GRACE_SECONDS: Final = 5.0
 """How much later than promised a response to our own queries may come."""
 
-TEMPORARY: Final = frozenset({BAD_CLIENT, NOT_SERVING, NO_ROOM})
-"""Errors that may be temporary: our id still counts as taken, the broker does not serve yet, or the answer did not fit
-into that of its array."""
+TEMPORARY: Final = frozenset({BAD_CLIENT, NOT_SERVING, NO_ROOM, RATE_LIMITED})
+"""Errors that may be temporary: our id still counts as taken, the broker does not serve yet, the answer did not fit
+into that of its array, or this second has had too many calls."""
 
 
 class TaskClientSession:

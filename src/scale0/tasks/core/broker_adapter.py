@@ -36,6 +36,7 @@ class BrokerAdapter:
         self._members = members
         self._requests = requests
         self.reject = rate_limits.reject
+        self.allows_request = rate_limits.allows_request
 
     def force(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Requires the client to negotiate again. It may have many results to report, so this does not count as bad

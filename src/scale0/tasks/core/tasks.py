@@ -32,9 +32,8 @@ from scale0.tasks.core.task_clients import TaskClients
 from scale0.tasks.jsonrpc.client_methods import ClientMethods
 from scale0.tasks.jsonrpc.endpoint import RpcEndpoint
 from scale0.tasks.jsonrpc.node_methods import NodeMethods
+from scale0.transport.core.sockets import BACKEND, FRONTEND
 
-FRONTEND: Final = "frontend"
-BACKEND: Final = "backend"
 NUDGE_SECONDS: Final = 1.0
 """Interval at which waiting work is retried, in case an event was missed or the disk was full."""
 TIDY_SECONDS: Final = 30.0

@@ -25,6 +25,7 @@ from scale0.tasks.jsonrpc.messages import (
     NOT_SERVING,
     NOT_STORED,
     NULL_ID,
+    RATE_LIMITED,
     TOO_BIG,
     MalformedCall,
     RpcError,
@@ -33,6 +34,7 @@ from scale0.tasks.jsonrpc.messages import (
     error_object,
     read_calls,
 )
+from scale0.transport.core.sockets import FRONTEND
 
 NO_IDS: Final = frozenset(b"{[tf")
 """First bytes of values that cannot be an id: objects, arrays, true and false."""
@@ -179,6 +181,9 @@ class RpcEndpoint:
                     raise self._unknown(call.method)
                 if refusal is not None:
                     raise refusal
+                if connection.socket == FRONTEND and not self._adapter.allows_request(connection.account, now):
+                    most = limits.max_requests_per_second
+                    raise RpcError(RATE_LIMITED, f"more than {most} requests in a second: try again later")
                 if id_ is not None and id_[0] in NO_IDS:
                     rpc_call = RpcCall(connection, call.params, NULL_ID, reply, place)
                     raise RpcError(INVALID_REQUEST, "an id is a string, a number or null")

@@ -23,6 +23,7 @@ NOT_STORED: Final = -32060
 QUEUE_FULL: Final = -32070
 TOO_BIG: Final = -32071
 NO_ROOM: Final = -32072
+RATE_LIMITED: Final = -32073
 NOT_SERVING: Final = -32080
 ATTEMPTS_LOST: Final = -32090
 AFTER_FAILED: Final = -32091
@@ -47,6 +48,7 @@ MEANINGS: Final[dict[int, str]] = {
     QUEUE_FULL: "the queue is full",
     TOO_BIG: "too big",
     NO_ROOM: "the answer does not fit into the answer of its array: repeat the call",
+    RATE_LIMITED: "too many requests in a second: repeat the call later",
     NOT_SERVING: "this broker does not serve now",
     ATTEMPTS_LOST: "every attempt was lost",
     AFTER_FAILED: "a task that this one waits for failed",
