@@ -28,7 +28,7 @@ from scale0.storage.interface import (
 from scale0.storage.memory.store import DEFAULT_FREE_BYTES, MemorySnapshot, MemoryStore
 from scale0.storage.rows import Answer, Query, ReadDocument, ReadDocuments, ReadJournal, Write, is_claim
 from scale0.storage.task_queries import StoreHeartbeat, StoreHeartbeatResult
-from scale0.storage.task_rows import PutTask
+from scale0.storage.task_rows import PutTask, TaskUsage
 from simulator.fake_postgres.tasks import Epoch, SharedTasks
 
 OPENING_LEASE_US: Final = 10_000_000
@@ -107,7 +107,10 @@ class FakeDatabase:
                 died.append(name)
             else:
                 alive.append(name)
-        return StoreHeartbeatResult(len(self.tasks), tuple(died), tuple(alive), now)
+        usage = self.tasks.usage()
+        sums = (sum(getattr(each, name) for each in usage) for name in ("tasks", "bytes", "delayed"))
+        total = TaskUsage("", *sums)
+        return StoreHeartbeatResult(usage, total, tuple(died), tuple(alive), now)
 
 
 class FakePostgresStore:
@@ -139,7 +142,7 @@ class FakePostgresStore:
         return msgspec.structs.replace(
             member.own.open(),
             next_task_seq=member.counter + 1,
-            open_tasks=len(self.database.tasks),
+            usage=self.database.tasks.usage(),
             shared=SharedStoreInfo(member.slot, member.epoch),
         )
 

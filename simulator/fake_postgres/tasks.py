@@ -15,7 +15,7 @@ import msgspec
 from scale0.storage import task_queries as queries
 from scale0.storage import task_rows
 from scale0.storage.interface import Handlers, StoreFailed, dispatch
-from scale0.storage.memory.tasks import MemoryTasks, TasksSnapshot
+from scale0.storage.memory.tasks import MemoryTasks, TasksSnapshot, without_large_params
 from scale0.storage.rows import MAX_READ_ROWS, TaskAnswer, bounded
 
 DUE_PAGE: Final = 64
@@ -23,8 +23,8 @@ DUE_PAGE: Final = 64
 
 LEASES: Final = (task_rows.ASSIGNED, task_rows.RUNNING)
 
-Name = str | tuple[str, str]
-"""An id, or a client and a key."""
+Name = str | tuple[str, str, str]
+"""An id, or a client, a key and their owner."""
 
 
 class Epoch(NamedTuple):
@@ -53,9 +53,8 @@ class SharedTasks:
         self._after: dict[int, set[int]] = {}
         """By seq: the tasks that it depends on, or depended on."""
 
-    def __len__(self) -> int:
-        """The number of open tasks."""
-        return len(self._tasks)
+    def usage(self) -> tuple[task_rows.TaskUsage, ...]:
+        return self._tasks.usage()
 
     def snapshot(self) -> TasksSnapshot:
         return self._tasks.snapshot()
@@ -150,7 +149,7 @@ class SharedTasks:
             return answer
         names: list[Name] = [query.reserve] if query.reserve else []
         if query.key is not None:
-            names.append((query.client, query.key))
+            names.append((query.client, query.key, query.owner))
         if answer.keyed is not None or (query.reserve and self._tasks.by_id(query.reserve) is not None):
             return answer
         for name in names:
@@ -172,7 +171,27 @@ class _Claims(NamedTuple):
         return "" if holder == self.identity else holder
 
     def read_queue(self, query: queries.ReadQueue) -> tuple[task_rows.OpenTask, ...]:
-        return self.tasks.take(self.identity, self.tasks.read(query))
+        """First an equal part for each account, then the oldest tasks."""
+        limit = bounded(query.limit)
+        ask = msgspec.structs.replace(query, limit=MAX_READ_ROWS, max_bytes=1 << 62, owner=None)
+        rows: tuple[task_rows.OpenTask, ...] = self.tasks.read(ask)
+        by_account: dict[str, list[task_rows.OpenTask]] = {}
+        for row in rows:
+            by_account.setdefault(task_rows.account_name(row.owner, row.client), []).append(row)
+        first = query.owner or ""
+        accounts = sorted(by_account, key=lambda one: (one <= first, one))[: queries.claim_accounts(limit)]
+        part = limit // len(accounts) if accounts else 0
+        turns = sorted((turn, row.seq) for one in accounts for turn, row in enumerate(by_account[one][:part]))
+        in_parts = {seq for _, seq in turns}
+        order = [seq for _, seq in turns] + [row.seq for row in rows if row.seq not in in_parts]
+        taken: list[task_rows.OpenTask] = []
+        size = 0
+        for seq in order[:limit]:
+            taken.append(self.tasks.known(seq))
+            size += len(taken[-1].params)
+            if size >= query.max_bytes:
+                break
+        return self.tasks.take(self.identity, sorted(taken, key=lambda row: row.seq))
 
     def read_dependents(self, query: queries.ReadDependents) -> tuple[task_rows.OpenTask, ...]:
         rows = self.tasks.read(queries.ReadDependents(query.after_seq, query.seq, MAX_READ_ROWS))
@@ -194,11 +213,12 @@ class _Claims(NamedTuple):
                 if row.runnable_us > now_us:
                     return
                 if not self.tasks.holder(row.seq):
-                    yield row
+                    yield self.tasks.known(row.seq)
                 page = queries.ReadSchedule(row.runnable_us, row.seq, DUE_PAGE)
 
     def take_orphans(self, query: queries.TakeOrphans) -> tuple[task_rows.OpenTask, ...]:
-        return self.tasks.take(self.identity, self.tasks.orphans(query.patience_us)[: bounded(query.limit)])
+        orphans = self.tasks.orphans(query.patience_us)[: bounded(query.limit)]
+        return without_large_params(self.tasks.take(self.identity, orphans))
 
     def claim(self, query: queries.ClaimTasks) -> tuple[queries.ClaimedTask, ...]:
         rows = [row for row in self.tasks.read(queries.FindTasks(query.ids)) if isinstance(row, task_rows.OpenTask)]
@@ -207,7 +227,7 @@ class _Claims(NamedTuple):
         claimed = [queries.ClaimedTask(row, self.other_holder(row)) for row in found]
         if query.node is not None:
             orphans = sorted((row for row in self.tasks.orphans() if row.node == query.node), key=lambda row: row.seq)
-            claimed += map(queries.ClaimedTask, self.tasks.take(self.identity, orphans))
+            claimed += map(queries.ClaimedTask, without_large_params(self.tasks.take(self.identity, orphans)))
         return tuple(claimed)
 
     def take_commands(self, query: queries.TakeTaskCommands) -> tuple[task_rows.PutTaskCommand, ...]:
@@ -219,13 +239,21 @@ class _Claims(NamedTuple):
     def peek_backlog(self, query: queries.PeekBacklog) -> tuple[tuple[str, int], ...]:
         return tuple((method, priority) for method in set(query.methods) for priority in self.priorities(method))
 
-    def peek_queue(self, query: queries.PeekQueue) -> tuple[str, ...]:
-        ids: list[str] = []
-        for priority in self.priorities(query.method):
-            left = bounded(query.limit) - len(ids)
+    def peek_queues(self, query: queries.PeekQueues) -> tuple[tuple[str, str, str], ...]:
+        return tuple(
+            (method, id_, owner)
+            for method in sorted(set(query.methods))
+            for id_, owner in self.first_of(method, bounded(query.limit))
+        )
+
+    def first_of(self, method: str, limit: int) -> list[tuple[str, str]]:
+        first: list[tuple[str, str]] = []
+        for priority in self.priorities(method):
+            left = limit - len(first)
             if left > 0:
-                ids += [row.id for row in self.tasks.read(queries.ReadQueue(query.method, priority, -1, left, 1 << 62))]
-        return tuple(ids)
+                rows = self.tasks.read(queries.ReadQueue(method, priority, -1, left, 1 << 62))
+                first += [(row.id, row.owner) for row in rows]
+        return first
 
 
 _ANSWERS: Final[Handlers] = {
@@ -237,7 +265,7 @@ _ANSWERS: Final[Handlers] = {
     queries.ClaimTasks: _Claims.claim,
     queries.TakeTaskCommands: _Claims.take_commands,
     queries.PeekBacklog: _Claims.peek_backlog,
-    queries.PeekQueue: _Claims.peek_queue,
+    queries.PeekQueues: _Claims.peek_queues,
 }
 
 
@@ -291,9 +319,9 @@ class _Commit:
                     continue
                 case task_rows.PutDependency(after_seq, seq):
                     self._after.setdefault(seq, set()).add(after_seq)
-                case task_rows.FreeReservation(id_, client, key):
+                case task_rows.FreeReservation(id_, client, key, owner):
                     self.freed += [] if id_ is None else [id_]
-                    self.freed += [] if key is None else [(client, key)]
+                    self.freed += [] if key is None else [(client, key, owner)]
                     continue
                 case task_rows.PutTaskCommand():
                     self.commands.append(write)
@@ -307,7 +335,7 @@ class _Commit:
         if not write.id.startswith(task_rows.OWN_IDS) or write.id in self._reserved:
             self._use_name(write.id)
         if write.key is not None:
-            self._use_name((write.client, write.key))
+            self._use_name((write.client, write.key, write.owner))
 
     def _use_name(self, name: Name) -> None:
         if self._reserved.get(name) != self._epoch:

@@ -262,6 +262,8 @@ class AgentChecks:
             raise broken("check-notice-once", f"{node.name} submitted {ask.id} before it was stored")
         if (node.name, ask.id) in self._delivering:
             raise broken("check-notice-direct", f"{node.name} submitted {ask.id}, which she delivered directly")
+        if known is not None and known.queue != ask.owner:
+            raise broken("check-notice-once", f"{node.name} submitted {ask.id} to two brokers: two tasks")
         if known is not None and (known.method, known.params) != (ask.method, ask.params):
             raise broken("check-notice-once", f"{ask.options['key']} was submitted twice, as two different tasks")
 

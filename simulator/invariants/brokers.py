@@ -12,6 +12,7 @@ from scale0.history.events.clients import ClientJoined, ClientLeft, ClientLost, 
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
+from scale0.transport.core.request_batches import batch_length
 from scale0.transport.core.sockets import BACKEND, FRONTEND
 from simulator.network.broker import BrokerNode, Mail
 from simulator.network.clients import BackendNode
@@ -102,6 +103,8 @@ class BrokerChecks:
                 continue
             if message[0] == "REQUEST":
                 self._handed.append((name, message[1]["service"]))
+            elif message[0] == "REQUESTS":
+                self._handed.extend([(name, message[1]["service"])] * batch_length(message[2]))
             elif message[0] == "DISCONNECTERROR" and wire is not None:
                 self._let_go(node, wire.client.name, message[1].code, message[1].message)
 
@@ -137,8 +140,9 @@ class BrokerChecks:
         self._silence(node)
         scheduler, requests = node.broker.scheduler, node.broker.requests
         for backend in scheduler.backends:
-            if backend.busy != len(backend.held) + backend.slotted or backend.slotted > len(backend.tasks):
-                story = f"{len(backend.held)} requests and {backend.slotted} of {len(backend.tasks)} tasks"
+            count = len(backend.held) + sum(batch.left for batch in backend.batches)
+            if backend.busy != count + backend.slotted or backend.slotted > len(backend.tasks):
+                story = f"{count} requests and {backend.slotted} of {len(backend.tasks)} tasks"
                 raise broken("no-leak", f"{backend.identity}: {backend.busy} slots taken for {story}")
             for name, own in backend.offerings.items():
                 self._check_offering(backend, name, own)
@@ -149,6 +153,10 @@ class BrokerChecks:
         held = sum(len(backend.held) for backend in scheduler.backends)
         if held != len(requests.under_way):
             raise broken("no-leak", f"{len(requests.under_way)} requests are under way, and {held} are held")
+        given = [batch for backend in scheduler.backends for batch in backend.batches]
+        asked = [batch for connection in node.broker.connections for batch in connection.batches]
+        if set(given) != set(asked) or any(batch.ended or not batch.pending for batch in given):
+            raise broken("no-leak", f"backends have {len(given)} batches, and clients wait for {len(asked)}")
         members, records = len(node.broker.members.by_name), len(node.broker.connections)
         timers = len(node.broker.state.timers)
         since = node.now.mono - 2 * self._limits.frontend_idle
@@ -177,16 +185,18 @@ class BrokerChecks:
         """Final checks, when nothing happens any more."""
         broker = node.broker
         for backend in broker.scheduler.backends:
-            if backend.busy or backend.held:
+            if backend.busy or backend.held or backend.batches:
                 raise broken(
                     "no-leak", f"{backend.identity} still has {backend.busy} slots taken: {list(backend.held)}"
                 )
         for connection in broker.connections:
-            if connection.outstanding or connection.parts:
+            if connection.awaits:
                 raise broken("no-leak", f"{connection.name} still waits for {list(connection.outstanding)}")
         waiting = sorted(broker.requests.queues)
         if waiting or broker.requests.under_way:
             raise broken("no-leak", f"waiting: {waiting}, under way: {list(broker.requests.under_way)}")
+        if broker.requests.memory.used or broker.requests.memory.of:
+            raise broken("no-leak", f"requests that ended have {broker.requests.memory.used} bytes")
         if broker.requests.deadline() is not None:
             raise broken("no-leak", "a request that ended still has a timer")
         if len(broker.connections) > clients + self.hostile:
@@ -202,6 +212,7 @@ class BrokerChecks:
         """Checks the slots and the work of one service of a backend."""
         held: list[Any] = list(backend.held.values())
         requests = sum(request.service == name for request in held)
+        requests += sum(batch.left for batch in backend.batches if batch.service == name)
         tasks = sum(task.method == name for task in backend.tasks.values())
         if own.held != tasks or own.busy != requests + own.slotted or own.slotted > tasks:
             story = f"{requests} requests and {own.slotted} of {tasks} tasks"

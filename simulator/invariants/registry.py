@@ -95,8 +95,6 @@ class Checkers:
 
     def after_turn(self, node: BrokerNode) -> None:
         self.of_broker.after_turn(node)
-        if self.of_tasks is not None:
-            self.of_tasks.after_turn(node)
 
     def changed(self, link: SimLink) -> None:
         self.of_store.changed(link)

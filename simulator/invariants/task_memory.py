@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from scale0.storage.memory.tasks import TasksSnapshot
+from scale0.storage.task_rows import SCHEDULED, TaskUsage, account_name
 from scale0.tasks.core import delayed_tasks, method_queues
 from simulator.network.broker import BrokerNode
 
@@ -20,7 +22,7 @@ def too_many(node: BrokerNode) -> str:
     levels = sum(len(tasks.queue.method_queues.find(method).levels) for method in tasks.queue.method_queues.methods())
     awaited = sum(map(len, tasks.leases.lease_recovery.awaited.values()))
     limit = (
-        2 * levels * method_queues.WINDOW_TASKS
+        3 * levels * method_queues.WINDOW_TASKS
         + 2 * delayed_tasks.SCHEDULE_TASKS
         + tasks.leases.leased
         + awaited
@@ -29,6 +31,17 @@ def too_many(node: BrokerNode) -> str:
     if known > limit:
         return f"{known} tasks are in memory, at most {limit} should be"
     return ""
+
+
+def usage_of(tasks: TasksSnapshot) -> dict[str, TaskUsage]:
+    """The usage of each account, counted from the open tasks: the stored sums must be the same."""
+    usage: dict[str, TaskUsage] = {}
+    for row in tasks.open.values():
+        account = account_name(row.owner, row.client)
+        old = usage.get(account) or TaskUsage(account, 0, 0, 0)
+        delayed = old.delayed + (row.status == SCHEDULED)
+        usage[account] = TaskUsage(account, old.tasks + 1, old.bytes + len(row.params), delayed)
+    return usage
 
 
 def leaks(node: BrokerNode) -> str:
@@ -40,6 +53,9 @@ def _left(node: BrokerNode) -> Iterator[str]:
     tasks: Any = node.broker.tasks
     if tasks.queue.open:
         yield f"{tasks.queue.open} tasks count as open"
+    total = tasks.queue.quotas.total
+    if total.bytes or total.delayed:
+        yield f"{total.bytes} bytes of params and {total.delayed} delayed tasks are counted"
     if tasks.leases.leased:
         yield f"{tasks.leases.leased} leases are left"
     if tasks.backlog.tasks:

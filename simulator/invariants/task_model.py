@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from scale0.storage.memory.tasks import TasksSnapshot
-from scale0.storage.task_rows import ASSIGNED, QUEUED, RUNNING, SCHEDULED, EndedTask, OpenTask, PutTask
+from scale0.storage.task_rows import ASSIGNED, QUEUED, RUNNING, SCHEDULED, EndedTask, OpenTask, PutTask, account_name
 from simulator.network.task_records import TaskRecord, TaskRecords
 
 LEASED: Final = (ASSIGNED, RUNNING)
@@ -27,15 +27,16 @@ class Known:
     """One task according to the writes."""
 
     __slots__ = (
-        *("attempt", "batch", "body", "client", "code", "counted", "ended", "history", "id", "key", "leased_at"),
-        *("method", "node", "over_at", "plain", "priority", "queued_at", "record", "runnable_us", "seq", "shelved"),
-        *("starts", "status", "submitted_us", "waits"),
+        *("account", "attempt", "batch", "body", "client", "code", "counted", "ended", "history", "id", "key"),
+        *("leased_at", "method", "node", "over_at", "plain", "priority", "queued_at", "record", "runnable_us", "seq"),
+        *("shelved", "starts", "status", "submitted_us", "waits"),
     )
 
     def __init__(self, row: PutTask | OpenTask | EndedTask, record: TaskRecord | None, at: float) -> None:
         self.seq = row.seq
         self.id = row.id
         self.client = row.client
+        self.account = account_name(row.owner, row.client)
         self.key = row.key
         self.method = row.method
         self.priority = row.priority

@@ -9,8 +9,18 @@ from typing import Any, Final
 import msgspec
 
 from scale0.kernel.clock import Now
-from scale0.storage.task_rows import CANCELLED, FINISHED, QUEUED, SCHEDULED, ChangeTask, EndTask, LeaseTask, PutTask
+from scale0.storage.task_rows import (
+    CANCELLED,
+    FINISHED,
+    QUEUED,
+    SCHEDULED,
+    ChangeTask,
+    EndTask,
+    LeaseTask,
+    PutTask,
+)
 from scale0.tasks.jsonrpc.messages import AFTER_FAILED, ATTEMPTS_LOST, CANCELLED_ERROR
+from scale0.transport.core.sockets import BACKEND
 from simulator.invariants.task_model import LEASED, Known, TaskModel
 from simulator.network.broker import BrokerNode
 from simulator.network.task_records import TASK_ERROR
@@ -67,6 +77,8 @@ class OrderChecks:
             known.plain = False
         for method in {known.method for known in self._handed}:
             self._within_limit(node, method)
+        for worker, method in dict.fromkeys((known.node, known.method) for known in self._handed):
+            self._within_room(node, worker, method)
 
     def _put(self, write: PutTask, now: Now) -> None:
         model = self._model
@@ -164,7 +176,8 @@ class OrderChecks:
         for other in self._model.queued.get(known.method, {}).values():
             if not other.plain or other.void or other.attempt or other.batch >= self._batch:
                 continue
-            if other.priority == known.priority and other.seq < known.seq:
+            same = other.account == known.account
+            if same and other.priority == known.priority and other.seq < known.seq:
                 raise broken("task-order", f"{known.id} was handed out before {other.id}, which came first")
             if other.priority > known.priority and not other.shelved:
                 raise broken("task-priority", f"{known.id} was handed out before {other.id}, which is more urgent")
@@ -177,6 +190,22 @@ class OrderChecks:
         leases = [known.id for known in self._model.leases.values() if known.method == method]
         if len(leases) > limit:
             raise broken("task-concurrency", f"{len(leases)} tasks of {method} are handed out, and {limit} may be")
+
+    def _within_room(self, node: BrokerNode, worker: str, method: str) -> None:
+        """Checks that a backend had room for what was just handed out to it: in all, and of this service.
+
+        A backend may have more than that if it reduced its slots, but then it gets nothing new. Slots that the broker
+        lends to requests while the store does not confirm a lease do not count: the task comes nevertheless."""
+        member = node.broker.members.by_name.get((BACKEND, worker))
+        backend = member.backend if member is not None else None
+        if backend is None or not backend.pushes:
+            return
+        held = [known.method for known in self._model.leases.values() if known.node == worker]
+        own, in_advance = backend.offerings[method].slots, f"{backend.prefetch} in advance"
+        if len(held) > backend.slots + backend.prefetch:
+            raise broken("task-room", f"{worker} gets task {len(held)}, with {backend.slots} slots and {in_advance}")
+        if (count := held.count(method)) > own + backend.prefetch:
+            raise broken("task-room", f"{worker} gets task {count} of {method}, with {own} slots and {in_advance}")
 
     def _end(self, known: Known, write: EndTask) -> None:
         self._count(known, write.starts, write.attempt)

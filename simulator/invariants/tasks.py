@@ -25,6 +25,8 @@ from simulator.virtual_time import Agenda
 
 STUCK_SECONDS: Final = 4.0
 """How long a task may wait while a worker has room for it: a few commits."""
+ROOM_SECONDS: Final = 0.05
+"""How long ago the last worker joined or changed: it had no room before."""
 SLACK_SECONDS: Final = 0.25
 SWEEP_SECONDS: Final = 1.0
 MICRO: Final = 1_000_000
@@ -44,7 +46,7 @@ class TaskChecks:
         """When a message from each worker last arrived, on any connection."""
         self.nodes: set[str] = set()
         """The nodes that pull."""
-        self._started = self._woke_at = self._slow_at = 0.0
+        self._started = self._woke_at = self._slow_at = self._ready_at = 0.0
         self._patience = 0.0
         """How long this broker process waits for the nodes that held tasks before its start."""
         self.settled_at: float | None = None
@@ -79,6 +81,8 @@ class TaskChecks:
         for wire, frames in mail:
             name = wire.client.name
             self._receive[name] = self._agenda.now
+            if len(frames) > 1 and frames[1] == b"READY":
+                self._ready_at = self._agenda.now
             if name in self.nodes and b"node_task_request" in frames[-1]:
                 self._note_names(frames[-1])
 
@@ -87,18 +91,6 @@ class TaskChecks:
 
     def sent(self, node: BrokerNode, name: str, messages: Sequence[Message]) -> None:
         self.of_messages.sent(node, name, messages)
-
-    def after_turn(self, node: BrokerNode) -> None:
-        """Checks that no backend holds more tasks than it accepts."""
-        withheld = node.broker.tasks.leases.withheld
-        for backend in node.broker.scheduler.backends:
-            member = node.broker.members.by_name.get((BACKEND, backend.identity))
-            # While a backend negotiates again it has no slots, and those of unstored leases were given back.
-            slotted = backend.slotted + sum(withheld[each] for each in backend.offerings.values())
-            room = max(backend.slots, slotted, member.slots if member is not None else 0) + backend.prefetch
-            if backend.pushes and len(backend.tasks) > room:
-                story = f"{len(backend.tasks)} tasks, {backend.slots} slots and {backend.prefetch} in advance"
-                raise broken("task-room", f"{backend.identity} has {story}")
 
     def event(self, event: dict[str, Any]) -> None:
         """Handles an event of the journal, which is read at the end."""
@@ -263,7 +255,9 @@ class TaskChecks:
 
     def _moved(self, node: BrokerNode) -> None:
         """Checks that no lost worker has a task."""
-        now = self._agenda.now
+        now, state = self._agenda.now, node.broker.state
+        # The wait is counted in intervals, which an administrator may raise meanwhile.
+        self._patience = max(self._patience, 2 * state.liveness * state.interval)
         if now - max(self._started, self._woke_at) <= self._patience + SLACK_SECONDS + SWEEP_SECONDS:
             return
         for known in self._model.leases.values():
@@ -278,7 +272,7 @@ class TaskChecks:
     def _stuck(self, node: BrokerNode) -> None:
         """Checks that no task waits while a worker has room."""
         since = self._agenda.now - STUCK_SECONDS
-        if max(self._slow_at, self._started, self._woke_at) > since:
+        if max(self._slow_at, self._started, self._woke_at) > since or self._ready_at > self._agenda.now - ROOM_SECONDS:
             return
         scheduler = node.broker.scheduler
         for method, waiting in self._model.queued.items():

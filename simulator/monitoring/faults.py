@@ -9,6 +9,7 @@ from typing import Final
 
 from simulator.monitoring.agent import AgentNode
 from simulator.monitoring.helen import HelenNode
+from simulator.monitoring.network import OTHER_QUEUE, QUEUE
 from simulator.monitoring.world import TIERS, AgentWorld
 from simulator.network.connections import Route
 from simulator.network.faults import JUMPS, FaultSchedule
@@ -272,6 +273,18 @@ class AgentFaults(FaultSchedule):
         network = self._world.network
         network.queue_mute = True
         self._later(2.0, 40.0, lambda: setattr(network, "queue_mute", False))
+
+    def _queue_moves(self) -> None:
+        """A broker stores tasks whose acknowledgements are lost, and is away; the Helens are connected to another."""
+        network = self._world.network
+        network.queue_mute = True
+        self._later(0.5, 20.0, self._queue_lost)
+
+    def _queue_lost(self) -> None:
+        network = self._world.network
+        network.queue_mute = False
+        network.queue = OTHER_QUEUE
+        self._later(20.0, 90.0, lambda: setattr(network, "queue", QUEUE))
 
     def _asked_often(self) -> None:
         for _ in range(self._rng.choice((5, 30))):

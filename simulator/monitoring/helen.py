@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from scale0.config import HelenConfig
 from scale0.history.events.journal import JournalRow
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, Message, StoreQuery
+from scale0.kernel.effects import Effects, Message, Readers, StoreQuery
 from scale0.kernel.machine import Sent
 from scale0.kernel.turn import Turn
 from scale0.monitoring.helen.core.helen import Helen
@@ -183,7 +183,7 @@ class HelenNode(SimulatedProcess):
             wire.to_client([piece])
         return "sent"
 
-    def publish(self, socket: str, frames: list[bytes]) -> None:
+    def publish(self, socket: str, frames: list[bytes], readers: Readers | None) -> None:
         raise TypeError("Helen publishes nothing")
 
     def dial(self, endpoint: str) -> None:
@@ -196,6 +196,11 @@ class HelenNode(SimulatedProcess):
         wire = self.wires.pop(peer.routing_id, None) if peer.socket == AGENTS else None
         if wire is not None:
             wire.end_of_broker(silent=False)
+
+    def drop(self, peer: Any) -> None:
+        self.close(peer)
+
+    def note_backlog(self, peer: Any, size: int) -> None: ...
 
     def answer_ask(self, ask: Any, value: Any, life: int) -> None:
         """The network's answer, if the process that asked still runs."""

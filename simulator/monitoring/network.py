@@ -18,6 +18,7 @@ from scale0.monitoring.helen.core.notifications import (
     NOTIFY_METHOD,
     RECHECK_METHOD,
     DeliverNotification,
+    OtherQueue,
     SubmitNotification,
 )
 from scale0.monitoring.helen.core.pending_requests import ForwardRequest
@@ -40,6 +41,8 @@ MAX_TRIES: Final = 8
 MAX_DELAY: Final = 0.02
 SUBMIT_SECONDS: Final = 30.0
 """How long a Helen waits for the acknowledgement of a submission."""
+QUEUE: Final = "broker-1"
+OTHER_QUEUE: Final = "broker-2"
 MAX_FAILURES: Final = 2
 """Failed direct deliveries of one notification: fewer than its handler's attempts."""
 
@@ -66,6 +69,8 @@ class Task(msgspec.Struct):
     method: str
     params: bytes
     after: tuple[str, ...]
+    queue: str
+    """Which broker has it."""
     submissions: int = 1
     done: bool = False
     tries: int = 0
@@ -92,6 +97,8 @@ class AgentNetwork:
         self.queue_away = False
         self.separated: set[str] = set()
         """Helens whom no other Helen reaches; one of them does not reach the queue either."""
+        self.queue = QUEUE
+        """The broker that the Helens are connected to; brokers do not know each other's keys."""
         self.queue_mute = False
         """The queue accepts tasks, and its acknowledgements are lost."""
         self.failures: dict[str, int] = {}
@@ -219,12 +226,16 @@ class AgentNetwork:
         if self.queue_away or node.name in self.separated:
             node.answer_ask(ask, Refusal(codes.NOT_SERVING, "the queue is away"), life)
             return
+        # A Helen reaches a queue again that may have her task, unless its broker is away.
+        if ask.owner != self.queue and (self.queue == OTHER_QUEUE or not ask.bound):
+            node.answer_ask(ask, OtherQueue(self.queue), life)
+            return
         key = str(ask.options["key"])
         task = self.tasks.get((node.name, key))
         self._observer.submitted(node, ask, task)
         if task is None:
             after = tuple(ask.options.get("after", ()))
-            task = Task(f"t-{len(self.tasks) + 1}", key, ask.method, ask.params, after)
+            task = Task(f"t-{len(self.tasks) + 1}", key, ask.method, ask.params, after, ask.owner)
             self.tasks[node.name, key] = self._by_id[task.id] = task
             self._agenda.after(self._rng.random(), self._perform, task)
         else:

@@ -27,7 +27,7 @@ AGENT_FAULTS: Final = (
     *("silenced", "downtime", "queue_away", "asked_often"),
 )
 FIRST_FAULTS: Final = (*HELEN_FAULTS, *AGENT_FAULTS)
-LATER_FAULTS: Final = ("queue_mute", "helens_separated")
+LATER_FAULTS: Final = ("queue_mute", "helens_separated", "queue_moves")
 """Chosen with random numbers of their own, so that the plans of known seeds change in nothing else."""
 FAULTS: Final = (*FIRST_FAULTS, *LATER_FAULTS)
 """The names of all faults; see `faults`."""

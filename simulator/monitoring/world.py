@@ -17,7 +17,7 @@ from simulator.invariants.agents import BACK_SECONDS, AgentChecks
 from simulator.monitoring.agent import AgentNode, Node, Place
 from simulator.monitoring.check_findings import Health
 from simulator.monitoring.helen import HelenNode
-from simulator.monitoring.network import HEAL_METHOD, AgentNetwork
+from simulator.monitoring.network import HEAL_METHOD, QUEUE, AgentNetwork
 from simulator.monitoring.plan import AgentPlan, CheckPlan
 from simulator.monitoring.version1_agent import OldAgentNode
 from simulator.network.connections import Route, Wire
@@ -170,6 +170,7 @@ class AgentWorld:
         for route in self.routes.values():
             route.heal()
         self.network.queue_away = self.network.queue_mute = False
+        self.network.queue = QUEUE
         self.network.separated.clear()
         for helen in self.helens:
             helen.disk.heal()

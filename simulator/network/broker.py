@@ -14,7 +14,7 @@ from scale0.broker.core.connections import Connection
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.config import BrokerConfig
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, Message, StoreQuery
+from scale0.kernel.effects import Effects, Message, Readers, StoreQuery
 from scale0.kernel.machine import Sent
 from scale0.kernel.turn import Turn
 from scale0.storage.interface import OpenedStore
@@ -61,7 +61,7 @@ class BrokerNode(SimulatedProcess):
         self.turns = 0
         self.passwords: dict[str, str] = {}
         """Password hash to password: hashing itself is not simulated."""
-        self.publish: Callable[[str, list[bytes]], None] = lambda *_: None
+        self.publish: Callable[[str, list[bytes], Readers | None], None] = lambda *_: None
         """Delivers publications; the default discards them."""
         self.on_start: Callable[[], None] = lambda: None
         self.on_dial: Callable[[str], None] = lambda _: None
@@ -161,6 +161,11 @@ class BrokerNode(SimulatedProcess):
 
     def close(self, peer: Connection) -> None:
         """A ROUTER socket cannot close a connection."""
+
+    def drop(self, peer: Connection) -> None:
+        """As `close`: the client of a simulated wire finds out by its own timeouts."""
+
+    def note_backlog(self, peer: Connection, size: int) -> None: ...
 
     def commit(self, writes: list[Any], events: list[Any], release: Callable[[], None] | None, now: Now) -> None:
         if writes:

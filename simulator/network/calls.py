@@ -77,6 +77,18 @@ class Calls:
         self.by_nonce[call.nonce] = call
         return call
 
+    def make_several(self, frontend: str, service: str, asked: float, short: bool, count: int) -> list[Call]:
+        """Makes calls that may travel as one batch; most of them take as long as the first one."""
+        first = self.make(frontend, service, asked, short)
+        calls = [first]
+        for _ in range(count - 1):
+            call = self.make(frontend, service, asked, short)
+            call.timeout, call.retry = first.timeout, first.retry
+            if self._rng.random() < 0.8:
+                call.seconds, call.parts, call.error = first.seconds, first.parts, first.error
+            calls.append(call)
+        return calls
+
     def make_long(self, frontend: str, service: str, asked: float) -> Call:
         """Makes a call with a reply in many parts: its worker sends continuously and receives little."""
         call = Call(len(self.by_nonce) + 1, frontend, service, LONG_TIMEOUT_SECONDS, False, asked)

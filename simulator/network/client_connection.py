@@ -4,14 +4,12 @@ rest as a batch."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
-from scale0.transport.core.codec import encode, encode_batch
+from scale0.transport.core.codec import encode, encode_all
 from scale0.transport.core.session import SessionEffects
 from simulator.network.connections import Parcel, Route, Wire
 from simulator.network.process import EPOCH_WALL, LEAST_SECONDS
@@ -23,6 +21,8 @@ _LIMITS: Final = Limits()
 class Session(Protocol):
     """The session that a connection serves."""
 
+    @property
+    def request_batches(self) -> bool: ...
     def receive(self, frames: list[bytes], now: Now, out: SessionEffects) -> None: ...
     def closed(self, reason: str, now: Now, out: SessionEffects) -> None: ...
     def unsent(self, messages: Sequence[Any]) -> None: ...
@@ -181,7 +181,7 @@ class SimLink:
             if sends[0][0] == "CHECKCONFIG":
                 wire.to_broker(encode(sends[0]))
                 del sends[0]
-            for frames in packed(sends):
+            for frames, _ in encode_all(sends, _LIMITS, self.session.request_batches):
                 wire.to_broker(frames)
                 if self.twice:
                     wire.to_broker(frames, together=True)
@@ -213,12 +213,3 @@ class SimLink:
         self._alarm_at = float("inf")
         if not self.stalled:
             self._tick()
-
-
-def packed(messages: Sequence[Message]) -> Iterator[list[bytes]]:
-    """Encodes messages in order: commands together as a batch, encoded frames one by one."""
-    for ready, run in itertools.groupby(messages, lambda message: isinstance(message, list)):
-        if ready:
-            yield from run  # type: ignore[misc]  # those are lists
-        else:
-            yield from encode_batch(list(run), _LIMITS.max_batch_messages, _LIMITS.max_message_bytes)

@@ -145,11 +145,12 @@ class BackendNode:
     def _receive(self, session: BackendSession, notifications: list[Any]) -> None:
         if self.executor is not None:
             self.executor.receive(notifications)
+        ends: dict[float, list[tuple[Call, int, RequestReceived]]] = {}
         for item in notifications:
             match item:
                 case RequestReceived():
                     self.handed[item.id] = item.service
-                    self._begin(item, session)
+                    self._begin(item, session, ends)
                 case Connected():
                     # The broker that accepts it now may not know what it held before.
                     self.handed = {}
@@ -162,8 +163,13 @@ class BackendNode:
                         node.link.kill(silent=False)
                 case _:
                     pass
+        for seconds, works in ends.items():
+            if self.link is not None:
+                self.link.later(seconds, partial(self._end_all, works, session))
 
-    def _begin(self, work: RequestReceived, session: BackendSession) -> None:
+    def _begin(
+        self, work: RequestReceived, session: BackendSession, ends: dict[float, list[tuple[Call, int, RequestReceived]]]
+    ) -> None:
         call = self._surroundings.calls.by_nonce[int(work.bodies[0])]
         self._surroundings.observer.begun(self, call, work)
         number = len(call.executions)
@@ -173,16 +179,18 @@ class BackendNode:
         for part in range(call.parts):
             body = b"%d %d %d" % (call.nonce, number, part)
             link.later(call.seconds * (part + 1) / (call.parts + 1), partial(session.partial, work.id, [body]))
-        link.later(call.seconds, partial(self._done, call, number, work, session))
+        ends.setdefault(call.seconds, []).append((call, number, work))
 
-    def _done(
-        self, call: Call, number: int, work: RequestReceived, session: BackendSession, now: Now, out: SessionEffects
+    def _end_all(
+        self, works: list[tuple[Call, int, RequestReceived]], session: BackendSession, now: Now, out: SessionEffects
     ) -> None:
-        self.handed.pop(work.id, None)
-        if call.error:
-            session.error(work.id, HANDLER_ERROR, f"{call.nonce} was not to be", now, out)
-        else:
-            session.reply(work.id, [b"%d %d %d" % (call.nonce, number, call.parts)], now, out)
+        """Answers requests that end at the same time: their replies leave together."""
+        for call, number, work in works:
+            self.handed.pop(work.id, None)
+            if call.error:
+                session.error(work.id, HANDLER_ERROR, f"{call.nonce} was not to be", now, out)
+            else:
+                session.reply(work.id, [b"%d %d %d" % (call.nonce, number, call.parts)], now, out)
         if self.executor is not None:
             self._surroundings.agenda.after(0.0, self.executor.pump)
 
@@ -240,30 +248,34 @@ class FrontendNode:
                 self.tasks.vanish()
             self.link.kill(silent)
 
-    def ask(self, service: str, short: bool, twice: bool = False) -> None:
-        """Calls a service if the process is alive."""
+    def ask(self, service: str, short: bool, twice: bool = False, count: int = 1) -> None:
+        """Calls a service, several times at once, if the process is alive."""
         if self._awake:
-            self.send(self._surroundings.calls.make(self.name, service, self._surroundings.agenda.now, short), twice)
+            calls = self._surroundings.calls
+            self.send(calls.make_several(self.name, service, self._surroundings.agenda.now, short, count), twice)
 
     def ask_long(self, service: str) -> None:
         """Calls a service for a reply in many parts."""
         if self._awake:
-            self.send(self._surroundings.calls.make_long(self.name, service, self._surroundings.agenda.now))
+            self.send([self._surroundings.calls.make_long(self.name, service, self._surroundings.agenda.now)])
 
     @property
     def _awake(self) -> bool:
         return self.link is not None and self.up and not self.link.stalled
 
-    def send(self, call: Call, twice: bool = False) -> None:
-        """Sends this call; `twice`: the same request is sent twice in succession."""
+    def send(self, calls: Sequence[Call], twice: bool = False) -> None:
+        """Sends these calls together; `twice`: the same requests are sent twice in succession."""
         if self.link is None:
             return
-        self.open_calls[call.nonce] = call
         session = self.session
+
+        def request_all(now: Now, out: SessionEffects) -> None:
+            for call in calls:
+                self.open_calls[call.nonce] = call
+                session.request(call.service, [call.body], call.timeout, call.retry, call, now, out)
+
         self.link.twice = twice
-        self.link.act(
-            lambda now, out: session.request(call.service, [call.body], call.timeout, call.retry, call, now, out)
-        )
+        self.link.act(request_all)
         self.link.twice = False
 
     def manage(self, tag: str, **options: Any) -> None:

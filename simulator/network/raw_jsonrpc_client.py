@@ -115,6 +115,10 @@ class RawSession:
     def unsent(self, messages: Sequence[Any]) -> None:
         """Does nothing: calls are repeated anyway."""
 
+    @property
+    def request_batches(self) -> bool:
+        return False
+
     def never_connected(self) -> None:
         """Does nothing: calls are repeated anyway."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from typing import Final, Protocol
 
+from scale0.kernel.effects import Readers
 from simulator.network.broker import BrokerNode
 from simulator.network.connections import Route
 from simulator.virtual_time import Agenda
@@ -50,7 +51,7 @@ class Announcements:
                 listeners.remove(listener)
         self._agenda.after(listener.route.delay(), self._announce)
 
-    def publish(self, socket: str, frames: list[bytes]) -> None:
+    def publish(self, socket: str, frames: list[bytes], _readers: Readers | None) -> None:
         if socket != TASK_PUB:
             return
         for topic, listeners in self._topics.items():

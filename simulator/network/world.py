@@ -25,6 +25,8 @@ LAST_CALLS_SECONDS: Final = 45.0
 SWEEP_SECONDS: Final = 1.0
 TWICE: Final = 0.05
 """The share of requests that are sent twice."""
+TOGETHER: Final = 0.2
+"""With odd seeds, the share of calls that are several at once: these are so many calls that they hide what waits."""
 NOBODY: Final = "nobody.offers.this"
 
 
@@ -173,7 +175,9 @@ class World:
     def call(self) -> None:
         frontend = self.rng.choice(self.frontends)
         service = NOBODY if self.plan.strain and self.rng.random() < 0.02 else self.rng.choice(self.plan.services)
-        frontend.ask(service, short=self._late, twice=self.rng.random() < TWICE)
+        twice = self.rng.random() < TWICE
+        together = self.plan.seed % 2 == 1 and self.rng.random() < TOGETHER
+        frontend.ask(service, self._late, twice, self.rng.randrange(2, 7) if together else 1)
 
     def change(self) -> None:
         """Changes the configuration as an administrator."""

@@ -75,7 +75,7 @@ class ScaleNode(BrokerNode):
         self.reach: Callable[[str], ScaleNode | None] = lambda _: None
         """Returns the broker that listens for peers at an endpoint; None: there is none."""
         self.on_dial, self.on_disconnect = self._connect, self._disconnect
-        self.publish = lambda _socket, frames: meter.publish(self.name, frames)
+        self.publish = lambda _socket, frames, _readers: meter.publish(self.name, frames)
 
     @property
     def rank(self) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scale0.kernel import codes
 from scale0.kernel.errors import Scale0Error
@@ -96,7 +96,7 @@ def error_of(code: int, message: str, service: str = "") -> CallError:
 class TaskError(CallError):
     """An operation on a task failed. `code` is of JSON-RPC (PROTOCOL 6), or one of PROTOCOL 5."""
 
-    advice: ClassVar[str] = ""
+    advice: str = ""
     """What to do next."""
 
     def __init__(self, code: int, message: str, service: str = "", task_id: str = "", data: Any = None) -> None:
@@ -167,10 +167,23 @@ class NotComplete(TaskError):
     advice = "wait for it"
 
 
-class NotStored(TaskError):
-    """-32060: the broker could not store the task."""
+STORE_ADVICE: Final = {
+    "disk": "make space on the broker's disk, and try again",
+    "database": "start or resume the database of the broker, and try again",
+}
+"""By the cause of NotStored."""
 
-    advice = "make space on the broker's disk, and submit it again"
+
+class NotStored(TaskError):
+    """-32060: the broker could not store or read the task: `cause` says why, `disk` or `database`."""
+
+    advice = "try again"
+
+    def __init__(self, code: int, message: str, service: str = "", task_id: str = "", data: Any = None) -> None:
+        super().__init__(code, message, service, task_id, data)
+        self.cause: str = str(data.get("cause", "")) if isinstance(data, dict) else ""
+        """Empty: another broker holds the task, or is accepting it."""
+        self.advice = STORE_ADVICE.get(self.cause, self.advice)
 
 
 class QueueFull(TaskError):
@@ -205,6 +218,12 @@ class TaskLost(TaskFailed):
     """-32090: every attempt died with its worker, or timed out."""
 
     advice = "see its history: a task that kills its worker will do so again"
+
+
+class TaskDamaged(TaskFailed):
+    """-32093: its params or its result were damaged where they are stored."""
+
+    advice = "submit it again if it may run twice; `scale0 store check` lists what is damaged"
 
 
 class AfterFailed(TaskFailed):
@@ -243,6 +262,7 @@ TASK_ERRORS: Final[dict[int, type[TaskError]]] = {
 TASK_FAILURES: Final[dict[int, type[TaskFailed]]] = {
     messages.ATTEMPTS_LOST: TaskLost,
     messages.AFTER_FAILED: AfterFailed,
+    messages.DAMAGED: TaskDamaged,
 }
 
 

@@ -45,6 +45,7 @@ MODULES: Final[Mapping[str, str]] = {
     "disable": "broker.state_commands",
     "drain": "broker.state_commands",
     "reload": "broker.state_commands",
+    "store": "broker.store",
     "keys": "keys.keys",
     "token": "keys.keys",
     "access": "keys.access",

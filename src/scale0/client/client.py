@@ -1,7 +1,9 @@
 """`Client`: call services and submit tasks, from any thread.
 
-A client has no thread of its own. Of the threads that wait, one is the leader: it reads the socket for all of them,
-until its own answer has arrived; then another one leads. A call from a single thread therefore costs no thread switch.
+Of the threads that wait, one is the leader: it reads the socket for all of them, until its own answer has arrived. A
+call from a single thread therefore costs no thread switch. When several threads wait, a thread of the client's own
+leads until they have not for a while: the others then only leave their actions to it, and what several threads ask
+leaves together.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Unpack
@@ -17,11 +20,15 @@ from scale0.client import core, payload
 from scale0.client.core import CallReply, Result
 from scale0.client.task import Submission, Task
 from scale0.client.task_options import TaskOptionArguments, TaskOptions
+from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
-from scale0.transport.core.session import UP
+from scale0.transport.core.session import UP, SessionEffects
+from scale0.transport.edge.client_socket import SocketClosedError
 
 CONNECT_SECONDS: Final = 1.0
 """How long a call that does not wait for its answer may wait for the first connection."""
+IDLE_SECONDS: Final = 1.0
+"""After this long without several waiting threads, the client's own thread ends."""
 
 
 class Pending:
@@ -93,11 +100,18 @@ class Client:
         self._core = core.ClientCore(
             self, self._deliver, endpoint, identity, timeout, retry, patience, task_client, key, server_key
         )
-        self._leader = threading.Lock()
-        self._leader_thread = 0
-        """The thread that reads the socket; 0 if none does."""
+        self._leader = 0
+        """The thread that reads the socket; 0 if none does. Only that thread sets it to 0, and it may be interrupted
+        anywhere before."""
+        self._leader_lock = threading.Lock()
         self._waiters: dict[threading.Lock, core.Awaited] = {}
         self._waiters_lock = threading.Lock()
+        self._actions: deque[core.Action] = deque()
+        """Left to the client's own thread."""
+        self._actions_lock = threading.Lock()
+        self._serves = False
+        """That thread leads: it runs the actions."""
+        self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._tasks = Submission(self, TaskOptions())
         self._act(self._core.session.start)
@@ -248,11 +262,65 @@ class Client:
                 self._wait(awaited, timeout=timeout)
 
     def _act(self, action: core.Action) -> None:
+        """Run an action, which must not raise, on the session: at once, or by our own thread if that leads."""
         self._check_process()
+        if self._serves:
+            with self._actions_lock:
+                if self._serves:
+                    self._leave(action)
+                    return
         self._core.socket.act(action)
 
+    def _leave(self, action: core.Action) -> None:
+        """Leave an action to our own thread, which waits for messages or is about to look for actions."""
+        if self._core.is_closed:
+            raise SocketClosedError("this client is closed")
+        self._actions.append(action)
+        if len(self._actions) == 1:
+            self._core.socket.wake()
+
+    def _run_actions(self, now: Now, effects: SessionEffects) -> None:
+        for _ in range(len(self._actions)):
+            self._actions.popleft()(now, effects)
+
+    def _serve(self) -> None:
+        """Our own thread: lead, as long as several threads wait."""
+        socket, actions = self._core.socket, self._actions
+        never = CallReply("", raw=False)
+        while not self._claim():
+            # Should a leader be interrupted before it hands over, this thread leads a second later.
+            self._follow(never, False, read_now().mono + IDLE_SECONDS)
+        self._serves = True
+        used_at = read_now().mono
+        try:
+            while not self._core.is_closed and read_now().mono < used_at + IDLE_SECONDS:
+                socket.wait(IDLE_SECONDS)
+                while actions:
+                    socket.act(self._run_actions)
+                socket.pump()
+                if len(self._waiters) > 1:
+                    used_at = read_now().mono
+        except SocketClosedError:
+            pass  # what was left to us fails below
+        finally:
+            self._stop_serving()
+
+    def _stop_serving(self) -> None:
+        with self._actions_lock:
+            try:
+                self._core.socket.act(self._run_actions)
+            except SocketClosedError:
+                effects = SessionEffects()
+                self._run_actions(read_now(), effects)
+                core.deliver(effects.notifications)
+            self._serves = False
+            self._thread = None
+        self._leader = 0
+        self._hand_over()
+
     def _act_on_tasks(self, action: core.TaskAction) -> None:
-        self._act(lambda now, effects: self._core.session.run_sub_protocol(action, now, effects))
+        self._check_process()
+        self._core.socket.act(lambda now, effects: self._core.session.run_sub_protocol(action, now, effects))
 
     def _flush(self) -> None:
         """Actions run at once."""
@@ -261,19 +329,21 @@ class Client:
         """Wait for the first connection: a request leaves once the broker has accepted us, and no thread reads."""
         deadline = read_now().mono + CONNECT_SECONDS
         connection = self._core.session.connection
+        own = threading.get_ident()
         while not awaited.done and connection.state != UP and (rest := deadline - read_now().mono) > 0:
-            if not self._leader.acquire(blocking=False):
-                return  # the leader reads for us
             try:
+                if not self._claim():
+                    return  # the leader reads for us
                 self._core.socket.wait(rest)
                 self._core.socket.pump()
             finally:
-                self._leader.release()
-                self._hand_over()
+                if self._leader == own:
+                    self._leader = 0
+                    self._hand_over()
 
     def _deliver(self, notifications: list[Any]) -> None:
         core.deliver(notifications)
-        if self._leader.locked() and self._leader_thread != threading.get_ident():
+        if self._leader not in (0, threading.get_ident()):
             # The leader may wait for one of these, and the socket has nothing more for it.
             self._core.socket.wake()
 
@@ -285,33 +355,40 @@ class Client:
         """Wait until it is done (or has a part), or the timeout is over: as leader, or until woken by one."""
         self._check_process()
         end = None if timeout is None else read_now().mono + timeout
+        own = threading.get_ident()
         try:
             while not awaited.is_ready(parts) and (end is None or read_now().mono < end):
-                if self._leader.acquire(blocking=False):
+                if self._claim():
                     self._lead(awaited, parts, end)
                 else:
                     self._follow(awaited, parts, end)
         finally:
             # Also after following: we may have been made leader at the moment in which our answer arrived. And also
             # after an interrupt: the others still wait.
-            if self._waiters and not self._leader.locked():
+            if self._leader == own:
+                self._leader = 0
+            if self._waiters and not self._leader:
                 self._hand_over()
 
+    def _claim(self) -> bool:
+        """Become the leader, unless there is one."""
+        with self._leader_lock:
+            if self._leader:
+                return False
+            self._leader = threading.get_ident()
+            return True
+
     def _lead(self, awaited: core.Awaited, parts: bool, end: float | None) -> None:
+        """Read until it is done or the time is over."""
         socket = self._core.socket
-        try:
-            self._leader_thread = threading.get_ident()
-            while not awaited.is_ready(parts):
-                if end is None:
-                    socket.wait()
-                elif (rest := end - read_now().mono) > 0:
-                    socket.wait(rest)
-                else:
-                    break
-                socket.pump()
-        finally:
-            self._leader_thread = 0
-            self._leader.release()
+        while not awaited.is_ready(parts):
+            if end is None:
+                socket.wait()
+            elif (rest := end - read_now().mono) > 0:
+                socket.wait(rest)
+            else:
+                break
+            socket.pump()
 
     def _follow(self, awaited: core.Awaited, parts: bool, end: float | None) -> None:
         lock = threading.Lock()
@@ -321,8 +398,11 @@ class Client:
             with self._waiters_lock:
                 core.register(awaited, waker)
                 self._waiters[lock] = awaited
+                if self._thread is None and not self._core.is_closed:
+                    self._thread = threading.Thread(target=self._serve, name="scale0-client", daemon=True)
+                    self._thread.start()
             # The leader may have finished before we were registered: nobody would wake us then.
-            if not awaited.is_ready(parts) and self._leader.locked():
+            if not awaited.is_ready(parts) and self._leader:
                 lock.acquire(timeout=-1 if end is None else max(0.0, end - read_now().mono))
         finally:
             with self._waiters_lock:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from scale0.client import payload
 from scale0.client.argument_checks import check_command, check_request, check_timeout, endpoints_of
-from scale0.errors import CallError, error_of
+from scale0.errors import CallError, TooMany, error_of
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.tasks.client.futures import FutureChanged, TaskFuture
@@ -30,6 +30,9 @@ from scale0.transport.edge.client_socket import ClientSocket
 DEFAULT_ENDPOINT: Final = "tcp://127.0.0.1:5700"
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_IN_FLIGHT: Final = 100
+PAGE_PAUSE_SECONDS: Final = 0.25
+MAX_PAGE_PAUSES: Final = 20
+"""Of a list, before a page that a broker refuses with 429 is an error."""
 TASK_CLIENT_BITS: Final = 96
 """Random bits in the id of a task client without an identity."""
 TAGGED: Final = frozenset({CallAnswered, PartialReply, CallFailed, ManagementAnswered, FutureChanged})
@@ -235,12 +238,18 @@ class ClientCore:
         return reply
 
     def rows(self, service: str) -> Steps[list[dict[str, Any]]]:
-        """All pages of a discovery service."""
+        """All pages of a discovery service. A broker builds so many for one client in a second: wait for the others."""
         rows: list[dict[str, Any]] = []
         arguments: dict[str, str] = {}
+        pauses = MAX_PAGE_PAUSES
         while True:
             reply = self.start(service, (payload.encode_arguments((), arguments),), None, None, raw=False)
             yield reply, None
+            if isinstance(reply.error, TooMany) and pauses:
+                pauses -= 1
+                yield CallReply(service, raw=False), PAGE_PAUSE_SECONDS
+                continue
+            pauses = MAX_PAGE_PAUSES
             page = reply.value()
             rows += page["items"]
             if page["next"] is None:

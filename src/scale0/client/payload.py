@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, get_type_hints
 
@@ -21,20 +22,42 @@ MAX_DEPTH: Final = 64
 POSITIONAL: Final = "*"
 POSITIONAL_KINDS: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
+BUILTINS: Final = (bytes, bytearray, memoryview)
+"""Types that the search for numbers need not convert."""
+
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
 
 def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     if not kwargs:
-        return _encode(args) if args else b""
+        return encode(args) if args else b""
     if not args:
-        return _encode(kwargs)
-    return _encode({POSITIONAL: args, **kwargs})
+        return encode(kwargs)
+    return encode({POSITIONAL: args, **kwargs})
 
 
 def encode(value: Any) -> bytes:
-    return _encode(value)
+    """A value in JSON; ValueError if it contains a number that JSON does not have."""
+    body = _encode(value)
+    # msgspec turns NaN and infinity into null: only a body with null is searched.
+    if value is not None and b"null" in body and _has_no_json(value):
+        raise ValueError("JSON has neither NaN nor infinity, and this value contains NaN or infinity: use None or text")
+    return body
+
+
+def _has_no_json(value: Any) -> bool:
+    """True if there is NaN or infinity in a value that can be encoded."""
+    waiting = [msgspec.to_builtins(value, builtin_types=BUILTINS, str_keys=True, enc_hook=str)]
+    while waiting:
+        one = waiting.pop()
+        if type(one) is float and not math.isfinite(one):
+            return True
+        if type(one) is dict:
+            waiting += one.values()
+        elif type(one) in (list, tuple):
+            waiting += one
+    return False
 
 
 def body_of(arguments: dict[str, Any]) -> bytes:

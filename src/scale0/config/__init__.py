@@ -15,11 +15,20 @@ from scale0.config.broker_file import (
     is_loopback,
     management_errors,
 )
-from scale0.config.formats import FORMATS, MAX_DOCUMENT_BYTES, format_named, format_of_file, parse, render
+from scale0.config.formats import (
+    FORMATS,
+    MAX_DOCUMENT_BYTES,
+    format_named,
+    format_of_file,
+    parse,
+    parse_existing,
+    render,
+)
 from scale0.config.key_paths import changed_paths, patch
 from scale0.config.monitoring import CheckDefinition, Downtime, Flapping, NotificationHandler, Silence, check_monitoring
 from scale0.config.network import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, ServicePolicy
 from scale0.config.network_documents import (
+    MAX_VERSION,
     check_document,
     client_config,
     differ_only_in_version,
@@ -32,6 +41,7 @@ from scale0.config.schema import SCHEMAS, AgentConfig, ClientConfig, HelenConfig
 __all__ = [
     "FORMATS",
     "MAX_DOCUMENT_BYTES",
+    "MAX_VERSION",
     "SCHEMAS",
     "WILDCARDS",
     "AdminConfig",
@@ -69,6 +79,7 @@ __all__ = [
     "is_loopback",
     "management_errors",
     "parse",
+    "parse_existing",
     "patch",
     "render",
 ]

@@ -93,8 +93,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     fallback_groups: tuple[types.Identity, ...] = ()
     group_config: tuple[GroupConfig, ...] = ()
     config_service: bool = False
-    default_heartbeat_interval: types.Seconds = 1.0
-    heartbeat_liveness: types.Count = 3
+    default_heartbeat_interval: types.HeartbeatInterval = 1.0
+    heartbeat_liveness: types.Liveness = 3
     data_dir: types.SomeLine = "var"
     store: types.Store = "sqlite"
     segments: types.SegmentsLocation = ""
@@ -103,7 +103,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     segment_events: types.SegmentEvents = 250_000
     segments_keep_days: types.KeepDays = 90
     """0: no limit."""
-    curve: bool = False
+    curve: bool | None = None
+    """Whether clients need keys. Unset: they do, unless `insecure` is set, or `data_dir` was used without keys."""
     share_keys: bool = True
     """With `curve`: replicate the authorized keys of this broker to its peers, and accept theirs."""
     insecure: bool = False
@@ -120,10 +121,23 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_clients: types.Count = _LIMITS.max_clients
     max_key_connections: types.Count = _LIMITS.max_key_connections
     max_client_bytes: types.Count = _LIMITS.max_client_bytes
+    max_buffered_bytes: types.Count = _LIMITS.max_buffered_bytes
+    max_key_buffered_bytes: types.CountOrNone = _LIMITS.max_key_buffered_bytes
+    max_waiting_bytes: types.Count = _LIMITS.max_waiting_bytes
+    max_key_waiting_bytes: types.CountOrNone = _LIMITS.max_key_waiting_bytes
+    max_wait_bytes: types.Count = _LIMITS.max_wait_bytes
+    max_key_wait_bytes: types.CountOrNone = _LIMITS.max_key_wait_bytes
     max_json_depth: types.JsonDepth = _LIMITS.max_json_depth
     max_slots: types.Count = _LIMITS.max_slots
     request_queue_limit: types.Count = _LIMITS.request_queue_limit
     task_queue_limit: types.Count = _LIMITS.task_queue_limit
+    task_queue_bytes: types.Count = _LIMITS.task_queue_bytes
+    delayed_task_limit: types.Count = _LIMITS.delayed_task_limit
+    max_key_tasks: types.CountOrNone = _LIMITS.max_key_tasks
+    max_key_task_bytes: types.CountOrNone = _LIMITS.max_key_task_bytes
+    max_key_delayed: types.CountOrNone = _LIMITS.max_key_delayed
+    task_client_limit: types.Count = _LIMITS.task_client_limit
+    max_key_task_clients: types.CountOrNone = _LIMITS.max_key_task_clients
     request_timeout: types.Seconds = _LIMITS.request_timeout
     max_request_timeout: types.Seconds = _LIMITS.max_request_timeout
     max_outstanding: types.Count = _LIMITS.max_outstanding
@@ -136,7 +150,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_requests_per_second: types.Count = _LIMITS.max_requests_per_second
     frontend_idle: types.Seconds = _LIMITS.frontend_idle
     min_free_bytes: types.CountOrNone = _LIMITS.min_free_bytes
-    mdp_heartbeat_interval: types.Seconds = _LIMITS.mdp_heartbeat_interval
+    mdp_heartbeat_interval: types.HeartbeatInterval = _LIMITS.mdp_heartbeat_interval
 
     def limits(self) -> Limits:
         """The limits of this broker."""
@@ -211,7 +225,7 @@ def management_errors(management: HttpConfig) -> list[str]:
 def check_broker(config: BrokerConfig) -> list[str]:
     """The errors that keep a broker with this file from starting, though each key by itself is valid."""
     out = _port_errors(config)
-    if not is_loopback(config.bind) and not config.curve and not config.insecure:
+    if not is_loopback(config.bind) and config.curve is False and not config.insecure:
         out.append(
             f"bind: {config.bind} is not loopback: set curve = true (or --curve), then let others in with"
             " `scale0 token frontend`, `scale0 token backend` or `scale0 token peer`;"

@@ -57,9 +57,9 @@ def _decoded(data: bytes) -> str:
     return out
 
 
-def _from_json(document: str, schema: type[T]) -> T:
+def _from_json(document: str, schema: type[T], lowers: bool) -> T:
     value, twice = json_format.load(document)
-    reasons = Reasons(LineNumbers(lambda: json_format.line_numbers(document)[0]))
+    reasons = Reasons(LineNumbers(lambda: json_format.line_numbers(document)[0]), lowers)
     if twice:
         for path, line in json_format.line_numbers(document)[1]:
             reasons.add(path, "is there twice", line)
@@ -71,12 +71,18 @@ def parse(data: bytes, format_name: str, schema: type[T]) -> T:
     format_name = format_named(format_name)
     document = _decoded(data)
     if format_name == "json":
-        return _from_json(document, schema)
+        return _from_json(document, schema, False)
     root = xml_format.read(document) if format_name == "xml" else zpl_format.read(document)
     lines: dict[Path, int] = {}
     reasons = Reasons(LineNumbers(lambda: lines))
     value: Any = typed_text.plain_of(root, schema, reasons, lines)
     return conform(value, schema, reasons)
+
+
+def parse_existing(data: bytes, schema: type[T]) -> T:
+    """A JSON document that a broker made before, perhaps of another version of Scale0: a number above the bound that
+    this version has for it is lowered to the bound, so that no such document stops a start or a replication."""
+    return _from_json(_decoded(data), schema, True)
 
 
 def render(document: msgspec.Struct, format_name: str) -> bytes:

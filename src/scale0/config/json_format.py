@@ -99,8 +99,9 @@ class _Position:
         self.at_key = False
 
 
-def line_numbers(text: str) -> tuple[dict[Path, int], list[tuple[Path, int]]]:
-    """The line of every value, and every duplicate key. Only for text that `load` accepted."""
+def line_numbers(text: str, max_duplicates: int | None = None) -> tuple[dict[Path, int], list[tuple[Path, int]]]:
+    """The line of every value, and every duplicate key; it ends after `max_duplicates` of them. Only for text that
+    `load` accepted."""
     position = _Position()
     line, at = 1, 0
     for match in _TOKEN.finditer(text):
@@ -116,6 +117,8 @@ def line_numbers(text: str) -> tuple[dict[Path, int], list[tuple[Path, int]]]:
             position.comma()
         elif position.at_key:
             position.key(json.loads(token), line)
+            if len(position.twice) == max_duplicates:
+                break
         elif token != ":":
             position.lines.setdefault(tuple(position.path), line)
     return position.lines, position.twice

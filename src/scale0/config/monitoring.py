@@ -19,7 +19,7 @@ from scale0.config.tree import duplicates
 
 MIN_INTERVAL: Final = 0.1
 """Seconds between two runs of a check: an agent must not become a load generator."""
-MAX_INTERVAL: Final = 366 * 86_400.0
+MAX_INTERVAL: Final = types.MAX_SECONDS
 MAX_ATTEMPTS: Final = 1_000
 """Attempts of a check before a problem is hard, and of a notice."""
 MAX_DEPENDENCIES: Final = 100_000
@@ -56,7 +56,7 @@ class CheckDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Its name on the agent; blank: `name`."""
     args: dict[str, Any] = {}
     interval: Interval = 60.0
-    timeout: types.Seconds = 10.0
+    timeout: types.CheckSeconds = 10.0
     agents: tuple[types.Glob, ...] = ()
     labels: dict[types.LabelName, types.Line] = {}
     thresholds: types.Thresholds = {}

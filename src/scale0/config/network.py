@@ -52,8 +52,8 @@ class NetworkDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     network: types.Identity = "scale0"
     version: types.Count = 1
-    default_heartbeat_interval: types.Seconds = 1.0
-    heartbeat_liveness: types.Count = 3
+    default_heartbeat_interval: types.HeartbeatInterval = 1.0
+    heartbeat_liveness: types.Liveness = 3
     group_config: tuple[GroupConfig, ...] = ()
     services: tuple[ServicePolicy, ...] = ()
     checks: tuple[CheckDefinition, ...] = ()

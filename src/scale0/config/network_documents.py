@@ -20,6 +20,8 @@ from scale0.kernel.errors import ConfigError
 
 HELEN_SERVICE: Final = "helen.check"
 """A client that offers it is a Helen, and gets the monitoring sections."""
+MAX_VERSION: Final = 2**53 - 1
+"""The largest version of a document: the largest integer that programs in every language read exactly from JSON."""
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
@@ -133,4 +135,6 @@ def check_document(document: NetworkDocument) -> list[str]:
     out += check_monitoring(document.checks, document.handlers, document.downtimes, document.silences)
     if document.version == 1 and document.parent:
         out.append("parent: version 1 has none")
+    if document.version > MAX_VERSION:
+        out.append(f"version: must be at most {MAX_VERSION}, not {document.version}")
     return out

@@ -21,7 +21,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     services: tuple[types.ServiceName, ...] = ()
     group_config: tuple[GroupConfig, ...] = ()
     preferred_broker: types.IdentityOrBlank = ""
-    heartbeat_interval: types.Seconds = 1.0
+    heartbeat_interval: types.HeartbeatInterval = 1.0
     config_version: types.CountOrNone = 0
     checks: tuple[CheckDefinition, ...] = ()
     handlers: tuple[NotificationHandler, ...] = ()
@@ -109,7 +109,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     server_ca: types.SomeLine
     checks_dir: types.SomeLine = "checks"
     plugins: tuple[Plugin, ...] = ()
-    check_timeout: types.Seconds = 30.0
+    check_timeout: types.CheckSeconds = 30.0
     data_dir: types.SomeLine = "var"
     labels: dict[types.LabelName, types.Line] = {}
     spool_bytes: types.Count = 67_108_864

@@ -88,8 +88,10 @@ class LineNumbers:
 class Reasons:
     """The errors that were found in one document so far."""
 
-    def __init__(self, lines: LineNumbers) -> None:
+    def __init__(self, lines: LineNumbers, lowers: bool = False) -> None:
+        """`lowers`: a number above its upper bound becomes that bound, and is no error."""
         self._lines = lines
+        self.lowers = lowers
         self._found: list[tuple[int, str]] = []
 
     def add(self, path: Path, text: str, line: int = 0) -> None:

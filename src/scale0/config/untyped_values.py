@@ -17,6 +17,7 @@ from scale0.config.value_types import is_line
 from scale0.kernel.errors import ConfigError
 
 NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
+KEY_IS_NO_TEXT: Final = "a key that is no text"
 _WORDS: Final = ("true", "false", "null")
 _NOT_IN_TEXT: Final = re.compile("['\x7f-\x9f\u2028\u2029\ufffe\uffff]")
 
@@ -93,6 +94,9 @@ def check(value: Any, path: Path, reasons: Reasons, max_depth: int, max_integer:
         reasons.add(path, f"nested deeper than {max_depth}")
     elif isinstance(value, dict):
         for key, inner in value.items():
+            if not isinstance(key, str):
+                reasons.add(path, KEY_IS_NO_TEXT)
+                continue
             check(key, (*path, key), reasons, max_depth, max_integer)
             check(inner, (*path, key), reasons, max_depth, max_integer)
     elif isinstance(value, list):

@@ -81,13 +81,16 @@ def _nearest(name: str, known: list[str]) -> str:
     return difflib.get_close_matches(name[:MAX_EXCERPT_CHARS], known, 1, 0.0)[0]
 
 
-def _number(info: inspect.IntType | inspect.FloatType, value: float, path: Path, reasons: Reasons) -> None:
+def _number(info: inspect.IntType | inspect.FloatType, value: float, path: Path, reasons: Reasons) -> float:
     if info.ge is not None and value < info.ge:
         reasons.add(path, f"must be at least {info.ge}, not {_described(value)}")
     if info.gt is not None and value <= info.gt:
         reasons.add(path, f"must be more than {info.gt}, not {_described(value)}")
     if info.le is not None and value > info.le:
+        if reasons.lowers:
+            return info.le
         reasons.add(path, f"must be at most {info.le}, not {_described(value)}")
+    return value
 
 
 def _object(info: inspect.StructType, value: Any, path: Path, reasons: Reasons) -> Any:
@@ -97,6 +100,9 @@ def _object(info: inspect.StructType, value: Any, path: Path, reasons: Reasons) 
     fields = {field.name: field for field in info.fields}
     out: dict[str, Any] = {}
     for key, inner in value.items():
+        if not isinstance(key, str):  # MessagePack has such keys
+            reasons.add(path, untyped_values.KEY_IS_NO_TEXT)
+            continue
         name = OLD_SPELLINGS.get(key, key) if OLD_SPELLINGS.get(key) in fields else key
         here = (*path, key)
         if name not in fields:
@@ -129,6 +135,9 @@ def _mapping(info: inspect.DictType, value: Any, path: Path, reasons: Reasons) -
         untyped_values.check(value, path, reasons, MAX_DEPTH, MAX_INTEGER)
         return value
     for key, inner in value.items():
+        if not isinstance(key, str):
+            reasons.add(path, untyped_values.KEY_IS_NO_TEXT)
+            continue
         _value(info.key_type, key, (*path, key), reasons)
         _value(info.value_type, inner, (*path, key), reasons)
     return value
@@ -179,13 +188,12 @@ def _scalar(info: inspect.Type, value: Any, path: Path, reasons: Reasons) -> Any
             if isinstance(value, bool) or not isinstance(value, int):
                 reasons.add(path, f"must be a whole number, not {_described(value)}")
             else:
-                _number(info, value, path, reasons)
+                return _number(info, value, path, reasons)
         case inspect.FloatType():
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 reasons.add(path, f"must be a number, not {_described(value)}")
             else:
-                _number(info, value, path, reasons)
-                return float(value)
+                return float(_number(info, value, path, reasons))
         case inspect.StrType():
             if not isinstance(value, str):
                 reasons.add(path, f"must be text, not {_described(value)}")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from msgspec import Meta
 
 from scale0.config.secret_references import secret_name
-from scale0.kernel.limits import Limits
+from scale0.kernel.limits import MAX_HEARTBEAT_INTERVAL, MAX_LIVENESS, Limits
 from scale0.kernel.names import is_identity, is_service_name
 
 MAX_PORT: Final = 65_535
@@ -30,6 +30,10 @@ MAX_DEEPEST_JSON: Final = 512
 """The maximum of `max_json_depth`: decoding uses the stack."""
 MAX_KEEP_DAYS: Final = 36_500
 """A hundred years."""
+MAX_SECONDS: Final = 366 * 86_400.0
+"""The longest time: as of a task, of a token, and between two runs of a check. Far below what a timer can count."""
+MAX_CHECK_SECONDS: Final = 86_400.0
+"""The longest that a check may take, as agents require."""
 MAX_SEGMENT_SECONDS: Final = 86_400.0
 """One day: segments are grouped by day."""
 MAX_SEGMENT_EVENTS: Final = 5_000_000
@@ -240,7 +244,10 @@ Port = Annotated[int, Meta(ge=0, le=MAX_PORT)]
 Count = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 CountOrNone = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 JsonDepth = Annotated[int, Meta(ge=1, le=MAX_DEEPEST_JSON)]
-Seconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
+HeartbeatInterval = Annotated[float, Meta(gt=0, le=MAX_HEARTBEAT_INTERVAL)]
+Liveness = Annotated[int, Meta(ge=1, le=MAX_LIVENESS)]
+CheckSeconds = Annotated[float, Meta(gt=0, le=MAX_CHECK_SECONDS)]
 SegmentSeconds = Annotated[float, Meta(gt=0, le=MAX_SEGMENT_SECONDS)]
 KeepDays = Annotated[int, Meta(ge=0, le=MAX_KEEP_DAYS)]
 """0: no limit."""

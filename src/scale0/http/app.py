@@ -23,11 +23,12 @@ from scale0.broker.main.http_settings import HttpSettings
 from scale0.http import openapi, validation
 from scale0.http.auth.authentication import Authentication
 from scale0.http.auth.authorization import authorize, role_of
-from scale0.http.auth.login_limits import LoginLimits
+from scale0.http.auth.login_limits import LOGINS_AT_ONCE, LoginLimits, LoginTurns
 from scale0.http.auth.middleware import MAX_SMALL_BODY_BYTES, RequestChecks
-from scale0.http.broker_client import BrokerClient
+from scale0.http.broker_client import MAX_LOGIN_CONNECTIONS, BrokerClient
 from scale0.http.console_pages import read_pages
 from scale0.http.data_sources import DataSources
+from scale0.http.document_threads import DocumentThreads
 from scale0.http.metrics.sampler import MetricsSampler
 from scale0.http.problem import ApiProblem
 from scale0.http.request_context import provide_context
@@ -60,14 +61,17 @@ def create_core(
     sampler = Sampler(broker)
     metrics = MetricsSampler(broker, settings.exports)
     sources = DataSources(settings)
+    documents = DocumentThreads()
     state = {
         "settings": settings,
         "broker": broker,
         "sampler": sampler,
         "metrics": metrics,
         "sources": sources,
+        "documents": documents,
         "authentication": Authentication(broker),
         "login_limits": LoginLimits(),
+        "login_turns": LoginTurns(LOGINS_AT_ONCE if broker.is_local else MAX_LOGIN_CONNECTIONS),
         "document": msgspec.json.encode(openapi.document(routes)),
         "pages": read_pages(),
     }
@@ -76,6 +80,7 @@ def create_core(
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(broker.close)
+            stack.callback(documents.close)
             await stack.enter_async_context(sampler.running())
             await stack.enter_async_context(metrics.running())
             await stack.enter_async_context(sources.running())

@@ -27,11 +27,11 @@ CALL_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 3.0
 """How long a broker may be unreachable before a call to it fails."""
 LOGIN_TIMEOUT_SECONDS: Final = 45.0
-"""Timeout of a login: longer than a broker delays the answer to a wrong password."""
+"""Timeout of a login: longer than a broker on another machine delays the answer to a wrong password."""
 HELEN_SECONDS: Final = 5.0
 """Timeout of one page of a Helen."""
 MAX_LOGIN_CONNECTIONS: Final = 32
-"""Passwords that the broker checks at once; a wrong one takes up to half a minute."""
+"""Passwords that the broker checks at once; without its token file a wrong one takes up to half a minute."""
 SPARE_LOGIN_CONNECTIONS: Final = 2
 """Connections that are kept for the next login."""
 CACHE_SECONDS: Final = 0.5
@@ -134,7 +134,14 @@ class BrokerClient:
         """A token for a password. Raises `ApiProblem`."""
         async with self._login_connection() as client:
             arguments = {"auth_id": name, "auth_password": password, "origin": origin}
+            if token := self._own_token(again=True):
+                arguments["local_token"] = token
             return await self._managed(client, "login", LOGIN_TIMEOUT_SECONDS, arguments)
+
+    @property
+    def is_local(self) -> bool:
+        """True on the broker's machine: the broker then leaves the limits of wrong passwords to this server."""
+        return self._token_file is not None
 
     def _own_token(self, again: bool) -> str | None:
         if self._token is None or again:

@@ -9,7 +9,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
 from litestar import Request
@@ -24,6 +24,7 @@ from scale0.http.auth.authentication import AuthenticatedUser, Authentication
 from scale0.http.auth.authorization import caller_of
 from scale0.http.broker_client import CACHE_SECONDS, BrokerClient
 from scale0.http.data_sources import DataSources
+from scale0.http.document_threads import DocumentThreads
 from scale0.http.sampler import Sampler
 
 DEFAULT_ROWS: Final = 100
@@ -42,6 +43,8 @@ After = Annotated[
 ]
 Text = Annotated[str | None, QueryParameter(min_length=1, max_length=MAX_TEXT_CHARS)]
 
+Result = TypeVar("Result")
+
 
 class ListPage(TypedDict):
     """One page of a list; `next` is the position of the following one."""
@@ -51,7 +54,7 @@ class ListPage(TypedDict):
 
 
 class RequestContext:
-    __slots__ = ("_caller", "authentication", "broker", "sampler", "settings", "sources")
+    __slots__ = ("_caller", "authentication", "broker", "documents", "sampler", "settings", "sources")
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class RequestContext:
         sources: DataSources,
         settings: HttpSettings,
         authentication: Authentication,
+        documents: DocumentThreads,
     ) -> None:
         self._caller = caller
         self.broker = broker
@@ -68,6 +72,7 @@ class RequestContext:
         self.sources = sources
         self.settings = settings
         self.authentication = authentication
+        self.documents = documents
 
     @property
     def caller(self) -> AuthenticatedUser:
@@ -89,6 +94,10 @@ class RequestContext:
     async def read(self, command: str, *, seconds: float = CACHE_SECONDS, **arguments: Any) -> dict[str, Any]:
         """Send a command that changes nothing; its answer is cached for a moment."""
         return await self.broker.read(self.caller.token, command, seconds=seconds, **arguments)
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """The result of work on documents. Raises `ApiProblem` if too much of it is in progress."""
+        return await self.documents.run(self.caller.name, work)
 
     async def rows(self, command: str) -> list[Row]:
         return await self.broker.rows(self.caller.token, command)
@@ -118,7 +127,13 @@ Context = NamedDependency[RequestContext]
 async def provide_context(request: Request[Any, Any, Any]) -> RequestContext:
     state = request.app.state
     return RequestContext(
-        caller_of(request), state.broker, state.sampler, state.sources, state.settings, state.authentication
+        caller_of(request),
+        state.broker,
+        state.sampler,
+        state.sources,
+        state.settings,
+        state.authentication,
+        state.documents,
     )
 
 

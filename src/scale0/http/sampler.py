@@ -68,8 +68,8 @@ class Sampler:
     async def _sample(self) -> None:
         try:
             status = await self._broker.local("status")
-            rates = await self._broker.local("list_rates", limit=PAGE_ROWS)
-            services = await self._broker.local("list_services", limit=PAGE_ROWS)
+            rates = await self._broker.local_rows("list_rates", PAGE_ROWS)
+            services = await self._broker.local_rows("list_services", PAGE_ROWS)
         except ApiProblem as problem:
             if not self._is_failing:
                 _LOG.warning("the broker does not answer: %s", problem.message, extra=about())
@@ -83,4 +83,4 @@ class Sampler:
             set_process_name(f"{status['broker']}/management")
             self._is_named = True
         now = read_now()
-        self._rings.add(now.wall, now.mono, status, rates["items"], services["items"])
+        self._rings.add(now.wall, now.mono, status, rates, services)

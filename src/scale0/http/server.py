@@ -21,6 +21,7 @@ import uvicorn
 import uvloop
 
 from scale0.broker.main.http_settings import HttpReady, HttpSettings
+from scale0.http.acceptor import Acceptor
 from scale0.http.app import create_app
 from scale0.http.broker_client import BrokerClient
 from scale0.http.listener import MAX_CONNECTIONS, HttpListener
@@ -44,8 +45,27 @@ _LOG: Final = logging.getLogger("scale0.http")
 class Server(uvicorn.Server):
     """uvicorn without its signal handlers: `serve` installs its own."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._acceptors: list[Acceptor] = []
+
     def capture_signals(self) -> Any:
         return contextlib.nullcontext()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """It accepts connections itself: see `Acceptor`."""
+        await super().startup([])
+        context = self.config.ssl if isinstance(self.config.ssl, ssl.SSLContext) else None
+        for listener in sockets or []:
+            self._acceptors.append(Acceptor(listener, context, self._connection))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await super().shutdown(sockets)
+
+    def _connection(self) -> HttpListener:
+        return HttpListener(self.config, self.server_state, self.lifespan.state)
 
 
 def listening(settings: HttpSettings) -> socket.socket:
@@ -54,6 +74,7 @@ def listening(settings: HttpSettings) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
         listener.bind((settings.bind, settings.port))
         listener.listen(BACKLOG)
     except BaseException:
@@ -77,7 +98,6 @@ async def serve(settings: HttpSettings, output: TextIO, watch_parent: Callable[[
     broker = BrokerClient(settings.endpoint, settings.token_file)
     config = uvicorn.Config(
         create_app(settings, broker),
-        http=HttpListener,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -16,11 +16,14 @@ from litestar.routes import HTTPRoute
 from litestar.typing import FieldDefinition
 
 from scale0.config import json_format
+from scale0.http.auth.authorization import caller_of
 from scale0.http.problem import ApiProblem
 from scale0.kernel import time_text
 from scale0.kernel.errors import ConfigError
 
 JSON: Final = "application/json"
+LARGE_BYTES: Final = 64 * 1024
+"""A larger body of a user is checked in a thread."""
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _DURATION: Final = re.compile(r"[1-9][0-9]{0,5}[smhdw]", re.ASCII)
@@ -59,7 +62,12 @@ async def check(request: Request[Any, Any, Any]) -> None:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise ApiProblem(415, f"the body must be {JSON}, but its Content-Type is {kind[:60] or 'missing'}")
-    body_of(await request.body(), field.annotation)
+    body = await request.body()
+    caller = caller_of(request)
+    if caller is None or len(body) <= LARGE_BYTES:
+        body_of(body, field.annotation)
+    else:
+        await request.app.state.documents.run(caller.name, lambda: body_of(body, field.annotation))
 
 
 def check_query(given: Iterable[tuple[str, Any]], known: Query) -> None:
@@ -80,12 +88,16 @@ def body_of(data: bytes, kind: Any) -> Any:
     try:
         text = data.decode("utf-8")
         value, twice = json_format.load(text)
+        if "\\u" in text:
+            msgspec.json.encode(value)  # fails for half of a surrogate pair, which no answer could repeat
         if twice:
-            [(path, _), *_] = json_format.line_numbers(text)[1]
+            [(path, _), *_] = json_format.line_numbers(text, 1)[1]
             raise ApiProblem(400, f"{'.'.join(map(str, path))[:100]} is given more than once")
         return msgspec.convert(value, kind, strict=True)
     except UnicodeDecodeError:
         raise ApiProblem(400, "the body is not UTF-8") from None
+    except UnicodeEncodeError:
+        raise ApiProblem(400, "the body has half of a surrogate pair") from None
     except (ConfigError, msgspec.ValidationError, RecursionError) as error:
         raise ApiProblem(400, f"invalid body: {error}"[:500]) from None
 

@@ -3,7 +3,14 @@ name."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+MAX_HEARTBEAT_INTERVAL: Final = 86_400.0
+"""Seconds between two heartbeats, whoever asks for them: a silent client is noticed within days."""
+MAX_LIVENESS: Final = 1_000
+"""Intervals of silence until a client is dead."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,7 +22,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_options_bytes: int = 64 * 1024
     """One options frame: it is parsed, so it must be small."""
     max_batch_messages: int = 10_000
-    """Messages in one BATCH."""
+    """Messages in one BATCH, and calls in one array of JSON-RPC."""
     max_parts: int = 1_000
     """Frames in one message: each costs an object."""
     max_services: int = 1_000
@@ -28,6 +35,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Connections of one key, counted at the handshake."""
     max_client_bytes: int = 16 * 1024 * 1024
     """Bytes queued for one client that does not read, and bytes of its requests that wait for a backend."""
+    max_buffered_bytes: int = 512 * 1024 * 1024
+    """Messages that are incomplete, not handled or not read, and subscriptions, of all clients."""
+    max_key_buffered_bytes: int = 0
+    """Those of one key, or of one connection without keys; 0: half of `max_buffered_bytes`."""
+    max_waiting_bytes: int = 1024**3
+    """Requests without an answer, bodies and records, and the parts of answers that a broker keeps: in memory."""
+    max_key_waiting_bytes: int = 0
+    """Those of one key, or of one connection without keys; 0: half of `max_waiting_bytes`."""
+    max_wait_bytes: int = 512 * 1024 * 1024
+    """Task ids in all unanswered `client_task_wait` calls: they are in memory."""
+    max_key_wait_bytes: int = 0
+    """Those of one key, or of one connection without keys; 0: half of `max_wait_bytes`."""
     max_json_depth: int = 64
     """Nesting of any JSON that is parsed."""
     max_slots: int = 10_000
@@ -36,6 +55,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Queued requests of one service."""
     task_queue_limit: int = 10_000_000
     """Open tasks of all clients: they are on disk, so this limits disk use."""
+    task_queue_bytes: int = 64 * 1024**3
+    """Params of open tasks of all clients, on disk: few large tasks fill it before many small ones do."""
+    delayed_task_limit: int = 5_000_000
+    """Open tasks of all clients that are not due yet: nothing ends them before, however many workers there are."""
+    max_key_tasks: int = 0
+    """Open tasks of one key, or of one client id without keys; 0: half of `task_queue_limit`, so that no key fills the
+    queue alone."""
+    max_key_task_bytes: int = 0
+    """Params of open tasks of one key; 0: half of `task_queue_bytes`."""
+    max_key_delayed: int = 0
+    """Delayed tasks of one key; 0: half of `delayed_task_limit`."""
+    task_client_limit: int = 1_000_000
+    """Client ids of all clients: they are on disk until they are disconnected, or unused for a week."""
+    max_key_task_clients: int = 0
+    """Client ids of one key; 0: half of `task_client_limit`."""
     request_timeout: float = 30.0
     """Default timeout of a request."""
     max_request_timeout: float = 86_400.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, Message
+from scale0.kernel.effects import Effects, Message, Readers
 
 Sent = Literal["sent", "full", "gone"]
 """The outcome of a send: sent, the peer does not read, or the peer is gone."""
@@ -46,10 +46,37 @@ class BufferedSocket(Protocol):
 
 
 @runtime_checkable
+class FairSocket(Protocol):
+    """A socket whose senders are served in turn."""
+
+    def hold(self, routing_id: bytes) -> Any:
+        """Takes no more messages of the sender of this connection; returns the sender, or None if it is gone."""
+        ...
+
+    def release(self, sender: Any) -> None: ...
+
+
+@runtime_checkable
 class ClosableSocket(Protocol):
     """A socket that can close a connection and apply flow control; a ROUTER socket can do neither."""
 
     def close_peer(self, routing_id: bytes) -> None: ...
+
+
+@runtime_checkable
+class DroppingSocket(Protocol):
+    """A server that can end a connection, without flow control."""
+
+    def drop_peer(self, routing_id: bytes) -> None: ...
+
+
+@runtime_checkable
+class CountingSocket(Protocol):
+    """A server that limits the memory of its connections."""
+
+    def note_backlog(self, routing_id: bytes, size: int) -> None:
+        """So many bytes wait for this connection outside the socket."""
+        ...
 
 
 @runtime_checkable
@@ -68,7 +95,11 @@ class PublishSocket(Protocol):
     @property
     def descriptor(self) -> int: ...
     def subscriptions(self, most: int) -> Iterator[list[bytes]]: ...
-    def publish(self, frames: list[bytes]) -> None: ...
+    def pending(self) -> float | None:
+        """The seconds until `subscriptions` may have more; None: not before the descriptor is readable."""
+        ...
+
+    def publish(self, frames: list[bytes], readers: Readers | None = None) -> None: ...
 
 
 class CommitStore(Protocol):

@@ -29,6 +29,6 @@ def is_service_name(name: str, limit_bytes: int) -> bool:
 
 
 def made_for(user: str, identity: str) -> str:
-    """Returns a generated identity: with CURVE it begins with the name of the user's key, `role/name`."""
+    """Returns a generated identity: it begins with the name of the user's key, `role/name`, if there is a user."""
     name = user.partition("/")[2]
     return f"{name}.{identity}" if name else identity

@@ -27,5 +27,27 @@ class RateWindow:
         self.add(amount, seconds, now)
         return True
 
+    def spend(self, amount: int, limit: int, seconds: float, now: float) -> bool:
+        """Counts `amount` if anything is left of the window; otherwise counts nothing and returns False. What exceeds
+        the limit is owed: the next windows are shorter by it."""
+        self._roll(limit, seconds, now)
+        if self.used >= limit:
+            return False
+        self.used += amount
+        return True
+
+    def spend_each(self, count: int, limit: int, seconds: float, now: float) -> bool:
+        """As `spend` of 1 so many times, if each would be allowed; otherwise counts nothing and returns False."""
+        self._roll(limit, seconds, now)
+        if self.used + count > limit:
+            return False
+        self.used += count
+        return True
+
+    def _roll(self, limit: int, seconds: float, now: float) -> None:
+        windows = (now - self.since) / seconds
+        if windows >= 1:
+            self.since, self.used = now, max(0, self.used - limit * int(min(windows, self.used)))
+
     def left(self, limit: int, seconds: float, now: float) -> int:
         return limit if now - self.since >= seconds else limit - self.used

@@ -1,4 +1,4 @@
-"""Parses durations and times of the command line and of queries. The caller passes the current time."""
+"""Parses and formats durations and times of the command line and of queries. The caller passes the current time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def duration_seconds(text: str) -> int | None:
     """Returns the seconds of a number with a unit, such as 90s, 30m, 12h, 7d or 4w; None if the text is no duration."""
     found = _DURATION.fullmatch(text)
     return None if found is None else int(found[1]) * UNIT_SECONDS[found[2]]
+
+
+def utc_text(seconds: float) -> str:
+    """A time since the epoch as text, to the second: 2026-11-19T04:02:18Z."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def iso_seconds(text: str, zone: datetime.tzinfo | None = datetime.UTC) -> float | None:

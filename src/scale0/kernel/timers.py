@@ -17,6 +17,9 @@ from scale0.kernel.effects import Effects
 MAX_EMPTY: Final = 1_024
 """Empty buckets that are always kept: most are filled again or expire."""
 
+NEVER: Final = 1 << 60
+"""The bucket of a time that is too late for any number: after the end of every clock."""
+
 Entry = TypeVar("Entry", bound=Hashable)
 
 
@@ -33,7 +36,10 @@ class TimerWheel(Generic[Entry]):
 
     def add(self, entry: Entry, when: float) -> int:
         """Lets `entry` expire at `when`; returns its bucket."""
-        number = math.ceil(when / self.grain)
+        try:
+            number = math.ceil(when / self.grain)
+        except OverflowError:
+            number = NEVER
         bucket = self._buckets.get(number)
         if bucket is None:
             self._buckets[number] = bucket = {}

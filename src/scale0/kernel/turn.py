@@ -16,11 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, Message, PeerAddress
+from scale0.kernel.effects import Effects, Message, PeerAddress, Readers
 from scale0.kernel.machine import Machine, Sent
 
 STALL_SECONDS: Final = 0.5
 """How long a peer whose backlog is over its limit may accept nothing."""
+MESSAGE_BYTES: Final = 300
+"""What a message needs in a backlog beside its bytes."""
 BURST_FACTOR: Final = 3
 """How many times the limit may be queued for a peer that still reads."""
 
@@ -39,10 +41,18 @@ class TurnHost(Protocol):
 
     def pack(self, peer: Any, messages: Sequence[Message]) -> list[list[bytes]]: ...
     def send(self, peer: Any, frames: list[bytes]) -> Sent: ...
-    def publish(self, socket: str, frames: list[bytes]) -> None: ...
+    def publish(self, socket: str, frames: list[bytes], readers: Readers | None) -> None: ...
     def dial(self, endpoint: str) -> None: ...
     def disconnect(self, endpoint: str) -> None: ...
     def close(self, peer: Any) -> None: ...
+    def drop(self, peer: Any) -> None:
+        """Ends the connection of a peer that does not read, at once and without what waits for it."""
+        ...
+
+    def note_backlog(self, peer: Any, size: int) -> None:
+        """So many bytes wait for a peer that does not read; the host may close its connection for that."""
+        ...
+
     def failed(self, where: str, error: Exception) -> None:
         """Handles an exception of the machine: logs it, or raises it again."""
         ...
@@ -135,14 +145,14 @@ class Turn:
     def _release(
         self,
         promises: dict[Any, list[Message]],
-        publishes: list[tuple[str, list[bytes]]],
+        publishes: list[tuple[str, list[bytes], Readers | None]],
         deferred: list[Callable[[Now, Effects], None]],
         closes: list[Any],
     ) -> None:
         """Sends what depends on a commit that is now stored."""
         now, effects = self._host.read_clock(), Effects()
-        for socket, frames in publishes:
-            self._host.publish(socket, frames)
+        for publication in publishes:
+            self._host.publish(*publication)
         for then in deferred:
             then(now, effects)
         for peer, messages in promises.items():
@@ -181,6 +191,9 @@ class Turn:
         if backlog.is_over_limit(self._max_peer_bytes, now.mono):
             self.backlogs.pop(peer, None)
             self._machine.overflow(peer, now, effects)
+            self._host.drop(peer)
+        else:
+            self._host.note_backlog(peer, backlog.bytes + MESSAGE_BYTES * len(backlog.frames))
 
     def _retry(self, now: Now, effects: Effects) -> None:
         """Sends again to peers that did not read."""
@@ -198,3 +211,4 @@ class Turn:
                 backlog.moved = now.mono
             else:
                 self.backlogs.pop(peer, None)
+                self._host.note_backlog(peer, 0)

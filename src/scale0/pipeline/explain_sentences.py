@@ -74,6 +74,9 @@ def _task(event: Event, sort: str) -> str:
             return f"{event['state'] or 'ended'}{whose}{after}{_code(event)}{node}{waited}"
         case "task.refused":
             node = event["identity"] or "an unknown node"
+            more = data_of(event).get("more")
+            if isinstance(more, int):
+                return f"{counted(more, 'more result')} from {node} arrived too late"
             return f"{attempt}{whose}: a result from {node} arrived too late{_code(event)}"
         case "task.reopened":
             return f"reopened{whose}: will be retried"

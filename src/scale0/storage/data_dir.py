@@ -1,10 +1,12 @@
 """The data directory: created, checked, and locked by one process at a time.
 
-While one process holds the lock, another is refused with the holder's process id; the lock ends with its process.
+While one process holds the lock, another is refused; the lock ends with its process. The refusal has the holder's
+process id if the holder locked the file that contains it.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from typing import TYPE_CHECKING, Final
@@ -40,29 +42,50 @@ def make_directory(path: Path) -> None:
         )
 
 
-def acquire_lock(data_dir: Path) -> int:
-    """A descriptor that holds the lock until it is closed. StoreRefused if another process has it."""
-    path = data_dir / LOCK_NAME
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
-    except OSError as error:
-        raise StoreRefused(f"cannot write {path}: {error.strerror}; check the owner of the data directory") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-    except BlockingIOError as error:
-        holder = _holder(descriptor)
-        os.close(descriptor)
-        raise StoreRefused(
-            f"the data directory {data_dir} is in use by {holder}; stop it, or choose another data_dir"
-        ) from error
-    except OSError as error:
-        os.close(descriptor)
-        raise StoreRefused(
-            f"cannot lock {path}: {error.strerror}; the data directory must be on a local disk"
-        ) from error
-    return descriptor
+class DirectoryLock:
+    """The lock of a data directory, held until it is closed or its process ends.
+
+    The directory itself is locked, since its file `lock` can be deleted. The file is locked as well, because earlier
+    versions lock only that, and it names the process."""
+
+    def __init__(self, data_dir: Path) -> None:
+        path = data_dir / LOCK_NAME
+        self._descriptors: list[int] = []
+        try:
+            file = self._open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            self._open(data_dir, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            self.close()
+            raise StoreRefused(
+                f"cannot write {path}: {error.strerror}; check the owner of the data directory"
+            ) from error
+        try:
+            for descriptor in self._descriptors:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(file, 0)
+            os.pwrite(file, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError as error:
+            # The lock of the directory does not say whose it is, and the file may name a process that ended.
+            holder = _holder(file) if descriptor == file else "another process, which locked the directory itself"
+            self.close()
+            raise StoreRefused(
+                f"the data directory {data_dir} is in use by {holder}; stop it, or choose another data_dir"
+            ) from error
+        except OSError as error:
+            self.close()
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreRefused(f"cannot write {path}: {error.strerror}; free some space on that disk") from error
+            raise StoreRefused(
+                f"cannot lock {path}: {error.strerror}; the data directory must be on a local disk"
+            ) from error
+
+    def _open(self, path: Path, flags: int) -> int:
+        self._descriptors.append(os.open(path, flags, FILE_MODE))
+        return self._descriptors[-1]
+
+    def close(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
 
 def _holder(descriptor: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 import msgspec
 
+from scale0.history.events.audit import AuditStart
 from scale0.history.events.columns import Event
 from scale0.history.events.journal import Journal, JournalRow
 from scale0.kernel.clock import Now
@@ -27,13 +28,17 @@ from scale0.storage.rows import (
     TokenRow,
     Write,
 )
-from scale0.storage.task_rows import OpenTask, TaskWrite
+from scale0.storage.task_rows import OpenTask, TaskUsage, TaskWrite
 
 FIRST_SEQ: Final = 1
 """The number of the first event in a new store."""
 
 AUDIT_HEAD: Final = "audit_head"
 """The setting with the hash of the newest audit event, stored with that event."""
+
+AUDIT_START: Final = "audit_start"
+"""The setting with an `AuditStart`, stored before the retention removes anything. A store of an older version has none,
+and one of a broker with a new identity that of the former, until the exporter has found the first event."""
 
 FIRST_TASK_SEQ: Final = 1
 """The number of the first task in a new store."""
@@ -101,9 +106,10 @@ class OpenedStore(msgspec.Struct, frozen=True):
     next_task_seq: int = FIRST_TASK_SEQ
     """Larger than that of every task that ever was, deleted ones included."""
     leased: tuple[OpenTask, ...] = ()
-    """The tasks that are ASSIGNED or RUNNING, by seq. Opening moves all that are QUEUED to the stored backlog."""
-    open_tasks: int = 0
-    """The number of tasks that have not ended."""
+    """The tasks that are ASSIGNED or RUNNING, by seq, without params that are larger than KEPT_PARAMS_BYTES: these
+    are empty. Opening moves all that are QUEUED to the stored backlog."""
+    usage: tuple[TaskUsage, ...] = ()
+    """What the open tasks of each account use; in a shared store the largest accounts of the group."""
     shared: SharedStoreInfo | None = None
     """Set for a store that is shared with other brokers. Then `leased` is empty, because the leases of the predecessor
     are orphans, and `next_task_seq` is the broker's own next counter."""
@@ -141,7 +147,7 @@ class Store(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """Free space where it writes."""
+        """Free space where it writes, and what it can use again of its own files. StoreFailed if they are gone."""
         ...
 
     def close(self) -> None:
@@ -154,6 +160,7 @@ class StoredJournal:
 
     def __init__(self, source: str, boot_us: int, opened: OpenedStore) -> None:
         head = opened.settings.get(AUDIT_HEAD, b"").decode()
+        self._source = source
         self._journal = Journal(source, boot_us, opened.next_seq, opened.last_time_us, head)
 
     def append(self, events: Sequence[Event], now: Now) -> tuple[Write, ...]:
@@ -162,8 +169,10 @@ class StoredJournal:
         row = self._journal.append(events, now)
         if row is None:
             return ()
-        changed = self._journal.audit_head != head
-        return (row, PutSetting(AUDIT_HEAD, self._journal.audit_head.encode())) if changed else (row,)
+        if self._journal.audit_head == head:
+            return (row,)
+        newest = PutSetting(AUDIT_HEAD, self._journal.audit_head.encode())
+        return (row, newest) if head else (row, newest, PutSetting(AUDIT_START, AuditStart("", self._source).encode()))
 
 
 def dispatch(handlers: Handlers, state: Any, item: Any) -> Any:

@@ -75,6 +75,8 @@ class TokenRow(msgspec.Struct, frozen=True):
     name: str
     role: str
     expires_us: int
+    parent: str = ""
+    """The digest of the token that made this session; blank: none did, or a version that did not store it."""
 
 
 class PutToken(TokenRow, frozen=True):
@@ -121,12 +123,13 @@ TaskAnswer = (
     | tuple[EndedTask, ...]
     | tuple[tuple[int, int], ...]
     | tuple[tuple[str, int], ...]
-    | tuple[tuple[int, bytes] | None, ...]
+    | tuple[tuple[int, bytes, int] | None, ...]
     | tuple[str, ...]
     | tuple[ClaimedTask, ...]
     | tuple[PutTaskCommand, ...]
     | StoreHeartbeatResult
     | dict[int, int]
+    | dict[str, int]
     | SubmissionLookup
     | TaskPage
     | int

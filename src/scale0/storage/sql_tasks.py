@@ -28,7 +28,7 @@ from scale0.storage.task_rows import (
     SweepTasks,
 )
 
-OPEN_FIELDS: Final = OpenTask.__struct_fields__
+OPEN_FIELDS: Final = PutTask.__struct_fields__
 ENDED_FIELDS: Final = EndedTask.__struct_fields__
 LEASE_FIELDS: Final = LeaseTask.__struct_fields__
 CHANGE_FIELDS: Final = ChangeTask.__struct_fields__
@@ -50,7 +50,8 @@ def columns(fields: Sequence[str], changed: Mapping[str, str] | None = None, pre
 
 def reopened_columns(runnable_us: str, has_dependents: str, true: str, no_bytes: str) -> str:
     """The columns of an ended task as `ReopenTask` opens it; `task_rows.reopened` is the same in Python."""
-    changed = {"status": "1000", "starts": "0", "node": "''", "runnable_us": runnable_us, "started_us": "0"}
+    changed = {"status": "1000", "starts": "0", "node": "''", "node_owner": "''", "runnable_us": runnable_us}
+    changed |= {"started_us": "0"}
     changed |= {"waits": "0", "shelved": true, "followed": has_dependents, "info": no_bytes}
     return columns(OPEN_FIELDS, changed)
 
@@ -78,23 +79,28 @@ def write_batches(writes: Sequence[Write]) -> Iterator[WriteBatch]:
     """The writes of a commit in few batches; the last one has no barrier.
 
     A task is put, then changed, then ended, so each class can be applied in one statement. Only reopening reverses that
-    order, only sweeping frees an id, and only a release gives up a lease: these are barriers.
+    order, only sweeping frees an id, and only a release gives up a lease: these are barriers. A change of a task that
+    ended before in the same commit fails, as in a store that applies one write after the other.
     """
     puts: list[Any] = []
     changes: list[Any] = []
     ends: list[Any] = []
     others: list[Any] = []
+    ended: set[int] = set()
     for write in writes:
-        kind = type(write)
-        if kind is PutTask:
+        if isinstance(write, PutTask):
             puts.append(write)
-        elif kind is EndTask:
+        elif isinstance(write, EndTask):
             ends.append(write)
-        elif kind is LeaseTask or kind is ChangeTask:
+            ended.add(write.seq)
+        elif isinstance(write, LeaseTask | ChangeTask):
+            if write.seq in ended:
+                raise StoreFailed(f"task {write.seq} changes after its end in one commit. Please report this.")
             changes.append(write)
-        elif kind is ReopenTask or kind is SweepTasks or kind is ReleaseTask:
+        elif isinstance(write, ReopenTask | SweepTasks | ReleaseTask):
             yield WriteBatch(puts, changes, ends, others, write)
             puts, changes, ends, others = [], [], [], []
+            ended.clear()
         else:
             others.append(write)
     yield WriteBatch(puts, changes, ends, others, None)

@@ -6,9 +6,16 @@ in a shared store: this broker holds them afterwards (`task_rows` defines holdin
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from scale0.storage.task_rows import EndedTask, OpenTask, TaskClient
+from scale0.storage.task_rows import EndedTask, OpenTask, TaskClient, TaskUsage
+
+MAX_USAGE: Final = 10_000
+"""Accounts in the answer to a heartbeat: a client without keys is an account."""
+MAX_CLAIM_ACCOUNTS: Final = 1_000
+"""Accounts that have a part of one claim: each costs a lookup in an index."""
 
 
 class FindTasks(msgspec.Struct, frozen=True):
@@ -20,7 +27,7 @@ class FindTasks(msgspec.Struct, frozen=True):
 
 
 class ReadResults(msgspec.Struct, frozen=True):
-    """The results of ended tasks: tuples of (status, result), or None for a task that is not ended, in this order.
+    """The results of ended tasks: tuples of (status, result, result_sum), or None for one that is not ended, in order.
 
     No more once they would exceed `max_bytes`: the answer may be shorter than `seqs`. It has at least one element.
     """
@@ -44,6 +51,8 @@ class LookUpSubmission(msgspec.Struct, frozen=True):
     reserve: str | None = None
     """In a shared store: reserve this id (empty: none), and the key if there is one, for this broker if they are free.
     The broker must then write PutTask or FreeReservation. None: reserve nothing."""
+    owner: str = ""
+    """The public key of the client, to which its idempotency keys belong. A task without an owner is found as well."""
 
 
 class SubmissionLookup(msgspec.Struct, frozen=True):
@@ -63,7 +72,9 @@ class ReadQueue(msgspec.Struct, frozen=True):
     """The stored backlog of one method and priority, by seq: OpenTasks that are QUEUED and shelved, after `after_seq`.
 
     At most `limit` of them, and no more once their params reach `max_bytes`; at least one if there is any. In a shared
-    store they are taken, and leave the stored backlog.
+    store they are taken, and leave the stored backlog; there each of the first `claim_accounts(limit)` accounts behind
+    `owner` has an equal part of `limit`, and what is left goes to the oldest tasks. Fewer than `limit`, with fewer
+    bytes than `max_bytes`: there are no more.
     """
 
     method: str
@@ -71,6 +82,20 @@ class ReadQueue(msgspec.Struct, frozen=True):
     after_seq: int
     limit: int
     max_bytes: int
+    owner: str | None = None
+    """Only tasks of this account; None: of all. In a shared store: the account behind which turns begin."""
+
+
+def claim_accounts(limit: int) -> int:
+    """How many accounts have a part of a claim."""
+    return min(limit, MAX_CLAIM_ACCOUNTS)
+
+
+class ReadOwners(msgspec.Struct, frozen=True):
+    """The stored backlog of a method: a tuple of (priority, submitter, largest seq), highest priority first, then by
+    submitter. Not in a shared store."""
+
+    method: str
 
 
 class ReadPriorities(msgspec.Struct, frozen=True):
@@ -80,7 +105,10 @@ class ReadPriorities(msgspec.Struct, frozen=True):
 
 
 class ReadSchedule(msgspec.Struct, frozen=True):
-    """OpenTasks that are SCHEDULED with waits 0, by (runnable_us, seq), after this key; at most `limit`."""
+    """OpenTasks that are SCHEDULED with waits 0, by (runnable_us, seq), after this key; at most `limit`.
+
+    They are without params: these are empty.
+    """
 
     after_us: int
     after_seq: int
@@ -111,6 +139,19 @@ class ReadExpiry(msgspec.Struct, frozen=True):
     """When the next ended task expires, in microseconds, or the last one; None: there is none."""
 
     last: bool = False
+
+
+class CountTaskClients(msgspec.Struct, frozen=True):
+    """The number of client ids by owner: a dict. It scans all of them, so it is a query to read aside."""
+
+
+class ReadUnusedClients(msgspec.Struct, frozen=True):
+    """At most `limit` client ids that were not heard after `heard_us`, and have neither an open nor an ended task.
+
+    It scans all client ids and tasks, so it is a query to read aside."""
+
+    heard_us: int
+    limit: int
 
 
 class CountTasks(msgspec.Struct, frozen=True):
@@ -145,10 +186,11 @@ class PeekBacklog(msgspec.Struct, frozen=True):
     methods: tuple[str, ...]
 
 
-class PeekQueue(msgspec.Struct, frozen=True):
-    """In a shared store: the ids of the first tasks in the backlog of a method: a tuple of at most `limit`."""
+class PeekQueues(msgspec.Struct, frozen=True):
+    """In a shared store: the first tasks in the backlog of each of these methods, at most `limit` of each: a tuple of
+    (method, id, owner), of each method in the order of the hand-out."""
 
-    method: str
+    methods: tuple[str, ...]
     limit: int
 
 
@@ -165,7 +207,8 @@ class TakeDue(msgspec.Struct, frozen=True):
 class ClaimTasks(msgspec.Struct, frozen=True):
     """Find tasks by id, and take those that are open and unheld: a tuple of `ClaimedTask`, as long as `ids`.
 
-    With a node, also take the orphans of that node; these follow, by seq.
+    With a node, also take the orphans of that node; these follow, by seq, without params that are
+    larger than KEPT_PARAMS_BYTES: these are empty.
     """
 
     ids: tuple[str, ...]
@@ -185,7 +228,10 @@ class FindEnded(msgspec.Struct, frozen=True):
 
 
 class TakeOrphans(msgspec.Struct, frozen=True):
-    """In a shared store: take OpenTasks that have been orphans for `patience_us`, by the database's clock."""
+    """In a shared store: take OpenTasks that have been orphans for `patience_us`, by the database's clock.
+
+    They are without params that are larger than KEPT_PARAMS_BYTES: these are empty.
+    """
 
     patience_us: int
     limit: int
@@ -210,8 +256,10 @@ class StoreHeartbeat(msgspec.Struct, frozen=True):
 
 
 class StoreHeartbeatResult(msgspec.Struct, frozen=True):
-    open_tasks: int
-    """In the whole store, approximately."""
+    usage: tuple[TaskUsage, ...]
+    """In the whole store, of the accounts with the most tasks: at most MAX_USAGE."""
+    total: TaskUsage
+    """Of all accounts; its account is empty."""
     died: tuple[str, ...] = ()
     """The brokers that this heartbeat declared dead."""
     alive: tuple[str, ...] = ()
@@ -225,15 +273,18 @@ TaskQuery = (
     | ReadResults
     | LookUpSubmission
     | ReadQueue
+    | ReadOwners
     | ReadPriorities
     | ReadSchedule
     | ReadDependents
     | ReadEndedDependencies
     | ReadExpiry
+    | CountTaskClients
+    | ReadUnusedClients
     | CountTasks
     | ListTasks
     | PeekBacklog
-    | PeekQueue
+    | PeekQueues
     | TakeDue
     | ClaimTasks
     | FindEnded

@@ -1,8 +1,8 @@
 """Tasks as a store keeps them: their rows, and the writes of a commit that concern them.
 
 A task is either open or ended: `PutTask` opens it, `EndTask` ends it, `ReopenTask` opens an ended one again. The writes
-of one commit about one task apply in their order. An id is unique among open and ended tasks, and so is (client, key);
-the broker ensures that before it writes, so a store that meets a duplicate fails the commit.
+of one commit about one task apply in their order. An id is unique among open and ended tasks, and so is (client, key,
+owner); the broker ensures that before it writes, so a store that meets a duplicate fails the commit.
 
 In a shared store (`OpenedStore.shared`) at most one broker holds an open task: the one that wrote or took it last,
 while the task is ASSIGNED or RUNNING, or QUEUED and not shelved. Nobody holds a shelved or SCHEDULED task. A broker
@@ -10,12 +10,13 @@ that dies holds nothing any more; a lease without a holder is an *orphan*. A bro
 takes unheld tasks by a query (`task_queries` marks those that take). A store that is not shared belongs to one broker,
 which holds everything; there such queries only read.
 
-The fields of OpenTask, EndedTask and the writes are the names of the columns in both databases; the SQL stores build
+The fields of PutTask, EndedTask and the writes are the names of the columns in both databases; the SQL stores build
 their statements from them (`sql_tasks`).
 """
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 import msgspec
@@ -25,6 +26,19 @@ RELEASE: Final = "release"
 OWN_IDS: Final = "s0:"
 """The prefix of ids that brokers generate, each its own: they need no reservation."""
 
+KEPT_PARAMS_BYTES: Final = 1_024
+"""Params of a leased task that a broker keeps in memory: its record needs about as much. Larger ones are read from the
+store for another attempt."""
+ACCOUNT: Final = "coalesce(nullif(owner, ''), client)"
+"""`account_name` of a task in SQL: the expression in the indexes, so a query must use it as it is."""
+
+
+def account_name(owner: str, client: str) -> str:
+    """Whom a task counts for: the public key that submitted it, or its client id without keys. Accounts have quotas,
+    and take turns within a method and priority."""
+    return owner or client
+
+
 SCHEDULED: Final = 500
 QUEUED: Final = 1_000
 ASSIGNED: Final = 3_000
@@ -32,6 +46,13 @@ RUNNING: Final = 5_000
 FINISHED: Final = 7_000
 FAILED: Final = 9_000
 CANCELLED: Final = 9_500
+
+
+def checksum(seq: int, data: bytes) -> int:
+    """The checksum of the params or the result of a task, never 0: that means not known. With the seq, because damage
+    may also exchange rows."""
+    return zlib.crc32(data, seq & 0xFFFF_FFFF) or 1
+
 
 OPEN_STATUSES: Final = (SCHEDULED, QUEUED, ASSIGNED, RUNNING)
 ENDED_STATUSES: Final = (FINISHED, FAILED, CANCELLED)
@@ -48,8 +69,8 @@ STATUS_NAMES: Final = {
 STATUS_CODES: Final = {name: code for code, name in STATUS_NAMES.items()}
 
 
-class OpenTask(msgspec.Struct, frozen=True):
-    """A task that has not ended."""
+class PutTask(msgspec.Struct, frozen=True, gc=False):
+    """Open a task."""
 
     seq: int
     """In the order of acceptance; unique in a store, never used again."""
@@ -85,6 +106,24 @@ class OpenTask(msgspec.Struct, frozen=True):
     """The last progress report of its node, JSON; empty: none."""
     history: bytes
     """Its ended attempts, a JSON array; empty: none."""
+    owner: str = ""
+    """The public key that submitted it; empty: without CURVE, or by a version that did not store it."""
+    node_owner: str = ""
+    """The public key of the node that has it; empty likewise."""
+    params_sum: int = 0
+    """The checksum of its params; 0: not known, because a version without checksums stored it."""
+
+
+class OpenTask(PutTask, frozen=True):
+    """A task that has not ended, as it is read."""
+
+    size: int = 0
+    """The bytes of its params, also where these are not read. No column: a store computes it."""
+
+
+def opened(write: PutTask) -> OpenTask:
+    """A task as `PutTask` opens it."""
+    return OpenTask(**msgspec.structs.asdict(write), size=len(write.params))
 
 
 class EndedTask(msgspec.Struct, frozen=True):
@@ -110,10 +149,12 @@ class EndedTask(msgspec.Struct, frozen=True):
     """JSON: the result of a finished task, the error object of a failed or cancelled one."""
     info: bytes
     history: bytes
-
-
-class PutTask(OpenTask, frozen=True, gc=False):
-    """Open a task."""
+    owner: str = ""
+    node_owner: str = ""
+    params_sum: int = 0
+    """Of the params that were submitted, also if they are not kept."""
+    result_sum: int = 0
+    """The checksum of its result; 0: not known."""
 
 
 class LeaseTask(msgspec.Struct, frozen=True, gc=False):
@@ -123,6 +164,7 @@ class LeaseTask(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     starts: int
     node: str
+    node_owner: str
     started_us: int
     seq: int
 
@@ -134,6 +176,7 @@ class ChangeTask(msgspec.Struct, frozen=True):
     attempt: int
     starts: int
     node: str
+    node_owner: str
     runnable_us: int
     started_us: int
     waits: int
@@ -145,12 +188,13 @@ class ChangeTask(msgspec.Struct, frozen=True):
 
 
 class EndTask(msgspec.Struct, frozen=True, gc=False):
-    """End an open task: id, client, method, priority, submitted_us, key and options stay."""
+    """End an open task: id, client, method, priority, submitted_us, key, options and owner stay."""
 
     status: int
     attempt: int
     starts: int
     node: str
+    node_owner: str
     started_us: int
     ended_us: int
     expires_us: int
@@ -158,12 +202,14 @@ class EndTask(msgspec.Struct, frozen=True, gc=False):
     info: bytes
     history: bytes
     seq: int
+    result_sum: int = 0
 
 
 class ReopenTask(msgspec.Struct, frozen=True):
     """Open an ended task again, under its seq and id: queued, in the stored backlog, with no starts.
 
-    Its attempt, history, params, key and options stay; node, info and started_us are cleared, waits is 0.
+    Its attempt, history, params, key, options and owner stay; node, node_owner, info and started_us are cleared, waits
+    is 0.
     """
 
     seq: int
@@ -184,12 +230,14 @@ def reopened(task: EndedTask, runnable_us: int, followed: bool) -> OpenTask:
         "status": QUEUED,
         "starts": 0,
         "node": "",
+        "node_owner": "",
         "runnable_us": runnable_us,
         "started_us": 0,
         "waits": 0,
         "shelved": True,
         "followed": followed,
         "info": b"",
+        "size": len(task.params),
     }
     return OpenTask(**{name: values[name] for name in OpenTask.__struct_fields__})
 
@@ -220,7 +268,7 @@ class TaskClient(msgspec.Struct, frozen=True):
 
     id: str
     owner: str
-    """The public key that owns it; empty without CURVE."""
+    """The user that it belongs to: role and name of a key. Empty without CURVE."""
     heard_us: int
 
 
@@ -229,9 +277,29 @@ class PutTaskClient(TaskClient, frozen=True):
 
 
 class DropTaskClient(msgspec.Struct, frozen=True):
-    """A client id is no longer valid; a missing one is no error."""
+    """A client id is no longer valid, unless it was heard later; a missing one is no error."""
 
     id: str
+    heard_us: int = 2**63 - 1
+
+
+class TaskUsage(msgspec.Struct, frozen=True):
+    """What the open tasks of one account use; the broker decides which tasks an account has."""
+
+    account: str
+    tasks: int
+    bytes: int
+    """Of params."""
+    delayed: int
+    """Those that are SCHEDULED."""
+
+
+class AddTaskUsage(TaskUsage, frozen=True):
+    """Add these numbers, which may be negative, to the usage of an account; without tasks it is forgotten.
+
+    The broker writes the changes of a turn in the commit of that turn: so the sums are exact, and reading them costs
+    nothing per task. In a shared store each broker adds to sums of its own.
+    """
 
 
 class ReleaseTask(msgspec.Struct, frozen=True):
@@ -246,6 +314,7 @@ class FreeReservation(msgspec.Struct, frozen=True):
     id: str | None
     client: str
     key: str | None
+    owner: str = ""
 
 
 class PutTaskCommand(msgspec.Struct, frozen=True):
@@ -263,4 +332,4 @@ class PutTaskCommand(msgspec.Struct, frozen=True):
 OpenTaskWrite = PutTask | LeaseTask | ChangeTask | EndTask | ReopenTask | SweepTasks
 SharedWrite = ReleaseTask | FreeReservation | PutTaskCommand
 """Only in a shared store."""
-TaskWrite = OpenTaskWrite | PutDependency | DropDependency | PutTaskClient | DropTaskClient | SharedWrite
+TaskWrite = OpenTaskWrite | PutDependency | DropDependency | PutTaskClient | DropTaskClient | AddTaskUsage | SharedWrite

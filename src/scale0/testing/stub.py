@@ -281,7 +281,8 @@ class StubNetwork:
 
     def ping(self, timeout: float | None = None) -> dict[str, Any]:
         """The answer of a broker to a ping."""
-        return {"broker": BROKER, "owner": BROKER, "boot": "0", "state": "active", "time": 0.0, "config_version": 1}
+        state = {"state": "active", "full": False, "outage_since": None}
+        return {"broker": BROKER, "owner": BROKER, "boot": "0", "time": 0.0, "config_version": 1, **state}
 
     def close(self) -> None:
         """Close; later calls raise, as those of a closed Client."""

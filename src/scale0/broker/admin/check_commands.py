@@ -3,11 +3,12 @@
 The command becomes a request to `helen.check`, at this broker or at another. Invariants: it is recorded when it is
 accepted, before it is sent, and again if it fails; a command with the id of an unanswered one is ignored; values of
 `args` are never recorded, because they may be secrets; it is answered once, unless the client is gone. A request to
-`helen.check` without the command is recorded, too.
+`helen.check` without the command is recorded, too, and a flood of them as a number.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
@@ -16,6 +17,7 @@ import msgspec
 
 from scale0.broker.admin.access import OPERATOR
 from scale0.broker.admin.commands import AdminCall, AdminCommands, AdminResult, Outcome
+from scale0.broker.core.audit_limit import AuditLimit
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.state import BrokerState
@@ -69,7 +71,8 @@ class CheckCommands:
         self._requests = requests
         self._next = FIRST_ID
         management.table[RUN_CHECK] = (OPERATOR, self._run)
-        requests.on_helen = record_request
+        self._limit = AuditLimit(state, checks_of)
+        requests.on_helen = self._record
 
     def _run(self, call: AdminCall) -> Outcome:
         if call.request.id != "" and (RUN_CHECK, call.request.id) in call.connection.outstanding:
@@ -146,18 +149,24 @@ class CheckCommands:
         else:
             self._management.answer_recorded(call, msgspec.Raw(bodies[0]))
 
+    def _record(
+        self, who: str, origin: Connection, service: str, bodies: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
+        """A client runs a check without a role: record it as well, because a check can read what its agent can read."""
+        if service.rpartition(".")[2] != "check":
+            return
+        after, subject = dict[str, Any](), ""
+        with contextlib.suppress(IndexError, msgspec.MsgspecError, ValueError, RecursionError):  # Helen refuses it
+            wanted = msgspec.json.decode(bodies[0], type=CheckRequest)
+            after, subject = noted(wanted), f"{wanted.agent}/{wanted.check}"
+        place = f"{origin.socket}/{origin.name}"
+        event = ManagementCommanded(identity=who, command=service, code=codes.OK, origin=place, after=after)
+        self._limit.record(who, event, now, effects, subject)
 
-def record_request(origin: Connection, service: str, bodies: Sequence[bytes], effects: Effects) -> None:
-    """A client runs a check without a role: record it as well, because a check can read what its agent can read."""
-    if service.rpartition(".")[2] != "check":
-        return
-    try:
-        after = noted(msgspec.json.decode(bodies[0], type=CheckRequest))
-    except (IndexError, msgspec.MsgspecError, ValueError, RecursionError):
-        after = {}  # Helen refuses it
-    who = origin.user_id or origin.name
-    place = f"{origin.socket}/{origin.name}"
-    effects.record(ManagementCommanded(identity=who, command=service, code=codes.OK, origin=place, after=after))
+
+def checks_of(user: str, more: int, subjects: Sequence[str]) -> ManagementCommanded:
+    after = {"checks": more, "of": list(subjects)}
+    return ManagementCommanded(identity=user, command=HELEN_SERVICE, code=codes.OK, after=after)
 
 
 def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:

@@ -12,10 +12,20 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from scale0.broker.admin.access import OPERATOR, RANKS, VIEWER, Access, AdminAccount, VerifyPassword, origin_of
+from scale0.broker.admin.access import (
+    OPERATOR,
+    RANKS,
+    TOO_MANY_WAIT,
+    VIEWER,
+    Access,
+    AdminAccount,
+    VerifyPassword,
+    origin_of,
+)
 from scale0.broker.admin.views import Views
 from scale0.broker.cluster.peers import Peers
 from scale0.broker.cluster.rebalancing import Rebalancing
+from scale0.broker.core.audit_limit import AuditLimit
 from scale0.broker.core.connections import Connection, Connections
 from scale0.broker.core.members import Members
 from scale0.broker.core.rate_limits import RateLimits
@@ -28,18 +38,21 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import ConfigError, Refusal
-from scale0.kernel.rate_window import RateWindow
 from scale0.storage.rows import PutSetting, ReadDocument, ReadDocuments
 from scale0.transport.core import messages
 from scale0.transport.core.sockets import ACTIVE, DISABLED
 
+INTERNAL_ERROR: Final = "internal error of the broker; its log has the traceback"
 STATE_SETTING: Final = "state"
 """The setting that stores that a broker was disabled."""
-REFUSALS: Final = 20
-"""Refused commands of one user that are recorded in REFUSAL_SECONDS; further ones are recorded as a number."""
-REFUSAL_SECONDS: Final = 60.0
-REFUSED: Final = "refused"
-"""The command of the event that counts further refusals."""
+
+FROM_MEMORY: Final = frozenset(
+    {
+        *("status", "list_peers", "list_clients", "list_services", "list_rates", "list_queues", "list_error_clients"),
+        *("get_config", "whoami", "list_tokens"),
+    }
+)
+"""Commands that neither read nor change the store: they are answered while the database is unavailable."""
 
 
 class AdminCall(NamedTuple):
@@ -89,6 +102,7 @@ class AdminCommands:
         access: Access,
         rate_limits: RateLimits,
         rebalancing: Rebalancing,
+        refusals: AuditLimit,
         version: str,
     ) -> None:
         self._state = state
@@ -98,11 +112,11 @@ class AdminCommands:
         self._requests = requests
         self._views = views
         self._access = access
+        access.on_displaced = self._refuse_displaced
         self._rate_limits = rate_limits
         self._rebalancing = rebalancing
         self._version = version
-        self._refused: dict[str, RateWindow] = {}
-        """By user; blank for clients without valid credentials, which therefore hide no refusal of a user."""
+        self._refusals = refusals
         self.table: dict[str, tuple[str, Callable[[AdminCall], Outcome]]] = {
             "status": (VIEWER, lambda c: AdminResult(self._views.status(c.now, self._version))),
             "list_peers": (VIEWER, lambda c: AdminResult(self._views.peers(c.now))),
@@ -124,6 +138,10 @@ class AdminCommands:
             "forgive": (OPERATOR, self._unban),
         }
 
+    def start(self, last_wall: float, now: Now) -> None:
+        """`last_wall`: the time that counted before the start; 0: none is known."""
+        self._access.start(last_wall, now)
+
     def receive(
         self,
         connection: Connection,
@@ -137,6 +155,9 @@ class AdminCommands:
         try:
             if request.command not in self.table:
                 raise Refusal(codes.UNKNOWN_COMMAND, f"unknown command {request.command[:64]!r}")
+            if not self._rate_limits.allows_request(connection.account, now):
+                most = self._state.limits.max_requests_per_second
+                raise Refusal(codes.TOO_MANY, f"more than {most} requests in a second: try again later")
             admin = self._access.admit(connection, request, body, now, effects)
         except Refusal as refusal:
             if refusal.code == codes.UNKNOWN_COMMAND:
@@ -166,12 +187,28 @@ class AdminCommands:
             )
             self._answer(call.connection, call.request, codes.NOT_ALLOWED, message, None, call.effects)
             return
+        if self._state.outage is not None and call.request.command not in FROM_MEMORY:
+            # Its answer would wait for the database.
+            self._answer(call.connection, call.request, codes.NOT_SERVING, self._state.why_full, None, call.effects)
+            return
         self.later(call, act)
 
     def later(self, call: AdminCall, act: Callable[[AdminCall], Outcome]) -> None:
+        """Run a command, or continue it after an Ask, and answer it: after a defect, too."""
+        try:
+            self._act(call, act)
+        except Exception:
+            self._answer(call.connection, call.request, codes.FAILED, INTERNAL_ERROR, None, call.effects)
+            raise
+
+    def _act(self, call: AdminCall, act: Callable[[AdminCall], Outcome]) -> None:
         try:
             done = act(call)
         except Refusal as refusal:
+            if refusal.code == codes.NOT_ALLOWED:
+                self._record_refusal(
+                    call.admin.name, call.connection, call.request, refusal.code, call.now, call.effects
+                )
             self._answer(call.connection, call.request, refusal.code, refusal.message, None, call.effects)
         except ConfigError as error:
             body = {"reasons": error.reasons}
@@ -181,6 +218,8 @@ class AdminCommands:
                 self.finish(call, done)
 
     def finish(self, call: AdminCall, done: AdminResult) -> None:
+        if isinstance(done.result, dict):
+            call.connection.account.charge_rows(listed=len(done.result.get("items", ())))
         if done.changed:
             self.record(call, done)
         self._answer(call.connection, call.request, codes.OK, "done", done.result, call.effects, durable=done.changed)
@@ -215,31 +254,14 @@ class AdminCommands:
         now: Now,
         effects: Effects,
     ) -> None:
-        """Record a refused command. A flood is recorded as a number at the end of its window, so that it cannot fill
-        the journal."""
-        window = self._refused.get(user)
-        if window is None or now.mono - window.since >= REFUSAL_SECONDS:
-            window = self._refused[user] = RateWindow()
-            self._state.timers.add((self._sum_refusals, (user, window)), now.mono + REFUSAL_SECONDS)
-        if window.add(1, REFUSAL_SECONDS, now.mono) <= REFUSALS:
-            effects.record(
-                ManagementCommanded(
-                    # With a token, `auth_id` is a claim that nobody verifies.
-                    identity=user or (request.auth_id[:128] if request.auth_token is None else ""),
-                    command=request.command,
-                    code=code,
-                    origin=asked_from(connection, request),
-                )
-            )
-
-    def _sum_refusals(self, which: tuple[str, RateWindow], _now: Now, effects: Effects) -> None:
-        user, window = which
-        more = window.used - REFUSALS
-        if more > 0:
-            code = codes.NOT_ALLOWED if user else codes.WRONG_CREDENTIALS
-            effects.record(ManagementCommanded(identity=user, command=REFUSED, code=code, after={"refused": more}))
-        if self._refused.get(user) is window:
-            del self._refused[user]
+        event = ManagementCommanded(
+            # With a token, `auth_id` is a claim that nobody verifies.
+            identity=user or (request.auth_id[:128] if request.auth_token is None else ""),
+            command=request.command,
+            code=code,
+            origin=asked_from(connection, request),
+        )
+        self._refusals.record(user, event, now, effects)
 
     def _answer(
         self,
@@ -261,9 +283,17 @@ class AdminCommands:
             self._run(AdminCall(ask.connection, ask.request, ask.body, outcome, now, effects))
         else:
             self._state.count("passwords_wrong")
-            # Without its body and its password: a delayed answer needs neither.
-            kept = msgspec.structs.replace(ask, password="", body=b"")
-            self._state.timers.add((self._refuse_password, kept), now.mono + outcome)
+            # A delayed answer needs nothing else of the request, whose arguments may be large.
+            asked = ask.request
+            needed = messages.ManagementReq(asked.command, asked.id, asked.auth_id, origin=origin_of(asked))
+            kept = msgspec.structs.replace(ask, password="", request=needed, body=b"")
+            if self._access.is_undelayed(ask.request):
+                self._refuse_password(kept, now, effects)
+            else:
+                self._state.timers.add((self._refuse_password, kept), now.mono + outcome)
+
+    def _refuse_displaced(self, ask: VerifyPassword, effects: Effects) -> None:
+        self._answer(ask.connection, ask.request, codes.TOO_MANY, TOO_MANY_WAIT, None, effects)
 
     def _refuse_password(self, ask: VerifyPassword, now: Now, effects: Effects) -> None:
         self._access.done(ask)
@@ -331,9 +361,7 @@ class AdminCommands:
     def must_have_room(self) -> None:
         """Raise a refusal while nothing can be stored."""
         if self._state.full:
-            raise Refusal(
-                codes.NOT_SERVING, "nothing can be stored now: the disk is almost full, or the database is unavailable"
-            )
+            raise Refusal(codes.NOT_SERVING, self._state.why_full)
 
 
 def asked_from(connection: Connection, request: messages.ManagementReq) -> str:

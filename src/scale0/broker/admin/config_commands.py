@@ -13,10 +13,12 @@ import msgspec
 
 from scale0.broker.admin.access import ADMIN, OPERATOR, VIEWER
 from scale0.broker.admin.commands import AdminCall, AdminCommands, AdminResult, ReadHistory
+from scale0.broker.admin.document_access import forbidden_keys
 from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.members import Members
 from scale0.broker.core.state import BrokerState
 from scale0.config import NetworkDocument, changed_paths, check_document, parse, patch
+from scale0.config.literal_secrets import literal_secrets
 from scale0.kernel import codes
 from scale0.kernel.errors import ConfigError, Refusal
 from scale0.storage.rows import DocumentRow, ReadDocument, ReadDocuments
@@ -66,7 +68,14 @@ class ConfigCommands:
     def _patch_config(self, call: AdminCall) -> AdminResult:
         if call.request.base is not None:
             self._must_be_based_on(call.request.base)
-        return self._make_current(call, patch(self._documents.document, call.request.set, call.request.remove))
+        old = self._documents.document
+        wanted = patch(old, call.request.set, call.request.remove)
+        forbidden = forbidden_keys(call.admin.role, old, wanted)
+        if forbidden:
+            names = ", ".join(forbidden)
+            message = f"the role {call.admin.role} may not change {names}: an admin may"
+            raise Refusal(codes.NOT_ALLOWED, message)
+        return self._make_current(call, wanted)
 
     def _make_current(self, call: AdminCall, wanted: NetworkDocument) -> AdminResult:
         self._management.must_have_room()
@@ -79,7 +88,9 @@ class ConfigCommands:
             raise ConfigError(reasons)
         changes = changed_paths(old, document)
         self._documents.change(document, call.admin.name, list(self._members.by_name.values()), call.now, call.effects)
-        result = {"version": self._documents.version, "hash": self._documents.hash}
+        result: dict[str, Any] = {"version": self._documents.version, "hash": self._documents.hash}
+        if warnings := literal_secrets(document):
+            result["warnings"] = warnings
         paths = [path for path, _before, _after in changes if path not in ("version", "parent")]
         return AdminResult(result, old.version, {"version": document.version, "paths": paths[:100]}, changed=True)
 

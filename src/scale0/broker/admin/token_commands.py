@@ -1,4 +1,5 @@
-"""Commands about tokens: log in and out, show the current user, issue, list and revoke (PROTOCOL 4).
+"""Commands about tokens: log in and out, exchange a one-time link, show the current user, issue, list and revoke
+(PROTOCOL 4).
 
 Invariant: a token is sent once, to the client that requested it; lists identify it by a prefix of its digest.
 """
@@ -9,6 +10,8 @@ from typing import Any
 
 from scale0.broker.admin.access import (
     ADMIN,
+    EXCHANGE_LINK,
+    LINK_SESSION_SECONDS,
     MAX_TOKEN_SECONDS,
     RANKS,
     SESSION_SECONDS,
@@ -16,6 +19,8 @@ from scale0.broker.admin.access import (
     VIEWER,
     Access,
     digest_of,
+    is_link,
+    role_of,
 )
 from scale0.broker.admin.commands import AdminCall, AdminCommands, AdminResult
 from scale0.broker.admin.views import page
@@ -32,6 +37,7 @@ class TokenCommands:
         management.table.update(
             {
                 "login": (VIEWER, self._login),
+                EXCHANGE_LINK: (VIEWER, self._exchange_link),
                 "logout": (VIEWER, self._logout),
                 "whoami": (VIEWER, self._whoami),
                 "issue_token": (ADMIN, self._issue),
@@ -45,12 +51,22 @@ class TokenCommands:
         admin, wall = call.admin, call.now.wall
         # A token cannot extend its own validity by repeated logins.
         seconds = SESSION_SECONDS if admin.expires is None else min(SESSION_SECONDS, admin.expires - wall)
-        token = self._access.issue(admin.name, admin.role, seconds, call.now, call.effects)
+        token = self._access.issue(admin.name, admin.role, seconds, call.now, call.effects, parent=admin.digest)
         return AdminResult({"token": token, "expires": wall + seconds, "role": admin.role}, changed=True)
 
+    def _exchange_link(self, call: AdminCall) -> AdminResult:
+        """A session for a link. Both are one turn's writes: the link ends in the commit that stores the session."""
+        self._management.must_have_room()
+        link = call.admin
+        if not link.once:
+            raise Refusal(codes.WRONG_CREDENTIALS, f"{EXCHANGE_LINK} needs a one-time link as auth_token")
+        self._access.revoke(lambda row: row.digest == link.digest, call.effects)
+        token = self._access.issue(link.name, link.role, LINK_SESSION_SECONDS, call.now, call.effects)
+        result = {"token": token, "expires": call.now.wall + LINK_SESSION_SECONDS, "role": link.role}
+        return AdminResult(result, changed=True)
+
     def _logout(self, call: AdminCall) -> AdminResult:
-        mine = call.admin.digest
-        count = self._access.revoke(lambda row: row.digest == mine, call.effects) if mine else 0
+        count = self._access.end(call.admin.digest, call.effects)
         return AdminResult({"revoked": count}, changed=count > 0)
 
     def _whoami(self, call: AdminCall) -> AdminResult:
@@ -65,18 +81,20 @@ class TokenCommands:
             )
         if self._access.is_reserved(name):
             raise Refusal(codes.IN_USE, f"{name} is the name of an administrator: choose another name")
-        token = self._access.issue(name, role, seconds, call.now, call.effects)
+        once = call.request.once
+        token = self._access.issue(name, role, seconds, call.now, call.effects, once)
         result = {
             "token": token,
             "id": token_id(digest_of(token)),
             "name": name,
             "role": role,
             "expires": call.now.wall + seconds,
+            "once": once,
         }
-        return AdminResult(result, after={"name": name, "role": role}, changed=True)
+        return AdminResult(result, after={"name": name, "role": role, "once": once}, changed=True)
 
     def _list(self, call: AdminCall) -> AdminResult:
-        alive = [row for row in self._access.tokens if row.expires_us >= call.now.wall * 1_000_000]
+        alive = self._access.valid_tokens(call.now)
         return AdminResult(page(alive, lambda row: row.digest, token_row, call.request.limit, call.request.after))
 
     def _revoke(self, call: AdminCall) -> AdminResult:
@@ -99,4 +117,10 @@ def token_id(digest: str) -> str:
 
 
 def token_row(row: TokenRow) -> dict[str, Any]:
-    return {"id": token_id(row.digest), "name": row.name, "role": row.role, "expires": row.expires_us / 1_000_000}
+    return {
+        "id": token_id(row.digest),
+        "name": row.name,
+        "role": role_of(row),
+        "expires": row.expires_us / 1_000_000,
+        "once": is_link(row),
+    }

@@ -6,8 +6,10 @@ Invariants: views change nothing; a page is bounded, and the next one starts whe
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from scale0.broker.cluster.catalog import Catalog
 from scale0.broker.cluster.peers import Peers
@@ -20,8 +22,12 @@ from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 
 MAX_PAGE_ROWS: Final = 1_000
+MAX_PAGE_BYTES: Final = 1024 * 1024
+"""Of encoded rows: a page ends with the row that reaches it."""
 MAX_LRU_ROWS: Final = 100
 """Backends of one service that are listed in LRU order."""
+MAX_ROW_CHARS: Final = 4_096
+"""Of the names that one row lists; the others are only counted."""
 
 Thing = TypeVar("Thing")
 Page = dict[str, Any]
@@ -30,12 +36,28 @@ Page = dict[str, Any]
 def page(
     things: Iterable[Thing], key: Callable[[Thing], str], row: Callable[[Thing], Any], limit: int, after: str | None
 ) -> Page:
-    """The first `limit` rows whose key is past `after`, in the order of keys."""
+    """The first rows whose key is past `after`, in the order of keys: at most `limit`, and MAX_PAGE_BYTES."""
     limit = max(1, min(limit, MAX_PAGE_ROWS))
     rest = things if after is None else (thing for thing in things if key(thing) > after)
     found = heapq.nsmallest(limit + 1, rest, key=key)
-    more = len(found) > limit
-    return {"items": [row(thing) for thing in found[:limit]], "next": key(found[limit - 1]) if more else None}
+    items: list[Any] = []
+    size = 0
+    for thing in found[:limit]:
+        items.append(row(thing))
+        size += len(msgspec.json.encode(items[-1]))
+        if size >= MAX_PAGE_BYTES:
+            break
+    return {"items": items, "next": key(found[len(items) - 1]) if len(found) > len(items) else None}
+
+
+def listed(names: Sequence[str]) -> int:
+    """How many of these names one row lists."""
+    chars = 0
+    for count, name in enumerate(names):
+        chars += len(name)
+        if chars > MAX_ROW_CHARS:
+            return count
+    return len(names)
 
 
 class Views:
@@ -64,7 +86,13 @@ class Views:
         self._task_backlog = task_backlog
         """By method: the number of tasks that wait in memory, and whether the store has more."""
 
+    @property
+    def changes(self) -> int:
+        """Changes with every member that joins, leaves or changes its services."""
+        return self._members.changes
+
     def ping(self, now: Now) -> dict[str, Any]:
+        outage = self._state.outage
         return {
             "broker": self._state.identity,
             "owner": self._state.owner,
@@ -72,6 +100,8 @@ class Views:
             "state": self._state.duty,
             "time": now.wall,
             "config_version": self._documents.version,
+            "full": self._state.full,
+            "outage_since": None if outage is None else outage.since,
         }
 
     def status(self, now: Now, version: str) -> dict[str, Any]:
@@ -96,13 +126,14 @@ class Views:
             "services": sum(bool(service.offerings) for service in self._scheduler.services.values()),
             "requests": {
                 "waiting": sum(map(len, self._requests.queues.values())),
-                "under_way": len(self._requests.under_way),
+                "under_way": self._requests.in_flight,
                 "answered": stats.total_answered,
                 "failed": stats.total_failed,
             },
             "tasks": self._task_counts(),
             "error_clients": len(self._connections.banned(now)),
             "full": self._state.full,
+            "outage": self._state.outage,
             "clock_suspect": self._state.clock_suspect,
             "counters": dict(self._state.counters),
             "endpoints": self._state.endpoints,
@@ -131,6 +162,7 @@ class Views:
     def _queue(self, name: str, tasks: tuple[int, bool] | None, now: Now) -> dict[str, Any]:
         service = self._scheduler.services.get(name) or Service(name)
         first = heapq.nsmallest(MAX_LRU_ROWS, service.offerings, key=lambda one: (not one.has_room, one.backend.stamp))
+        first = first[: listed([one.backend.identity for one in first])]
         queue = self._requests.queues.get(name)
         oldest = queue.oldest() if queue is not None else None
         return {
@@ -195,10 +227,12 @@ class Views:
 
     def _client(self, member: Member, now: Now) -> dict[str, Any]:
         backend = member.backend
+        services = list(member.services[: listed(member.services)])
         return {
             "identity": member.identity,
             "role": member.role,
-            "services": list(member.services),
+            "services": services,
+            "services_more": len(member.services) - len(services),
             "slots": backend.slots if backend else 0,
             "busy": backend.busy if backend else 0,
             "age": now.mono - member.connection.last_received,

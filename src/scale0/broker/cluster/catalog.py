@@ -18,11 +18,12 @@ from scale0.broker.core.state import BrokerState
 from scale0.kernel.names import MAX_IDENTITY_CHARS, is_identity
 
 MAX_BROKERS: Final = 10_000
+MAX_VERSION: Final = 2**63 - 1
 
 
 class OfferedServices(msgspec.Struct, frozen=True, omit_defaults=True):
     broker: Annotated[str, msgspec.Meta(max_length=MAX_IDENTITY_CHARS)]
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=0, le=MAX_VERSION)]
     services: Annotated[tuple[Service, ...], msgspec.Meta(max_length=MAX_SERVICES)] = ()
 
 
@@ -57,7 +58,8 @@ class Catalog:
                 continue
             if entry.broker == self._state.identity and known is not None:
                 # A peer has an entry about us that is out of date, perhaps from before our restart: override it.
-                self._put(OfferedServices(broker=known.broker, version=entry.version + 1, services=known.services), "")
+                version = min(entry.version + 1, MAX_VERSION)
+                self._put(OfferedServices(broker=known.broker, version=version, services=known.services), "")
             elif is_identity(entry.broker) and (known is not None or len(self.entries) < MAX_BROKERS):
                 self._put(entry, teller)
 

@@ -20,7 +20,7 @@ from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.members import Members
 from scale0.broker.core.state import BrokerState
-from scale0.config import NetworkDocument, check_document, digest, parse
+from scale0.config import MAX_VERSION, NetworkDocument, check_document, digest, parse_existing
 from scale0.history.events.changes import ConfigConflict
 from scale0.history.events.sources import BrokerStateChanged
 from scale0.kernel import codes
@@ -39,6 +39,9 @@ MAX_REPORTED: Final = 1_000
 
 ANSWER_INTERVALS: Final = 0.5
 """In heartbeat intervals: after this time another broker that announces the document is asked, too."""
+MAX_ADVANCE: Final = 1_000_000
+"""How far the version of a received document may be ahead of ours: more can only be an error or an attack, and would
+use up the versions of the network. A joining broker accepts any version."""
 AFTER_ALL_HASHES: Final = "~"
 VERSION_FRAMES: Final = 3
 CONFIG_FRAMES: Final = 4
@@ -70,13 +73,24 @@ class ConfigReplication:
     def peer_reported(self, peer: Peer, connection: Connection, now: Now, effects: Effects) -> None:
         """A peer sent its version: request the document if it is newer."""
         theirs = (peer.config_version, peer.config_hash)
-        if theirs <= self.rank or (peer.asked is not None and now.mono - peer.asked < self._state.interval):
+        if (
+            theirs <= self.rank
+            or theirs[0] > self._newest_acceptable
+            or (peer.asked is not None and now.mono - peer.asked < self._state.interval)
+        ):
             return
         if self._asked is not None and self._asked[1] == theirs and now.mono - self._asked[0] < self._patience:
             return
         if peer.asked is None:  # otherwise it did not answer earlier, and there is no need to wait for it
             self._asked = (now.mono, theirs)
         self._ask(peer, connection, now, effects)
+
+    @property
+    def _newest_acceptable(self) -> int:
+        """The largest version that we accept from another broker."""
+        if self._state.state == JOINING:
+            return MAX_VERSION
+        return min(self._documents.version + MAX_ADVANCE, MAX_VERSION)
 
     @property
     def _patience(self) -> float:
@@ -268,10 +282,16 @@ class ConfigReplication:
 
     def _read(self, message: messages.PeerConfig, body: bytes) -> NetworkDocument:
         """Decode and validate the whole document; raise a refusal without any change if it is invalid."""
+        if message.config_version > self._newest_acceptable:
+            raise Refusal(
+                codes.MALFORMED,
+                f"config_version {message.config_version} is too far ahead: this broker has version "
+                f"{self._documents.version}, and accepts at most {self._newest_acceptable}",
+            )
         if digest(body) != message.config_hash:
             raise Refusal(codes.MALFORMED, "the document does not match config_hash")
         try:
-            document = parse(body, JSON, NetworkDocument)
+            document = parse_existing(body, NetworkDocument)
         except ConfigError as error:
             raise Refusal(codes.MALFORMED, f"the document cannot be read: {error}") from error
         if document.version != message.config_version:

@@ -14,7 +14,8 @@ from scale0.broker.cluster.catalog import Catalog
 from scale0.broker.cluster.peer import Peer
 from scale0.broker.cluster.peers import Peers
 from scale0.broker.core.config_document import ConfigDocument
-from scale0.broker.core.connections import Connection
+from scale0.broker.core.connections import Connection, Connections
+from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.request import RoutedRequest
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.scheduler import Backend
@@ -25,6 +26,9 @@ from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_reserved, is_service_name
 from scale0.transport.core import messages
 
+MAX_SENDER_CHARS: Final = 255
+FORWARDED_SHARE: Final = 2
+"""How much of the rate a client may use by way of other brokers: their windows begin at other times than ours."""
 SOUGHT_AT_ONCE: Final = 2
 """Distant brokers that are dialed for one service."""
 
@@ -38,9 +42,18 @@ class RemoteService(Backend):
 
 class Forwarding:
     def __init__(
-        self, state: BrokerState, documents: ConfigDocument, peers: Peers, requests: Requests, catalog: Catalog
+        self,
+        state: BrokerState,
+        documents: ConfigDocument,
+        peers: Peers,
+        requests: Requests,
+        catalog: Catalog,
+        connections: Connections,
+        rate_limits: RateLimits,
     ) -> None:
         self._state = state
+        self._connections = connections
+        self._rate_limits = rate_limits
         self._catalog = catalog
         self._used: set[str] = set()
         """Distant brokers that received a request since the last check."""
@@ -131,15 +144,26 @@ class Forwarding:
         if wrong or not 0 < request.timeout <= limits.max_request_timeout or request.hops < 1:
             message = "FORWARD needs a service, a timeout and hops, the number of brokers that it has passed"
             effects.send(connection, ("ERROR", {"id": request.id, "code": codes.MALFORMED, "message": message}))
-        elif self._state.drain_requested and request.id not in connection.outstanding:
+        elif self._state.drain_requested and not connection.awaits_id(request.id):
             # A standby that gives way still serves what its backends can.
             message = "this broker is draining"
             error = {"id": request.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
             effects.send(connection, ("ERROR", error))
-        else:
+        elif self._allows(connection, request, now):
+            sender = request.sender[:MAX_SENDER_CHARS]
             self._requests.submit(
-                connection, request.id, request.service, bodies, request.timeout, False, now, effects, hops=request.hops
+                *(connection, request.id, request.service, bodies, request.timeout, False, now, effects),
+                hops=request.hops,
+                sender=sender,
             )
+        elif not connection.awaits_id(request.id):
+            message = f"more than {limits.max_requests_per_second} requests in a second: try again later"
+            effects.send(connection, ("ERROR", {"id": request.id, "code": codes.TOO_MANY, "message": message}))
+
+    def _allows(self, connection: Connection, request: messages.Forward, now: Now) -> bool:
+        """Count the request for the client that sent it, whichever broker it is connected to."""
+        account = self._connections.account_of(request.sender[:MAX_SENDER_CHARS], connection.account)
+        return self._rate_limits.allows_request(account, now, FORWARDED_SHARE)
 
     def not_there(self, backend: Backend, service: str) -> None:
         """A broker returned a request: skip it for this service until its next message."""

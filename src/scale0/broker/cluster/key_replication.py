@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from scale0.broker.cluster.replicated_keys import MAX_SHARED, MAX_SOURCES, KeyRow, KeySource, KeyUpdate, place_of
 from scale0.broker.core.keys import Key
+from scale0.broker.core.permissions import KeyRules
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.names import is_identity
@@ -25,16 +26,28 @@ FUTURE_US: Final = 3_600_000_000
 Snapshot = Mapping[str, KeySource]
 
 
-def places_of(keys: Iterable[Key], programs: Collection[str] = ()) -> dict[str, str]:
+class SharedKey(NamedTuple):
+    """What is sent of a key."""
+
+    public: str
+    rules: KeyRules
+    expires: float
+    previous: str
+
+
+def places_of(keys: Iterable[Key], programs: Collection[str] = ()) -> dict[str, SharedKey]:
     """Keys that are replicated: not tokens, and not the keys of programs on this machine."""
-    shared = (key for key in keys if not key.expires and key.public not in programs)
-    return {f"{key.role}/{key.name}": key.public for key in islice(shared, MAX_SHARED)}
+    shared = (key for key in keys if not key.is_token and key.public not in programs)
+    return {
+        f"{key.role}/{key.name}": SharedKey(key.public, key.rules, key.expires, key.previous)
+        for key in islice(shared, MAX_SHARED)
+    }
 
 
 class KeyReplication:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._mine: Mapping[str, str] = {}
+        self._mine: Mapping[str, SharedKey] = {}
         self._own: dict[str, KeyRow] = {}
         # The version increases over restarts, too.
         self._version = state.boot
@@ -48,14 +61,16 @@ class KeyReplication:
 
     # Our keys.
 
-    def set_own_keys(self, mine: Mapping[str, str]) -> None:
-        """Set what our own files admit: public keys by role and name, as `places_of` returns them."""
+    def set_own_keys(self, mine: Mapping[str, SharedKey]) -> None:
+        """Set what our own files admit: keys by role and name, as `places_of` returns them."""
         before, self._mine = self._mine, mine
         for at in sorted(before.keys() - mine.keys()):
-            self._send(structs.replace(self._own.pop(at), public_key="", gone=True))
-        for at, public_key in sorted(mine.items() - before.items()):
+            gone = self._own.pop(at)
+            self._send(KeyRow(role=gone.role, name=gone.name, version=0, gone=True))
+        for at, key in sorted(mine.items() - before.items()):
             role, _, name = at.partition("/")
-            self._send(KeyRow(role=role, name=name, version=0, public_key=public_key))
+            row = KeyRow(role=role, name=name, version=0, public_key=key.public, previous_key=key.previous)
+            self._send(structs.replace(row, allow=key.rules.allow, deny=key.rules.deny, expires=key.expires))
 
     def _send(self, row: KeyRow) -> None:
         self._version += 1
@@ -117,6 +132,14 @@ class KeyReplication:
             return []
         source = self.sources.get(row.broker) if is_identity(row.broker) else None
         return [] if source is None else [(row.broker, gone) for gone in source.take_away(row)]
+
+    def rename(self, keys: Iterable[Key]) -> None:
+        """Brokers that rotate their key keep their rows."""
+        renamed = {key.previous: key.public for key in keys if key.previous}
+        for broker, source in self.sources.items():
+            if source.public_key in renamed:
+                source.public_key = renamed[source.public_key]
+                self._dirty.add(broker)
 
     def keep(self, public_keys: Collection[str]) -> None:
         """Accept only brokers with these keys; discard the rows of all others."""

@@ -16,6 +16,7 @@ from scale0.broker.cluster.peer import UNKNOWN, Peer
 from scale0.broker.cluster.topology import listed_of, neighbours_of
 from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection, Connections, ProtocolHandler
+from scale0.broker.core.enrolment import peer_key_news
 from scale0.broker.core.members import Members
 from scale0.broker.core.state import BrokerState
 from scale0.config import Endpoints
@@ -151,6 +152,11 @@ class Peers:
             effects.record(PeerJoined(identity=peer.identity, group=peer.group, state=peer.state))
         if connection.socket == PEER:
             self.send_hello(connection, now, effects)
+        if self._state.keys is not None:
+            known = self._state.keys.by_user.get(connection.user_id)
+            news = peer_key_news(known, peer.endpoints.get(SERVER_KEY, ""), message.previous_key)
+            if news is not None:
+                effects.ask(news)
         self._report(peer, connection, now, effects)
 
     def heartbeat(
@@ -197,6 +203,7 @@ class Peers:
             time=now.wall,
             batch=True,
             standby_for=state.config.standby_for,
+            previous_key=state.keys.server[1] if state.keys is not None else "",
         )
         effects.send(connection, ("HELLO", message))
 

@@ -19,6 +19,7 @@ from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerEntry, Endpoints, GroupConfig, NetworkDocument, check_document
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
+from scale0.transport.core.address_book import SERVER_KEY
 from scale0.transport.core.sockets import ACTIVE
 
 WAIT_INTERVALS: Final = 1.0
@@ -46,6 +47,14 @@ class Registration:
         if OWN not in self._waiting and self._with_fallbacks() is not None:
             self._waiting.add(OWN)
             self._later(self._list_own, None, now)
+
+    def list_own_key(self, now: Now, effects: Effects) -> None:
+        """Our own key has changed: write it into the document, unless another broker does so after our HELLO."""
+        document = self._documents.document
+        brokers = sum(len(group.brokers) for group in document.group_config)
+        wanted = with_server_key(document, self._state.identity, self._state.endpoints.get(SERVER_KEY, ""))
+        if wanted is not None and (self._state.config.config_service or brokers == 1):
+            self._change(wanted, now, effects)
 
     def _later(self, do: Callable[[Any, Now, Effects], None], whom: Peer | None, now: Now) -> None:
         wait = self._state.rng.random() * WAIT_INTERVALS * self._state.interval
@@ -86,6 +95,20 @@ class Registration:
             return False
         self._documents.change(document, self._state.identity, list(self._members.by_name.values()), now, effects)
         return True
+
+
+def with_server_key(document: NetworkDocument, identity: str, key: str) -> NetworkDocument | None:
+    """The document with this key of a broker; None if it is current, or the broker has none there."""
+    groups = list(document.group_config)
+    for at, group in enumerate(groups):
+        for broker in group.brokers:
+            if broker.identity == identity and broker.endpoints.server_key not in ("", key):
+                endpoints = msgspec.structs.replace(broker.endpoints, server_key=key)
+                changed = msgspec.structs.replace(broker, endpoints=endpoints)
+                brokers = tuple(changed if one is broker else one for one in group.brokers)
+                groups[at] = msgspec.structs.replace(group, brokers=brokers)
+                return msgspec.structs.replace(document, group_config=tuple(groups))
+    return None
 
 
 def listed(document: NetworkDocument, peer: Peer) -> NetworkDocument | None:

@@ -7,13 +7,14 @@ only through a chain of brokers that starts at our own files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from scale0.broker.core.keys import MAX_NAME_CHARS, Key, is_name
+from scale0.broker.core.keys import MAX_EXPIRES, MAX_NAME_CHARS, Key, is_name
+from scale0.broker.core.permissions import MAX_RULES, KeyRules, rules_error
 from scale0.config.value_types import is_curve_key
 from scale0.kernel.names import MAX_IDENTITY_CHARS
 from scale0.transport.core.sockets import PEER, ROLES
@@ -25,6 +26,7 @@ MAX_SOURCES: Final = 1_000
 """Brokers whose keys are remembered: as many as are known at all."""
 
 Name = tuple[str, str]
+Rules = Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_RULES)]
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
@@ -38,14 +40,25 @@ class KeyRow(msgspec.Struct, frozen=True, omit_defaults=True):
     gone: bool = False
     broker: Annotated[str, msgspec.Meta(max_length=MAX_IDENTITY_CHARS)] = ""
     """The broker whose files hold, or held, the key; blank: the sender."""
+    allow: Rules = ()
+    deny: Rules = ()
+    expires: Annotated[float, msgspec.Meta(ge=0, le=MAX_EXPIRES)] = 0.0
+    """Wall clock; 0: never."""
+    previous_key: Annotated[str, msgspec.Meta(max_length=40)] = ""
+    """The previous key of a broker that rotates its key; it is accepted as well."""
 
     @property
     def is_valid(self) -> bool:
-        return self.role in ROLES and is_name(self.name) and (self.gone or bool(self.public_key)) and self.is_key
+        named = self.role in ROLES and is_name(self.name) and not rules_error(self.role, self.rules)
+        return named and (self.gone or bool(self.public_key)) and self.is_key
+
+    @property
+    def rules(self) -> KeyRules:
+        return KeyRules(self.allow, self.deny)
 
     @property
     def is_key(self) -> bool:
-        return is_curve_key(self.public_key)
+        return is_curve_key(self.public_key) and is_curve_key(self.previous_key)
 
 
 class KeyUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -120,16 +133,22 @@ def place_of(row: KeyRow) -> str:
 
 
 def admitted_keys(
-    own: Sequence[Key], sources: Mapping[str, KeySource], identity: str, public_key: str
+    own: Sequence[Key], sources: Mapping[str, KeySource], identity: str, public_key: str, time: float = 0.0
 ) -> list[AdmittedKey]:
     """The keys that a broker with this identity and key admits: first those of its own files, then those of the brokers
-    that these admit, and so on. The first one found has the name and the key.
+    that these admit, and so on. The first one found has the name and the key. Keys that have expired are included, and
+    nothing follows from them.
     """
     out = [AdmittedKey(key, "") for key in own]
-    names: set[Name] = {(key.role, key.name) for key in own if not key.expires} | {(PEER, identity)}
-    publics: set[Name] = {(key.role, key.public) for key in own if not key.expires} | {(PEER, public_key)}
+    names: set[Name] = {(key.role, key.name) for key in own if not key.is_token} | {(PEER, identity)}
+    publics: set[Name] = {(key.role, each) for key in own if not key.is_token for each in key.publics} | {
+        (PEER, public_key)
+    }
     own_names = frozenset(names)
-    brokers = {key.public for key in own if key.role == PEER and not key.expires}
+    brokers: set[str] = set()
+    for key in own:
+        if key.role == PEER and not key.is_token and not key.is_expired(time):
+            brokers.update(key.publics)
     waiting = dict(sorted(sources.items()))
     while level := [name for name, source in waiting.items() if source.public_key in brokers]:
         for name in level:
@@ -138,10 +157,12 @@ def admitted_keys(
                 if called in names or proved in publics or _is_beneath(called, own_names):
                     continue
                 names.add(called)
-                publics.add(proved)
-                out.append(AdmittedKey(Key(row.public_key, row.role, row.name), name))
-                if row.role == PEER:
-                    brokers.add(row.public_key)
+                key = Key(row.public_key, row.role, row.name, row.expires, rules=row.rules, previous=row.previous_key)
+                key = key._replace(broker=name)
+                publics.update((row.role, each) for each in key.publics)
+                out.append(AdmittedKey(key, name))
+                if row.role == PEER and not key.is_expired(time):
+                    brokers.update(key.publics)
     return out
 
 
@@ -160,5 +181,13 @@ def clash(role: str, name: str, public_key: str, stored: Iterable[AdmittedKey]) 
     for one in stored:
         key = one.key
         if one.broker and key.role == role and (key.name == name) != (key.public == public_key):
+            return one
+    return None
+
+
+def other_use(users: Collection[tuple[str, str]], public_key: str, stored: Iterable[AdmittedKey]) -> AdmittedKey | None:
+    """The key of another broker that is this public key in another role or under another name, if there is one."""
+    for one in stored:
+        if one.broker and public_key in one.key.publics and (one.key.role, one.key.name) not in users:
             return one
     return None

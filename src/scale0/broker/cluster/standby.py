@@ -96,7 +96,7 @@ class Standby:
     def _is_empty(self) -> bool:
         """No backend is left here. Frontends are redirected with their next request."""
         working = any(member.backend is not None and not member.foreign for member in self._members.by_name.values())
-        return not (working or self._requests.under_way or self._requests.queues)
+        return not (working or self._requests.in_flight or self._requests.queues)
 
     def _become(self, now: Now, effects: Effects, *, standby: bool, hands_back: bool = False) -> None:
         before = self._state.shown

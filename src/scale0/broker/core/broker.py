@@ -13,16 +13,18 @@ from scale0.broker.cluster.clock_skew import ClockSkew
 from scale0.broker.cluster.key_replication import KeyReplication
 from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection, Connections, ProtocolHandler
-from scale0.broker.core.enrolment import StoreKey
+from scale0.broker.core.enrolment import LearnPeerKey, StoreKey
 from scale0.broker.core.key_audit import KeyAudit
 from scale0.broker.core.keys import is_enrolment_key
 from scale0.broker.core.members import Members
+from scale0.broker.core.permission_check import PermissionCheck
 from scale0.broker.core.protocol_handler import ClusterParts, Scale0Handler
 from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.request_stats import SUM_SECONDS
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.scheduler import Scheduler
 from scale0.broker.core.state import BrokerState
+from scale0.broker.core.stored_times import StoredTimes
 from scale0.history.events.clients import ClientRefused
 from scale0.history.events.sources import BrokerStarted, BrokerStopped, SourceAlive
 from scale0.kernel import codes
@@ -32,11 +34,17 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.timers import ring
 from scale0.transport.core import codec
 from scale0.transport.core import messages as options
+from scale0.transport.core.address_book import SERVER_KEY
+from scale0.transport.core.session import RECHECK_SECONDS
 from scale0.transport.core.sockets import CLIENT_SOCKETS, CONFIG_SUB, DIALED, DISABLED, PEER_SOCKETS
 
+MAX_LATE_TICKS: Final = 4
+"""A broker whose every tick is late has too much to do: its deadlines are judged all the same."""
 ALIVE_SECONDS: Final = 60.0
 """How often each event source records that it is alive."""
 PRUNE_SECONDS: Final = 3_600.0
+LATE_SECONDS: Final = RECHECK_SECONDS
+"""A tick that is later than this follows a suspension, and waits as long for what is in the sockets."""
 
 JSON_STARTS: Final = frozenset({b"{", b"["})
 
@@ -56,7 +64,9 @@ class Broker:
         rate_limits: RateLimits,
         clock_skew: ClockSkew,
         key_audit: KeyAudit,
+        stored_times: StoredTimes,
         rpc: ProtocolHandler,
+        permission_check: PermissionCheck,
         subscribe: Callable[[bytes, Now, Effects], None],
         version: str,
     ) -> None:
@@ -75,12 +85,24 @@ class Broker:
         self.rpc = rpc
         """Handles a first frame that starts like JSON; also packs messages for a peer that has sent nothing yet."""
         self.key_replication: KeyReplication | None = None
+        self.list_own_key: Callable[[Now, Effects], None] = lambda *_: None
+        """Writes our own key into the network document; set by the composition root."""
         self.tasks: Any = None
         """The task queue, for views and tests; the broker itself uses `requests.tasks` only."""
         self._subscribe = subscribe
         self._rate_limits = rate_limits
         self._clock_skew = clock_skew
         self.key_audit = key_audit
+        self._stored_times = stored_times
+        self.permission_check = permission_check
+        self._settled = 0.0
+        """When the last turn ended, monotonic time."""
+        self._awaited: float | None = None
+        """The deadline that the host knows."""
+        self._reads_until: float | None = None
+        """After a late tick: no deadline is judged before this time."""
+        self._late_ticks = 0
+        """Ticks in a row that were late."""
         connections.on_forget = self._stop_idle
 
     def start(self, boots: int, now: Now, effects: Effects) -> None:
@@ -100,6 +122,7 @@ class Broker:
     def stop(self, reason: str, now: Now, effects: Effects) -> None:
         self.requests.stats.flush(effects)
         effects.record(BrokerStopped(identity=self.state.identity, reason=reason))
+        self._stored_times.store(now, effects)
 
     def ignores(self, socket: str, routing_id: bytes) -> bool:
         """True while the sender is banned for bad input."""
@@ -116,7 +139,9 @@ class Broker:
             if socket == CONFIG_SUB:
                 self._cluster.config_replication.published(frames, now, effects)
                 return
-            connection = self.connections.open(socket, routing_id, self.rpc, now, user)
+            is_program = keys is not None and keys.is_program(user)
+            public_key = keys.public_key_of(user) if keys is not None else ""
+            connection = self.connections.open(socket, routing_id, self.rpc, now, user, public_key, is_program)
             if connection is None:
                 return
             due = now.mono + self.state.limits.frontend_idle
@@ -160,14 +185,32 @@ class Broker:
         self._subscribe(frames[0], now, effects)
 
     def settle(self, now: Now, effects: Effects) -> None:
+        self._settled = now.mono
         self.requests.tasks.settle(now, effects)
+        self._stored_times.settle(now, effects)
 
     def tick(self, now: Now, effects: Effects) -> None:
+        if self._reads_first(now):
+            return
         ring(self.state.timers, now, effects)
         self.requests.tick(now, effects)
         self.requests.tasks.tick(now, effects)
 
+    def _reads_first(self, now: Now) -> bool:
+        """True for a tick that is late. What clients sent in time may wait in the sockets, so no deadline is judged
+        before there was time to read them."""
+        due = self._awaited
+        late = due is not None and now.mono > max(due, self._settled) + LATE_SECONDS
+        self._late_ticks = self._late_ticks + 1 if late else 0
+        waits = 0 < self._late_ticks < MAX_LATE_TICKS
+        self._reads_until = now.mono + LATE_SECONDS if waits else None
+        return waits
+
     def deadline(self) -> float | None:
+        self._awaited = self._due() if self._reads_until is None else self._reads_until
+        return self._awaited
+
+    def _due(self) -> float | None:
         one, other = self.state.timers.deadline(), self.requests.deadline()
         if one is None or (other is not None and other < one):
             one = other
@@ -179,6 +222,8 @@ class Broker:
             ask.then(value, now, effects)
         elif type(ask) is StoreKey:
             self.scale0.enrolment.answer(ask, cast("Refusal | None", value), effects)
+        elif type(ask) is LearnPeerKey:
+            return
         else:
             self.management.answer(ask, value, now, effects)
 
@@ -187,12 +232,10 @@ class Broker:
         member = connection.member
         if connection.socket in PEER_SOCKETS:
             # Take back the unsent requests first: they never ran, so they are retried and do not count as lost.
-            left_not = self.requests.take_back(
-                message[1]["id"] for message in messages if isinstance(message, tuple) and message[0] == "FORWARD"
-            )
+            forwarded = [one[1]["id"] for one in messages if isinstance(one, tuple) and one[0] == "FORWARD"]
+            left_not = self.requests.take_back(forwarded, now)
             self.peers.gone(connection, now, effects)
-            for request in left_not:
-                self.requests.again(request, now, effects)
+            self.requests.again(left_not, now, effects)
             return
         if member is None:
             self.requests.origin_gone(connection, now)
@@ -206,7 +249,9 @@ class Broker:
                     # An answer of JSON-RPC: it may hand out tasks.
                     self.requests.tasks.unsent(member.backend, message[0], now, effects)
             elif message[0] == "REQUEST":
-                self.requests.redirect(message[1]["id"], now, effects)
+                self.requests.redirect((message[1]["id"],), now, effects)
+            elif message[0] == "REQUESTS":
+                self.requests.redirect_batch(connection, message[1]["first"], now, effects)
             elif message[0] == "TASKS" and member.backend is not None:
                 self.requests.tasks.unsent(member.backend, message[2], now, effects)
 
@@ -218,32 +263,45 @@ class Broker:
 
     def closed(self, socket: str, routing_id: bytes, now: Now, effects: Effects) -> None:
         """A connection ended: its requests and subscriptions end, too. A client that has negotiated may reconnect and
-        continue: heartbeats decide about it."""
+        continue: heartbeats decide about it, or a short time if it sent none."""
         connection = self.connections.find(socket, routing_id)
-        if connection is None or connection.member is not None or connection.peer is not None:
+        if connection is None or connection.peer is not None:
+            return
+        if connection.member is not None:
+            self.members.hang_up(connection.member, now)
             return
         self.requests.origin_gone(connection, now)
         self.connections.forget_unless_bad(connection)
         effects.close(connection)
 
     def lose_users(self, users: Collection[str], now: Now, effects: Effects) -> None:
-        """The keys changed. Those of these users were revoked: send their connections an error and disconnect them."""
+        """The keys changed. Those of these users were revoked or have expired: send their connections an error and
+        disconnect them."""
+        expired = self.state.keys.expired if self.state.keys is not None else frozenset()
         self.key_audit.record(now, effects)
+        self.members.apply_permissions(now, effects)
         for connection in self.connections.of_users(users):
             if not is_enrolment_key(connection.user_id):
-                effects.record(
-                    ClientRefused(
-                        identity=connection.name, code=codes.NOT_ALLOWED, data={"reason": "its key was revoked"}
-                    )
-                )
+                reason = "key has expired" if connection.user_id in expired else "key was revoked"
+                refused = {"reason": f"its {reason}"}
+                effects.record(ClientRefused(identity=connection.name, code=codes.NOT_ALLOWED, data=refused))
                 if connection.takes_pushes and connection.socket in CLIENT_SOCKETS:
-                    message = options.DisconnectError(codes.NOT_ALLOWED, "your key was revoked")
+                    message = options.DisconnectError(codes.NOT_ALLOWED, f"your {reason}")
                     effects.send(connection, ("DISCONNECTERROR", message))
             if connection.socket == DIALED:
                 self.peers.ignore(connection, now, effects)
             else:
                 self._disconnect(connection, now, effects)
         self.connections.forget_users(users)
+
+    def rotate_server_key(self, public_key: str, now: Now, effects: Effects) -> None:
+        """Our own key has changed, or the previous one is retired: record and announce it."""
+        self.key_audit.record(now, effects)
+        if self.state.endpoints.get(SERVER_KEY) != public_key:
+            self.state.endpoints[SERVER_KEY] = public_key
+            self.documents.announce_server_key(list(self.members.by_name.values()), now)
+        self.list_own_key(now, effects)
+        self.peers.send_hello_to_all(now, effects)
 
     def _same_user(self, connection: Connection | None, user: str, now: Now, effects: Effects) -> Connection | None:
         """Return the connection, unless its routing id now belongs to another key; in that case the old one ends."""
@@ -273,7 +331,7 @@ class Broker:
     def _too_big(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         limits = self.state.limits
         if connection.handler is self.scale0 and len(frames) > 2 and len(frames[2]) <= limits.max_options_bytes:
-            self.scale0.refuse_big(connection, frames[:3], now, effects)
+            self.scale0.refuse_big(connection, frames, now, effects)
         else:
             self.reject(connection, codes.TOO_BIG, "message too big", now, effects)
 
@@ -282,9 +340,9 @@ class Broker:
         if self.connections.find(connection.socket, connection.routing_id) is not connection:
             return
         # A ban of a key is stored with the key, not with the connection.
-        banned = 0.0 if connection.user_id else connection.account.banned_until or 0.0
+        banned = 0.0 if connection.sender else connection.account.banned_until or 0.0
         due = max(connection.last_received + self.state.limits.frontend_idle, banned)
-        if connection.member is not None or connection.peer is not None or connection.outstanding or connection.waits:
+        if connection.member is not None or connection.peer is not None or connection.awaits or connection.waits:
             due = max(due, now.mono + self.state.limits.frontend_idle)
         if now.mono < due:
             connection.bucket = self.state.timers.add((self._idle, connection), due)

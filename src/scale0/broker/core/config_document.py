@@ -18,9 +18,11 @@ from scale0.config import ClientConfig, NetworkDocument, client_config, digest, 
 from scale0.config.network_documents import HELEN_SERVICE
 from scale0.history.events.changes import ConfigChanged, ConfigConflict
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects
+from scale0.kernel.effects import Effects, Message, PeerAddress
 from scale0.storage.rows import PutDocument
 from scale0.transport.core import messages
+from scale0.transport.core.address_book import SERVER_KEY
+from scale0.transport.core.request_batches import LEAST_MESSAGE_BYTES
 from scale0.transport.core.sockets import CONFIG_PUB
 
 BEACON_SECONDS: Final = 1.0
@@ -32,12 +34,14 @@ PUSH_CHUNK: Final = 500
 class ConfigDocument:
     """The current document, and the clients that have not received it yet."""
 
-    def __init__(self, state: BrokerState, document: NetworkDocument) -> None:
+    def __init__(self, state: BrokerState, document: NetworkDocument, body: bytes) -> None:
         self._state = state
         self._pending: deque[tuple[Member, bool]] = deque()
+        self._unstored = 0
+        """Versions that no commit has stored yet."""
         self.on_taken: Callable[[Now, Effects], None] = lambda *_: None
         """Called after a new document is accepted, to notify other brokers before the next heartbeat."""
-        self._hold(document, document_bytes(document))
+        self._hold(document, body)
 
     @property
     def version(self) -> int:
@@ -74,8 +78,11 @@ class ConfigDocument:
             config_version=self.version,
             config_hash=self.hash,
             owner=self._owner,
+            server_key=self._server_key,
+            request_batches=self._accepts_batches,
+            long_holds=True,
         )
-        effects.promise(member.connection, ("CONFIG", message, render(self._part(member), member.config_type)))
+        self._say(effects)(member.connection, ("CONFIG", message, render(self._part(member), member.config_type)))
 
     def change(
         self, document: NetworkDocument, author: str, members: Iterable[Member], now: Now, effects: Effects
@@ -88,15 +95,25 @@ class ConfigDocument:
         """Make another document the current one, byte for byte: store it, publish it, notify clients."""
         before = self.shared
         self._hold(document, body)
-        effects.write(self.row(author, now))
+        self.store(author, now, effects)
         effects.record(ConfigChanged(version=self.version, hash=self.hash, parent=document.parent, changed_by=author))
-        effects.publish(CONFIG_PUB, [b"config", self.version.to_bytes(8, "big"), self.hash.encode(), body])
+        # A key with rules receives only the beacon, and its part of the document by negotiation.
+        readers = self._state.keys.may_read_document if self._state.keys is not None else None
+        effects.publish(CONFIG_PUB, [b"config", self.version.to_bytes(8, "big"), self.hash.encode(), body], readers)
         if not self._pending:
             self._state.timers.add((self._push, None), now.mono)
         for member in members:
             which = HELEN_SERVICE in member.services
             self._pending.append((member, before[which] != self.shared[which]))
         self.on_taken(now, effects)
+
+    def store(self, author: str, now: Now, effects: Effects) -> None:
+        effects.write(self.row(author, now))
+        self._unstored += 1
+        effects.after_commit(self._stored)
+
+    def _stored(self, _now: Now, _effects: Effects) -> None:
+        self._unstored -= 1
 
     def row(self, author: str, now: Now) -> PutDocument:
         return PutDocument(
@@ -138,12 +155,37 @@ class ConfigDocument:
         """Set only where several brokers share a store."""
         return msgspec.UNSET if self._state.owner == self._state.identity else self._state.owner
 
+    @property
+    def _accepts_batches(self) -> bool:
+        return self._state.limits.max_message_bytes >= LEAST_MESSAGE_BYTES
+
+    @property
+    def _server_key(self) -> str | msgspec.UnsetType:
+        """Set only where CURVE is used."""
+        return self._state.endpoints.get(SERVER_KEY) or msgspec.UNSET
+
+    def announce_server_key(self, members: Iterable[Member], now: Now) -> None:
+        """Our own key has changed: send it to all clients with CONFIGACK."""
+        if not self._pending:
+            self._state.timers.add((self._push, None), now.mono)
+        self._pending.extend((member, False) for member in members)
+
     def _ack(self, member: Member, version: int, hash_: str, effects: Effects) -> None:
         member.config_version = version
         message = messages.ConfigAck(
-            identity=member.identity, config_version=version, config_hash=hash_, owner=self._owner
+            identity=member.identity,
+            config_version=version,
+            config_hash=hash_,
+            owner=self._owner,
+            server_key=self._server_key,
+            request_batches=self._accepts_batches,
+            long_holds=True,
         )
-        effects.promise(member.connection, ("CONFIGACK", message))
+        self._say(effects)(member.connection, ("CONFIGACK", message))
+
+    def _say(self, effects: Effects) -> Callable[[PeerAddress, Message], None]:
+        """Clients are told after a commit; while the database is unavailable, at once, if the document is stored."""
+        return effects.promise if self._state.outage is None or self._unstored else effects.send
 
     def _push(self, _: None, now: Now, effects: Effects) -> None:
         """Notify the next chunk of clients; the rest follow in later turns."""

@@ -6,22 +6,18 @@ member that is gone is in no table or queue, and holds no work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
 from scale0.broker.core.connections import Connection, Connections
+from scale0.broker.core.permission_check import PermissionCheck
+from scale0.broker.core.permissions import OFFER, TAKE
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.scheduler import Backend, Scheduler
+from scale0.broker.core.session_log import Offer, SessionLog
 from scale0.broker.core.state import BrokerState
-from scale0.history.events.clients import (
-    ClientChanged,
-    ClientJoined,
-    ClientLeft,
-    ClientLost,
-    ClientReplaced,
-    ClientSeen,
-)
+from scale0.history.events.clients import ClientLeft, ClientLost, ClientReplaced, ClientSeen
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -37,6 +33,8 @@ ZEROTASK: Final = "zerotask"
 SEEN_SECONDS: Final = 60.0
 """How often heartbeats are summarised in an event."""
 SEEN_CHUNK: Final = 1_000
+GONE_SECONDS: Final = 10.0
+"""How long a client that never sent a heartbeat may take to connect again: its requests and their bytes wait for it."""
 
 
 Holds = Sequence[tuple[str, int]]
@@ -47,6 +45,7 @@ class Member:
     __slots__ = (
         "backend",
         "bucket",
+        "closed",
         "config_type",
         "config_version",
         "connection",
@@ -67,6 +66,7 @@ class Member:
         "patience",
         "prefetch",
         "protocol",
+        "recorded",
         "role",
         "services",
         "slots",
@@ -87,6 +87,8 @@ class Member:
         """Liveness is enforced: it has sent READY or HEARTBEAT."""
         self.joined = False
         self.joined_wall = now.wall
+        self.recorded: Offer | None = None
+        """What the journal has as its offer; None: no session."""
         self.interval = 0.0
         self.patience = 0.0
         """The longest silence allowed, in seconds, once liveness is enforced."""
@@ -103,6 +105,8 @@ class Member:
         self.longest_gap = 0.0
         self.last_gap_start = now.mono
         self.gone = False
+        self.closed = False
+        """Its connection ended."""
         self.suspended = False
         """Its connection is gone or new: it gets no work until its READY reports what it holds."""
         self.home = ""
@@ -120,14 +124,25 @@ class Member:
 
 
 class Members:
-    def __init__(self, state: BrokerState, connections: Connections, scheduler: Scheduler, requests: Requests) -> None:
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        scheduler: Scheduler,
+        requests: Requests,
+        permission_check: PermissionCheck,
+    ) -> None:
         self._state = state
+        self._permission_check = permission_check
         self._connections = connections
         self._scheduler = scheduler
         self._requests = requests
+        self._session_log = SessionLog(state)
         self.by_name: dict[tuple[str, str], Member] = {}
         self.changed: dict[tuple[str, str], None] = {}
         """Members that joined, left or changed their services; catalog replication empties this."""
+        self.changes = 0
+        """Counts these changes, and new members."""
         self.judged = 0
         self._seen: list[Member] = []
 
@@ -148,11 +163,16 @@ class Members:
         if member is None:
             member = Member(identity, role, connection, now)
             self.by_name[role, identity] = member
+            self.changes += 1
             self._arm(member, now.mono + self._state.limits.frontend_idle)
         else:
             self._take_over(member, connection, now, effects)
         connection.member = member
         return member
+
+    def _note_change(self, member: Member) -> None:
+        self.changes += 1
+        self.changed[member.role, member.identity] = None
 
     def join(self, member: Member, services: Mapping[str, int], slots: int, now: Now, effects: Effects) -> Backend:
         """READY: add the backend to the queue of each service with the slots of that service, or replace its queues."""
@@ -162,16 +182,12 @@ class Members:
 
     def _register(self, member: Member, services: Mapping[str, int], slots: int, now: Now, effects: Effects) -> Backend:
         backend = self._enter(member)
-        offered = tuple(sorted(services))
-        before = (member.services, backend.slots)
-        member.services, member.slots = offered, slots
+        member.services, member.slots = tuple(sorted(services)), slots
         self._scheduler.change(backend, services, slots, now.mono)
-        if not member.joined:
-            effects.record(ClientJoined(identity=member.identity, role=member.role, services=offered, slots=slots))
-        elif before != (offered, slots):
-            effects.record(ClientChanged(identity=member.identity, role=member.role, services=offered, slots=slots))
+        self._set_untaken(member, backend)
         member.joined = True
-        self.changed[member.role, member.identity] = None
+        self._session_log.note(member, now, effects)
+        self._note_change(member)
         self._requests.tasks.offer(backend, now, effects)
         return backend
 
@@ -187,17 +203,42 @@ class Members:
         # After the claim: work in flight already occupies its slots.
         self._requests.feed(backend, None, now, effects)
 
+    def check_offer(self, connection: Connection, services: Iterable[str], now: Now, effects: Effects) -> None:
+        """Raise a refusal unless the key of this connection may offer all of these services."""
+        if self._state.keys is not None:
+            for service in services:
+                reason = self._permission_check.why_not(connection, OFFER, service, now, effects)
+                if reason:
+                    raise Refusal(codes.NOT_ALLOWED, reason)
+
+    def apply_permissions(self, now: Now, effects: Effects) -> None:
+        """The permissions of keys may have changed: backends that may no longer offer a service are disconnected."""
+        for member in list(self.by_name.values()):
+            if member.backend is None:
+                continue
+            self._set_untaken(member, member.backend)
+            try:
+                if member.protocol != ZEROTASK:  # such a node takes tasks, and offers nothing to callers
+                    self.check_offer(member.connection, member.services, now, effects)
+            except Refusal as refusal:
+                self.expel(member, refusal.code, refusal.message, now, effects)
+
+    def _set_untaken(self, member: Member, backend: Backend) -> None:
+        if self._state.keys is not None:
+            permits, connection = self._permission_check.permits, member.connection
+            backend.untaken = frozenset(name for name in member.services if not permits(connection, TAKE, name))
+
     def _enter(self, member: Member) -> Backend:
         if member.backend is None:
             member.backend = self._scheduler.enter(member.identity, member.connection)
         return member.backend
 
-    def record_frontend(self, member: Member, effects: Effects) -> None:
+    def record_frontend(self, member: Member, now: Now, effects: Effects) -> None:
         """A frontend has negotiated: record it once."""
         if not member.joined and member.role != BACKEND:
             member.joined = True
-            self.changed[member.role, member.identity] = None
-            effects.record(ClientJoined(identity=member.identity, role=member.role))
+            self._note_change(member)
+            self._session_log.note(member, now, effects)
 
     def judge(self, member: Member, interval: float, patience: float, now: Now) -> None:
         """Enforce liveness for this member from now on."""
@@ -219,9 +260,7 @@ class Members:
     def leave(self, member: Member, now: Now, effects: Effects) -> None:
         """Leave in order: its work is requeued at once."""
         if member.joined:
-            effects.record(
-                ClientLeft(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
-            )
+            self._session_log.end(member, ClientLeft, effects)
         self._remove(member, now, effects)
 
     def expel(self, member: Member, code: int, message: str, now: Now, effects: Effects) -> None:
@@ -234,21 +273,19 @@ class Members:
         """The member is dead: it was silent for too long, or its connection is gone."""
         if member.joined:
             silent = now.mono - member.connection.last_received
-            effects.record(
-                ClientLost(
-                    identity=member.identity,
-                    last_received_wall=now.wall - silent,
-                    role=member.role,
-                    services=member.services,
-                    slots=member.slots,
-                )
-            )
+            self._session_log.end(member, ClientLost, effects, last_received_wall=now.wall - silent)
         self._remove(member, now, effects)
+
+    def hang_up(self, member: Member, now: Now) -> None:
+        """Its connection ended, and it may be back on a new one: heartbeats decide, or else a short time."""
+        member.closed = True
+        if not member.judged:
+            self._arm(member, now.mono + GONE_SECONDS)
 
     def suspend(self, member: Member, now: Now) -> None:
         """Give this backend no new work; it keeps its work until it returns or dies."""
         member.suspended = True
-        self.changed[member.role, member.identity] = None
+        self._note_change(member)
         if member.backend is not None:
             self._scheduler.change(member.backend, {}, 0, now.mono)
 
@@ -268,23 +305,30 @@ class Members:
             effects.send(old, ("DISCONNECTERROR", message))
         effects.close(old)
         old.member = None
-        self._requests.move(old, newcomer, now, effects)
+        is_same_key = newcomer.public_key == old.public_key
+        if is_same_key:
+            self._requests.move(old, newcomer, now, effects)
+        else:
+            self._requests.origin_gone(old, now)
         self._connections.forget(old)
         if member.joined:
-            effects.record(
-                ClientReplaced(identity=member.identity, role=member.role, services=member.services, slots=member.slots)
-            )
-        member.joined = member.move_sent = False
+            self._session_log.end(member, ClientReplaced, effects)
+        member.joined = member.move_sent = member.closed = False
         member.protocol = SCALE0
         member.connection = newcomer
+        if not member.judged:
+            self._arm(member, now.mono + self._state.limits.frontend_idle)
         member.old_since = None
         if member.backend is not None:
+            if not is_same_key:
+                # Another key has the identity now: it gets none of the work of the previous one.
+                self.reconcile(member, (), now, effects)
             self.suspend(member, now)
             member.backend.peer = newcomer
 
     def _remove(self, member: Member, now: Now, effects: Effects) -> None:
         member.gone = True
-        self.changed[member.role, member.identity] = None
+        self._note_change(member)
         self._state.timers.remove((self._check_silence, member), member.bucket)
         self.by_name.pop((member.role, member.identity), None)
         if member.judged:
@@ -308,6 +352,10 @@ class Members:
         """Check the member's silence: one check for each patience period, not one timer for each message."""
         if member.gone:
             return
+        if member.closed and not member.judged:
+            self.leave(member, now, effects)
+            self._connections.forget_unless_bad(member.connection)
+            return
         connection = member.connection
         due = connection.last_received + (member.patience if member.judged else self._state.limits.frontend_idle)
         if now.mono < due:
@@ -325,7 +373,7 @@ class Members:
                 effects.send(connection, ("DISCONNECTERROR", message))
             self.lose(member, now, effects)
             self._connections.forget_unless_bad(connection)
-        elif connection.outstanding or connection.waits:
+        elif connection.awaits or connection.waits:
             self._arm(member, now.mono + self._state.limits.frontend_idle)
         else:
             self.leave(member, now, effects)

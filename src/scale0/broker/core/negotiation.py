@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from scale0.broker.cluster.clock_skew import ClockSkew
 from scale0.broker.cluster.failover import Failover, serves
 from scale0.broker.cluster.rebalancing import Rebalancing
@@ -21,10 +23,13 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
+from scale0.kernel.limits import MAX_HEARTBEAT_INTERVAL
 from scale0.kernel.names import is_identity, is_reserved, is_service_name, made_for
 from scale0.transport.core import messages
+from scale0.transport.core.address_book import SERVER_KEY
 
-MAX_INTERVAL_SECONDS: Final = 86_400.0
+CONTROL_BYTES: Final = 65_536
+"""So many bytes of the body of READY count as another control message."""
 OVERDUE_LIMIT: Final = 3
 """How often a client with an old configuration is told to negotiate before it is disconnected."""
 UNPENALIZED_CODES: Final = frozenset({codes.NOT_SERVING, codes.TOO_MANY})
@@ -60,16 +65,24 @@ class Negotiation:
         """CHECKCONFIG: a client's first message."""
         if message.services:
             self._check_names(message.services)
+            # A client that names the services of a Helen gets her part of the document.
+            self._members.check_offer(connection, message.services, now, effects)
         member = self._named(connection, message.identity, now, effects)
         connection.batch = message.batch
+        connection.request_batches = message.request_batches and connection.takes_pushes
+        if self._state.keys is not None and self._state.keys.server[1] and connection.takes_pushes:
+            # CONFIG waits for a commit: a client that ends before it must learn our new key, too.
+            key = self._state.endpoints[SERVER_KEY]
+            beat = {"time": now.wall, "config_version": self._documents.version, "server_key": key}
+            effects.send(connection, ("HEARTBEAT", beat))
         self._rebalancing.negotiated(member, now)
         if message.services is not None and member.backend is None:
             member.services = tuple(sorted(set(message.services)))
         self._documents.answer(member, message, now, effects)
-        self._members.record_frontend(member, effects)
+        self._members.record_frontend(member, now, effects)
 
     def ready(
-        self, connection: Connection, message: messages.Ready, _: Sequence[bytes], now: Now, effects: Effects
+        self, connection: Connection, message: messages.Ready, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         """READY: add the member to the queues, or replace its queues."""
         member = connection.member
@@ -90,7 +103,12 @@ class Negotiation:
         self._check_names(message.services)
         if elsewhere or not serves(self._state.config.services, message.services):
             raise Refusal(codes.NOT_ALLOWED, "no reachable broker serves all of these services")
+        self._members.check_offer(connection, message.services, now, effects)
         self._check_ready(message)
+        if bodies:
+            if not self._rate_limits.allows_control(connection, now, effects, len(bodies[0]) // CONTROL_BYTES):
+                return
+            message = msgspec.structs.replace(message, holds=messages.read_holds(bodies[0]))
         if member.suspended:
             self._members.reconcile(member, message.holds, now, effects)
         interval = self._interval(message.heartbeat_interval)
@@ -169,7 +187,7 @@ class Negotiation:
         if identity is None:
             if connection.member is not None:
                 return connection.member
-            identity = made_for(connection.user_id, f"{connection.socket}-{self._state.rng.getrandbits(48):012x}")
+            identity = made_for(connection.sender, f"{connection.socket}-{self._state.rng.getrandbits(48):012x}")
         elif not is_identity(identity):
             raise Refusal(codes.MALFORMED, "an identity is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         return self._members.name(connection, identity, now, effects)
@@ -186,8 +204,8 @@ class Negotiation:
 
     def _check_ready(self, message: messages.Ready) -> None:
         asked = message.heartbeat_interval
-        if asked is not None and not 0 < asked <= MAX_INTERVAL_SECONDS:
-            raise Refusal(codes.MALFORMED, f"heartbeat_interval is above 0 and at most {MAX_INTERVAL_SECONDS:g}")
+        if asked is not None and not 0 < asked <= MAX_HEARTBEAT_INTERVAL:
+            raise Refusal(codes.MALFORMED, f"heartbeat_interval is above 0 and at most {MAX_HEARTBEAT_INTERVAL:g}")
         most = self._state.limits.max_slots
         if not 1 <= message.slots <= most or not 0 <= message.prefetch <= most:
             raise Refusal(codes.MALFORMED, f"slots are 1 to {most}, prefetch is 0 to {most}")
@@ -197,7 +215,7 @@ class Negotiation:
 
     def _interval(self, asked: float | None) -> float:
         """A client may request a longer interval; a large number of clients also raises it."""
-        shared = self._members.judged / self._state.limits.max_heartbeats_per_second
+        shared = min(self._members.judged / self._state.limits.max_heartbeats_per_second, MAX_HEARTBEAT_INTERVAL)
         wanted = max(self._state.interval, asked or 0.0)
         return wanted if shared <= wanted else math.ceil(shared * 10) / 10
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from scale0.broker.admin.commands import AdminCommands
+from scale0.broker.admin.commands import INTERNAL_ERROR, AdminCommands
 from scale0.broker.cluster.catalog_replication import CatalogReplication
 from scale0.broker.cluster.config_replication import ConfigReplication
 from scale0.broker.cluster.forwarding import Forwarding
@@ -20,6 +20,8 @@ from scale0.broker.core.connections import Connection
 from scale0.broker.core.discovery import Discovery
 from scale0.broker.core.enrolment import Enrolment, no_token
 from scale0.broker.core.negotiation import Negotiation
+from scale0.broker.core.permission_check import PermissionCheck
+from scale0.broker.core.permissions import CALL
 from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.state import BrokerState
@@ -31,9 +33,12 @@ from scale0.kernel.names import is_reserved, is_service_name
 from scale0.transport.core import codec as wire
 from scale0.transport.core import messages as options
 from scale0.transport.core.command_table import COMMANDS, RULES
+from scale0.transport.core.request_batches import bodies_of, check_ids, ids_of, separated
 from scale0.transport.core.sockets import ACTIVE, CLIENT_SOCKETS, DISABLED, PEER_SOCKETS
 
 SOCKETS: Final = (*CLIENT_SOCKETS, *PEER_SOCKETS)
+REQUESTING: Final = frozenset({"REQUEST", "REQUESTS"})
+ANSWERING: Final = frozenset({"PARTIAL", "REPLY", "REPLIES"})
 Act = Callable[[Connection, Any, Sequence[bytes], Now, Effects], None]
 
 
@@ -55,11 +60,13 @@ class Scale0Handler:
         discovery: Discovery,
         management: AdminCommands,
         rate_limits: RateLimits,
+        permission_check: PermissionCheck,
         cluster: ClusterParts,
         task_reports: Mapping[str, Act],
     ) -> None:
         self._state = state
         self._rate_limits = rate_limits
+        self._permission_check = permission_check
         self._requests = requests
         self._negotiation = negotiation
         self._rebalancing = cluster.rebalancing
@@ -84,6 +91,7 @@ class Scale0Handler:
                 {rule.command for rule in RULES if rule.hot},
                 COMMANDS,
                 state.limits,
+                {rule.command for rule in RULES if rule.alone},
             )
             for socket in SOCKETS
         }
@@ -100,6 +108,8 @@ class Scale0Handler:
             "NEEDBROKER": self._within_reason(negotiation.need_broker),
             "DISCONNECT": negotiation.disconnect,
             "REQUEST": self._request,
+            "REQUESTS": self._request_batch,
+            "REPLIES": self._replies,
             "PARTIAL": self._partial,
             "REPLY": self._reply,
             "ERROR": self._error,
@@ -136,15 +146,16 @@ class Scale0Handler:
                 self._receive_hot(connection, typed, self._hot[connection.socket], now, effects)
                 return
         account = connection.account
+        defect: Exception | None = None
         for decoded in codec.decode(frames):
             if account.banned_until is not None:
-                return
+                break
             if isinstance(decoded, Refusal):
                 self._refuse(connection, decoded, now, effects)
                 continue
             command, message, bodies = decoded
             if state.state not in states[command]:
-                self._not_serving(connection, command, message, effects)
+                self._not_serving(connection, command, message, bodies, effects)
                 continue
             if connection.stale:
                 self._renegotiate(connection, command, effects)
@@ -152,6 +163,11 @@ class Scale0Handler:
                 acts[command](connection, message, bodies, now, effects)
             except Refusal as refusal:
                 self._refuse(connection, refusal, now, effects)
+            except Exception as error:
+                self._answer_defect(connection, message, bodies, effects)
+                defect = defect or error
+        if defect is not None:
+            raise defect
 
     def receive_guest(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """A token's key may send ENROL and nothing else (PROTOCOL 11)."""
@@ -182,14 +198,28 @@ class Scale0Handler:
     ) -> None:
         """Handle the hot commands of one BATCH. None of them changes the broker's state, so it is checked once."""
         account = connection.account
+        defect: Exception | None = None
         for message in messages:
             if account.banned_until is not None:
-                return
+                break
             body = message.body
             try:
                 acts[type(message)](connection, message.options, () if body is None else (body,), now, effects)
             except Refusal as refusal:
                 self._refuse(connection, refusal, now, effects)
+            except Exception as error:
+                self._answer_defect(connection, message.options, (), effects)
+                defect = defect or error
+        if defect is not None:
+            raise defect
+
+    def _answer_defect(self, connection: Connection, message: Any, bodies: Sequence[bytes], effects: Effects) -> None:
+        """A defect of the broker must not leave a sender without an answer, nor the other messages of its BATCH without
+        effect. A request that was accepted ends by its timeout at the latest; `AdminCommands` answers its own."""
+        if isinstance(message, options.Request | options.ManyRequests):
+            ids = ids_of(message, bodies[0] if bodies else b"")
+            for id_ in [id_ for id_ in ids if not connection.awaits_id(id_)]:
+                effects.send(connection, ("ERROR", {"id": id_, "code": codes.FAILED, "message": INTERNAL_ERROR}))
 
     def pack(self, connection: Connection, messages: Sequence[Message]) -> list[list[bytes]]:
         """Pack as one BATCH for peers that accept it, or else one by one."""
@@ -231,16 +261,19 @@ class Scale0Handler:
 
         return bounded
 
-    def refuse_big(self, connection: Connection, head: list[bytes], now: Now, effects: Effects) -> None:
-        """Reply 413, with the id of the request if there is one."""
+    def refuse_big(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
+        """Reply 413, for each request that the message stands for, if there are any."""
         message = f"a message is at most {self._state.limits.max_message_bytes} bytes"
-        for decoded in self._codecs[connection.socket].decode(head):
-            if not isinstance(decoded, Refusal) and decoded[0] == "REQUEST" and self._state.state == ACTIVE:
-                request = decoded[1]
-                effects.send(connection, ("ERROR", {"id": request.id, "code": codes.TOO_BIG, "message": message}))
-            elif isinstance(decoded, tuple) and decoded[0] in ("PARTIAL", "REPLY") and self._state.state == ACTIVE:
-                self._requests.error(connection, decoded[1].id, codes.TOO_BIG, message, now, effects)
-            else:
+        for decoded in self._codecs[connection.socket].decode(frames[:3]):
+            command, ids = "", []
+            if not isinstance(decoded, Refusal) and decoded[0] in REQUESTING | ANSWERING and self._state.serving:
+                command, ids = decoded[0], ids_of(decoded[1], frames[3] if len(frames) > 3 else b"")
+            for id_ in ids:
+                if command in REQUESTING:
+                    effects.send(connection, ("ERROR", {"id": id_, "code": codes.TOO_BIG, "message": message}))
+                else:
+                    self._requests.error(connection, id_, codes.TOO_BIG, message, now, effects)
+            if not ids:
                 self._refuse(connection, Refusal(codes.TOO_BIG, message), now, effects)
 
     def _refuse(self, connection: Connection, refusal: Refusal, now: Now, effects: Effects) -> None:
@@ -251,14 +284,18 @@ class Scale0Handler:
         effects.send(connection, ("DISCONNECTERROR", message))
         self._negotiation.refused(connection, refusal, now, effects)
 
-    def _not_serving(self, connection: Connection, command: str, request: Any, effects: Effects) -> None:
+    def _not_serving(
+        self, connection: Connection, command: str, request: Any, bodies: Sequence[bytes], effects: Effects
+    ) -> None:
         if self._state.state == DISABLED:
             return
         message = f"this broker is {self._state.state}"
-        if command in ("REQUEST", "FORWARD"):
-            error = {"id": request.id, "code": codes.NOT_SERVING, "message": message, "unrun": True}
+        asks = command in REQUESTING or command == "FORWARD"
+        ids = ids_of(request, bodies[0] if bodies else b"") if asks else ()
+        for id_ in ids:
+            error = {"id": id_, "code": codes.NOT_SERVING, "message": message, "unrun": True}
             effects.send(connection, ("ERROR", error))
-        else:
+        if not ids:
             effects.send(connection, ("DISCONNECTERROR", options.DisconnectError(codes.NOT_SERVING, message)))
 
     def _renegotiate(self, connection: Connection, command: str, effects: Effects) -> None:
@@ -271,14 +308,16 @@ class Scale0Handler:
     ) -> None:
         service, state = request.service, self._state
         if not self._rate_limits.allows_request(connection.account, now):
-            if request.id not in connection.outstanding:  # a repeated id: only the first request is run and answered
+            if not connection.awaits_id(request.id):  # a repeated id: only the first request is run and answered
                 message = f"more than {state.limits.max_requests_per_second} requests in a second: try again later"
                 effects.send(connection, ("ERROR", {"id": request.id, "code": codes.TOO_MANY, "message": message}))
             return
         timeout, retry = request.timeout, request.retry
         if state.policies and service in state.policies:
             policy = state.policies[service]
-            timeout = policy.timeout if timeout is None else timeout
+            if timeout is None and policy.timeout is not None:
+                # It is also the timeout of tasks, which may be longer.
+                timeout = min(policy.timeout, state.limits.max_request_timeout)
             retry = retry or bool(policy.retry)
         if timeout is None:
             timeout = state.limits.request_timeout
@@ -286,10 +325,21 @@ class Scale0Handler:
         if not known and is_reserved(service):
             self._discovery.answer(connection, request, bodies, now, effects)
             return
+        if not known and not is_service_name(service, state.limits.max_service_bytes):
+            error = {"id": request.id, "code": codes.MALFORMED, "message": "this is not a valid service name"}
+            effects.send(connection, ("ERROR", error))
+            return
+        if state.keys is not None:
+            reason = self._permission_check.why_not(connection, CALL, service, now, effects)
+            if reason:
+                if not connection.awaits_id(request.id):
+                    error = {"id": request.id, "code": codes.NOT_ALLOWED, "message": reason}
+                    effects.send(connection, ("ERROR", error))
+                return
         refusal = None
         if not known or state.draining or not 0 < timeout <= state.limits.max_request_timeout:
             refusal = self._why_not(service, timeout)
-        if refusal is None or request.id in connection.outstanding:  # a repeated id is not refused, but ignored
+        if refusal is None or connection.awaits_id(request.id):  # a repeated id is not refused, but ignored
             self._requests.submit(connection, request.id, service, bodies, timeout, retry, now, effects)
         else:
             if state.draining:
@@ -299,14 +349,46 @@ class Scale0Handler:
                 error["unrun"] = True
             effects.send(connection, ("ERROR", error))
 
+    def _request_batch(
+        self, connection: Connection, batch: options.ManyRequests, bodies: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
+        """Requests that would all be accepted are accepted as one; otherwise one by one."""
+        packed = bodies[0] if len(bodies) == 1 else b""
+        count = len(bodies_of(packed))
+        check_ids(batch, count)
+        service, state = batch.service, self._state
+        policy = state.policies.get(service)
+        timeout, retry = batch.timeout, batch.retry
+        if policy is not None:
+            timeout = policy.timeout if timeout is None else timeout
+            retry = retry or bool(policy.retry)
+        if timeout is None:
+            timeout = state.limits.request_timeout
+        if (
+            self._requests.is_known(service)
+            and not state.draining
+            and 0 < timeout <= state.limits.max_request_timeout
+            and not connection.awaits_any(batch.id, batch.first, count)
+            and self._permission_check.permits(connection, CALL, service)
+            and self._rate_limits.allows_requests(connection.account, count, now)
+        ):
+            self._requests.batches.submit(connection, batch, packed, timeout, retry, now, effects)
+            return
+        for id_, body in separated(batch, bodies):
+            request = options.Request(service, id_, batch.timeout, batch.retry)
+            self._request(connection, request, (body,), now, effects)
+
+    def _replies(
+        self, connection: Connection, message: options.ManyReplies, bodies: Sequence[bytes], now: Now, effects: Effects
+    ) -> None:
+        self._requests.batches.replies(connection, message, bodies[0] if bodies else b"", now, effects)
+
     def _why_not(self, service: str, timeout: float) -> Refusal | None:
         limits = self._state.limits
         if not 0 < timeout <= limits.max_request_timeout:
             return Refusal(codes.MALFORMED, f"timeout is above 0 and at most {limits.max_request_timeout:g}")
         if self._state.draining:
             return Refusal(codes.NOT_SERVING, f"this broker is {self._state.shown}")
-        if not is_service_name(service, limits.max_service_bytes):
-            return Refusal(codes.MALFORMED, "this is not a valid service name")
         return None
 
     def _partial(

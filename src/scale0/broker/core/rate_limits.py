@@ -35,31 +35,40 @@ class RateLimits:
         self._state.count("error_clients")
         effects.record(ClientRefused(identity=connection.name, code=code, data={"reason": message[:200]}))
         # With CURVE the key is ignored, on every connection.
-        ignored = self._connections.of_users((connection.user_id,)) if connection.user_id else (connection,)
+        ignored = self._connections.of_users((connection.sender,)) if connection.sender else (connection,)
         for one in ignored:
             if one.member is not None:
                 self._members.leave(one.member, now, effects)
 
-    def allows_control(self, connection: Connection, now: Now, effects: Effects) -> bool:
-        """Count one message of negotiation or heartbeat; False: the connection is over its limit, a bad message."""
+    def allows_control(self, connection: Connection, now: Now, effects: Effects, count: int = 1) -> bool:
+        """Count a message of negotiation or heartbeat, a long one several times; False: the connection is over its
+        limit, a bad message."""
         limits = self._state.limits
-        if connection.control.add(1, WINDOW_SECONDS, now.mono) > limits.max_control_per_second:
+        if connection.control.add(count, WINDOW_SECONDS, now.mono) > limits.max_control_per_second:
             self._state.count("messages_flooded")
             self.reject(connection, codes.TOO_MANY, "too many control messages in one second", now, effects)
             return False
-        if not connection.user_id:
+        if not connection.sender:
             return True
         # All connections of a key together. A fleet that reconnects at once is not penalised: what exceeds the limit is
         # dropped, and its sender asks again.
         most = max(limits.max_control_per_second, KEY_SHARE * limits.max_heartbeats_per_second)
-        if connection.account.control.add(1, WINDOW_SECONDS, now.mono) <= most:
+        if connection.account.control.add(count, WINDOW_SECONDS, now.mono) <= most:
             return True
         self._state.count("messages_flooded")
         return False
 
-    def allows_request(self, account: SenderAccount, now: Now) -> bool:
-        """Count one request; False: the key is over its limit. That is not penalised: the client may retry."""
-        if account.requests.add(1, WINDOW_SECONDS, now.mono) <= self._state.limits.max_requests_per_second:
+    def allows_requests(self, account: SenderAccount, count: int, now: Now) -> bool:
+        """Count several requests if all of them are allowed; otherwise count none, and look at each."""
+        most = self._state.limits.max_requests_per_second
+        return account.requests.spend_each(count, most, WINDOW_SECONDS, now.mono)
+
+    def allows_request(self, account: SenderAccount, now: Now, share: int = 1) -> bool:
+        """Count one request; False: the key is over `share` times its limit. That is not penalised: the client may
+        retry.
+
+        A request that reads many rows costs more: see `SenderAccount.charge_rows`."""
+        if account.requests.spend(1, share * self._state.limits.max_requests_per_second, WINDOW_SECONDS, now.mono):
             return True
         self._state.count("requests_flooded")
         return False

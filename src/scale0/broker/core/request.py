@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from scale0.broker.core.connections import Connection
+from scale0.broker.core.request_memory import REQUEST_BYTES, Owner, cost_of
 from scale0.broker.core.scheduler import Backend
+from scale0.broker.core.slot_shares import SlotShares
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 
@@ -25,9 +27,11 @@ class RoutedRequest:
 
     __slots__ = (
         "accepted",
+        "account",
         "backend",
         "bodies",
         "bucket",
+        "charge",
         "deadline",
         "ended",
         "hops",
@@ -36,8 +40,12 @@ class RoutedRequest:
         "origin",
         "origin_id",
         "owner",
+        "parts",
+        "payer",
         "retry",
+        "sender",
         "service",
+        "shares",
         "size",
         "spoke",
         "then",
@@ -56,7 +64,10 @@ class RoutedRequest:
         retry: bool,
         hops: int,
         then: Then | None = None,
+        sender: str = "",
     ) -> None:
+        self.sender = sender
+        """The client that sent it to another broker; blank: `origin` is the client."""
         self.hops = hops
         """Brokers that forwarded it before this one."""
         self.id = id_
@@ -64,6 +75,9 @@ class RoutedRequest:
         self.origin_id = origin_id
         self.owner: Any = None
         """While it waits: the key of its client in the queues, stable when the client reconnects."""
+        self.account: Any
+        self.shares: SlotShares
+        """For whom and where it counts, while it has a slot of a backend here."""
         self.service = service
         self.bodies = bodies
         self.backend: Backend | None = None
@@ -78,5 +92,14 @@ class RoutedRequest:
         """Answered, or its origin is gone; the backend may still work on it."""
         self.then = then
         """None: its origin gets REPLY or ERROR. Otherwise this callback gets the result."""
-        self.size = len(bodies[0]) if len(bodies) == 1 else sum(map(len, bodies))
+        self.parts: list[bytes] | None = None
+        """Of its answer: the broker keeps them for a client that takes one message for each request."""
+        if len(bodies) == 1:
+            self.size = len(bodies[0])
+            self.charge = self.size + REQUEST_BYTES
+        else:
+            self.size = sum(map(len, bodies))
+            self.charge = REQUEST_BYTES + cost_of(bodies)
+        self.payer: Owner = sender or origin.sender or origin
+        """The client whose memory has its bodies and parts, `charge` bytes, until it ends; also if it reconnects."""
         self.bucket = 0

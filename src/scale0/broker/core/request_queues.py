@@ -1,28 +1,36 @@
 """Waiting requests: one queue for each service, fair between clients.
 
 A client is a key with CURVE, and a connection without. Invariants: the requests of one client are served in order;
-clients are served in turn over all services of a backend, so that a client with many requests delays only itself; a
-full queue refuses the client with the most requests in it; the cost to add or remove does not grow with its size.
+clients are served in turn over all services of a backend, so that a client with many requests delays only itself; one
+that may have no more in flight (`slot_shares`) is parked, and has no turn; a full queue refuses the client with the
+most requests in it; the cost to add or remove does not grow with its size.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
+
+from scale0.broker.core.request_memory import Owner, RequestMemory
 
 if TYPE_CHECKING:
     from scale0.broker.core.request import RoutedRequest
 
-Owner = Any
+QUEUE_BYTES: Final = 1_500
+"""What the queue of one client for one service needs."""
 
 
 class ServiceQueue(Collection["RoutedRequest"]):
-    __slots__ = ("_by_count", "_most", "_of", "_size")
+    __slots__ = ("_by_count", "_most", "_of", "_parked", "_size", "_turns")
 
     def __init__(self) -> None:
         self._of: OrderedDict[Owner, OrderedDict[RoutedRequest, None]] = OrderedDict()
-        """The requests of each client; the client whose turn it is comes first."""
+        """The requests of each client."""
+        self._turns: OrderedDict[Owner, None] = OrderedDict()
+        """Clients with requests that are not parked; the one whose turn it is comes first."""
+        self._parked: OrderedDict[Owner, None] = OrderedDict()
+        """The others, the first one longest."""
         self._by_count: dict[int, dict[Owner, None]] = {}
         """Clients by their number of waiting requests, to find the largest in constant time."""
         self._most = 0
@@ -38,23 +46,46 @@ class ServiceQueue(Collection["RoutedRequest"]):
     def __contains__(self, request: object) -> bool:
         return any(request in own for own in self._of.values())
 
-    def head(self) -> RoutedRequest:
-        return next(iter(next(iter(self._of.values()))))
+    def head(self) -> RoutedRequest | None:
+        """The next request; None if every client is parked."""
+        owner = next(iter(self._turns), None)
+        return None if owner is None else next(iter(self._of[owner]))
+
+    def park(self, owner: Owner) -> None:
+        del self._turns[owner]
+        self._parked[owner] = None
+
+    def unpark(self, owner: Owner) -> None:
+        if owner in self._parked:
+            del self._parked[owner]
+            self._turns[owner] = None
+
+    def unpark_first(self) -> None:
+        if self._parked:
+            self._turns[self._parked.popitem(last=False)[0]] = None
+
+    def unpark_all(self) -> None:
+        self._turns.update(self._parked)
+        self._parked.clear()
 
     def oldest(self) -> RoutedRequest:
         return min((next(iter(own)) for own in self._of.values()), key=lambda one: one.number)
 
-    def add(self, request: RoutedRequest, owner: Owner, first: bool = False) -> None:
-        """Add a request behind, or with `first` before, the others of its client; its client is then next, too."""
+    def add(self, request: RoutedRequest, owner: Owner, first: bool = False) -> bool:
+        """Add a request behind, or with `first` before, the others of its client; its client is then next, too. True if
+        it is the only one of its client."""
         own = self._of.get(owner)
         if own is None:
             self._of[owner] = own = OrderedDict()
+            self._turns[owner] = None
         own[request] = None
         if first:
             own.move_to_end(request, last=False)
-            self._of.move_to_end(owner, last=False)
+            self.unpark(owner)
+            self._turns.move_to_end(owner, last=False)
         self._size += 1
         self._count(owner, len(own) - 1, len(own))
+        return len(own) == 1
 
     def remove(self, request: RoutedRequest, owner: Owner) -> bool:
         """Remove a request; False if it was not there."""
@@ -66,11 +97,13 @@ class ServiceQueue(Collection["RoutedRequest"]):
         self._count(owner, len(own) + 1, len(own))
         if not own:
             del self._of[owner]
+            self._turns.pop(owner, None)
+            self._parked.pop(owner, None)
         return True
 
     def pass_turn(self, owner: Owner) -> None:
-        if len(self._of) > 1:
-            self._of.move_to_end(owner)
+        if len(self._turns) > 1:
+            self._turns.move_to_end(owner)
 
     def of(self, owner: Owner) -> int:
         return len(self._of.get(owner, ()))
@@ -102,7 +135,9 @@ class ClientShare:
 
 
 class RequestQueues:
-    def __init__(self) -> None:
+    def __init__(self, memory: RequestMemory) -> None:
+        self._memory = memory
+        """It has the queues; the requests in them have been charged."""
         self.queues: dict[str, ServiceQueue] = {}
         self._shares: dict[Owner, ClientShare] = {}
         self._clock = 0
@@ -123,13 +158,19 @@ class RequestQueues:
         last, most = queue.newest_of_largest()
         return last if most > queue.of(owner_of(request)) + 1 else request
 
+    def cost(self, request: RoutedRequest) -> int:
+        """What it needs to wait, beside what it was charged."""
+        queue = self.queues.get(request.service)
+        return QUEUE_BYTES if queue is None or not queue.of(owner_of(request)) else 0
+
     def add(self, request: RoutedRequest, first: bool = False) -> None:
         """Queue a request; `first`: before all others, because it had been the next."""
         request.owner = owner = owner_of(request)
         queue = self.queues.get(request.service)
         if queue is None:
             self.queues[request.service] = queue = ServiceQueue()
-        queue.add(request, owner, first)
+        if queue.add(request, owner, first):
+            self._memory.add(owner, QUEUE_BYTES)
         share = self._shares.get(owner)
         if share is None:
             self._shares[owner] = share = ClientShare(self._clock)
@@ -142,8 +183,10 @@ class RequestQueues:
         request.owner = None
         queue = self.queues[request.service]
         queue.remove(request, owner)
-        if not queue:
-            del self.queues[request.service]
+        if not queue.of(owner):
+            self._memory.remove(owner, QUEUE_BYTES)
+            if not queue:
+                del self.queues[request.service]
         share = self._shares[owner]
         share.waiting -= 1
         if not share.waiting:
@@ -153,10 +196,14 @@ class RequestQueues:
     def next(self, services: Set[str]) -> RoutedRequest | None:
         """The next request of these services: from the client that was served longest ago."""
         queues = self.queues
+        if len(services) == 1:
+            queue = queues.get(next(iter(services)))
+            return None if queue is None else queue.head()
         if len(queues) < len(services):
-            heads = [queue.head() for name, queue in queues.items() if name in services]
+            found = [queue.head() for name, queue in queues.items() if name in services]
         else:
-            heads = [queues[name].head() for name in services & queues.keys()]
+            found = [queues[name].head() for name in services & queues.keys()]
+        heads = [request for request in found if request is not None]
         if len(heads) < 2:
             return heads[0] if heads else None
         shares = self._shares
@@ -173,4 +220,4 @@ class RequestQueues:
 
 def owner_of(request: RoutedRequest) -> Owner:
     """The key of a request's client: its user, or its connection."""
-    return request.origin.user_id or request.origin
+    return request.sender or request.origin.sender or request.origin

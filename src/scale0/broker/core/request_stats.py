@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 SUM_SECONDS: Final = 10.0
 FAILED_EVENTS_PER_SECOND: Final = 1_000
 """Further failures are only counted."""
+MAX_CODES: Final = 20
+"""Codes of one event; a backend can invent any number of them, and the others share one."""
+OTHER_CODES: Final = "0"
 MAX_TOTALS: Final = 10_000
 """Services with totals of their own; all others share one."""
 REST: Final = ""
@@ -78,19 +81,20 @@ class RequestStats:
         self.total_answered = 0
         self.total_failed = 0
 
-    def answered(self, service: str, backend: str, seconds: float, size: int) -> None:
+    def answered(self, service: str, backend: str, seconds: float, size: int, count: int = 1) -> None:
+        """Record replies that took the same time; `size` is the sum of their bytes."""
         key = (service, backend)
         entry = self._sums.get(key)
         if entry is None:
             self._sums[key] = entry = BackendStats()
-        entry.answered += 1
+        entry.answered += count
         entry.bytes += size
-        entry.seconds += seconds
+        entry.seconds += seconds * count
         if seconds > entry.longest:
             entry.longest = seconds
         bucket = bucket_of(seconds)
-        entry.histogram[bucket] = entry.histogram.get(bucket, 0) + 1
-        self.total_answered += 1
+        entry.histogram[bucket] = entry.histogram.get(bucket, 0) + count
+        self.total_answered += count
 
     def failed(self, request: RoutedRequest, backend: str, known: bool, code: int, now: Now, effects: Effects) -> None:
         """Record one failure as an event, or only count it when there are too many.
@@ -105,7 +109,10 @@ class RequestStats:
         self._failures += 1
         if self._failures > FAILED_EVENTS_PER_SECOND:
             entry = self._sums.setdefault((request.service if known else "", backend), BackendStats())
-            entry.failed[str(code)] = entry.failed.get(str(code), 0) + 1
+            key = str(code)
+            if key not in entry.failed and len(entry.failed) >= MAX_CODES:
+                key = OTHER_CODES
+            entry.failed[key] = entry.failed.get(key, 0) + 1
             return
         effects.record(
             RequestFailed(

@@ -13,10 +13,15 @@ removal is paid for by one `take`, so the cost does not grow with 10,000 backend
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from scale0.kernel.effects import PeerAddress
+from scale0.broker.core.slot_shares import SlotShares
+
+if TYPE_CHECKING:
+    from scale0.broker.core.connections import Connection
+    from scale0.broker.core.request_batches import RequestBatch
 
 MAX_IDLE_SERVICES: Final = 10_000
 """Services without backends that are remembered."""
@@ -27,13 +32,15 @@ HEAP_SLACK: Final = 64
 class Offering:
     """One service of one backend: its slots, and its work in flight."""
 
-    __slots__ = ("backend", "busy", "held", "is_listed", "name", "pace", "paced", "slots", "slotted")
+    __slots__ = ("backend", "busy", "held", "is_listed", "name", "pace", "paced", "slots", "slotted", "withdrawn")
 
     def __init__(self, backend: Backend, name: str) -> None:
         self.backend = backend
         self.name = name
         self.slots = 0
         """The most requests and tasks at once; 0 once the backend has withdrawn the service."""
+        self.withdrawn = 0
+        """The slots that the service had when it was withdrawn; 0: not known."""
         self.busy = 0
         self.is_listed = False
         self.held = 0
@@ -56,6 +63,7 @@ class Backend:
     __slots__ = (
         "absent",
         "alive",
+        "batches",
         "busy",
         "held",
         "identity",
@@ -72,9 +80,10 @@ class Backend:
         "slotted",
         "stamp",
         "tasks",
+        "untaken",
     )
 
-    def __init__(self, identity: str, peer: PeerAddress, serial: int) -> None:
+    def __init__(self, identity: str, peer: Connection, serial: int) -> None:
         self.identity = identity
         self.peer = peer
         self.serial = serial
@@ -92,7 +101,8 @@ class Backend:
         self.alive = True
         self.absent: list[Offering] = []
         self.held: dict[str, object] = {}
-        """Its requests in flight, by the broker's own id."""
+        """Its requests in flight, by the broker's own id, except those in `batches`."""
+        self.batches: list[RequestBatch] = []
         self.tasks: dict[str, Any] = {}
         """Its tasks in flight, in the order of hand-out; `tasks` writes this and the fields below."""
         self.slotted = 0
@@ -102,6 +112,8 @@ class Backend:
         """It speaks TASKS: tasks may be pushed to it."""
         self.returns = False
         """It answers a reclaim."""
+        self.untaken: frozenset[str] = frozenset()
+        """Services whose tasks its key may not take: it gets only their requests."""
 
     def offering(self, name: str) -> Offering:
         """The offering of this name; one without slots if the service is not offered."""
@@ -118,14 +130,19 @@ class Backend:
 
 
 class Service:
-    __slots__ = ("heap", "last_offered", "name", "offerings")
+    __slots__ = ("answering", "heap", "last_offered", "name", "offerings", "shares", "slots")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.answering = 0
+        """Offerings that have slots: the others only take tasks."""
         self.heap: list[tuple[int, int, Offering]] = []
         self.offerings: set[Offering] = set()
-        self.last_offered = 0.0
-        """Monotonic time when the last backend left; undefined while there is one."""
+        self.slots = 0
+        """Of all offerings together."""
+        self.shares = SlotShares()
+        self.last_offered = -math.inf
+        """Monotonic time when the last backend with slots left; undefined while there is one."""
 
 
 class Scheduler:
@@ -137,7 +154,7 @@ class Scheduler:
         self._clock = 0
         self._serial = 0
 
-    def enter(self, identity: str, peer: PeerAddress) -> Backend:
+    def enter(self, identity: str, peer: Connection) -> Backend:
         self._serial += 1
         self._clock += 1
         backend = Backend(identity, peer, self._serial)
@@ -159,7 +176,7 @@ class Scheduler:
         backend.services = wanted
         backend.slots = slots
         for name, own in services.items():
-            backend.offerings[name].slots = min(own, slots)
+            self._set_slots(self.services[name], backend.offerings[name], min(own, slots), mono)
         # Work that is in flight beyond the new slots uses those of other services.
         backend.is_shared = sum(max(one.slots, one.busy) for one in backend.offerings.values()) > slots
         self._list_all(backend)
@@ -199,13 +216,34 @@ class Scheduler:
                 return backend
         return None
 
+    def take_many(self, name: str, count: int) -> list[tuple[Backend, int]]:
+        """As so many calls of `take`, as long as there are free slots: the backends, and the slots of each."""
+        taken: dict[Backend, int] = {}
+        while count and (backend := self.take(name)) is not None:
+            taken[backend] = taken.get(backend, 0) + 1
+            count -= 1
+            heap = self.services[name].heap
+            if count and len(heap) == 1:
+                # No other backend has a turn in between.
+                offering = heap[0][2]
+                room = min(offering.slots - offering.busy, backend.slots - backend.busy) - backend.reserved
+                more = max(0, min(count, room))
+                self._clock += more
+                backend.stamp = self._clock
+                backend.busy += more
+                offering.busy += more
+                heap[0] = (backend.stamp, backend.serial, offering)
+                taken[backend] += more
+                count -= more
+        return list(taken.items())
+
     def take_pushing(self, name: str) -> Backend | None:
         """As `take`, among backends that speak TASKS; the others keep their position."""
         backend = self.take(name)
-        if backend is None or backend.pushes:
+        if backend is None or (backend.pushes and name not in backend.untaken):
             return backend
         others = []
-        while backend is not None and not backend.pushes:
+        while backend is not None and (not backend.pushes or name in backend.untaken):
             others.append(backend)
             backend = self.take(name)
         for other in others:
@@ -215,7 +253,9 @@ class Scheduler:
     def has_room(self, name: str) -> bool:
         """True if a backend that speaks TASKS has a free slot for this service."""
         service = self.services.get(name)
-        return service is not None and any(one.backend.pushes and one.has_room for one in service.offerings)
+        return service is not None and any(
+            one.backend.pushes and one.has_room and name not in one.backend.untaken for one in service.offerings
+        )
 
     def backends_of(self, name: str) -> int:
         service = self.services.get(name)
@@ -234,21 +274,28 @@ class Scheduler:
 
     def take_for_held(self, offering: Offering) -> bool:
         """As `take_from`, for work that the backend holds already: also of a service that it does not offer any more,
-        if the total has room."""
+        within the slots that the service had, if the total has room."""
         backend = offering.backend
         if offering.name in backend.services or not backend.services:
             return self.take_from(backend, offering.name)
+        if offering.withdrawn and offering.busy >= offering.withdrawn:
+            return False
+        return self.take_beyond(offering)
+
+    def take_beyond(self, offering: Offering) -> bool:
+        """Take a slot for work beyond the slots of its service; False if the total has none."""
+        backend = offering.backend
+        backend.is_shared = True  # it needs the slot that any other service frees
         if backend.busy + backend.reserved >= backend.slots:
             return False
         backend.busy += 1
         offering.busy += 1
-        backend.is_shared = True
         return True
 
-    def give_back(self, backend: Backend, name: str) -> None:
+    def give_back(self, backend: Backend, name: str, count: int = 1) -> None:
         offering = backend.offerings[name]
-        offering.busy -= 1
-        backend.busy -= 1
+        offering.busy -= count
+        backend.busy -= count
         if not offering.is_listed:
             self._list(offering)
         if backend.absent and backend.busy < backend.slots:
@@ -267,12 +314,20 @@ class Scheduler:
         self._list_all(backend)
 
     def offered(self, name: str) -> bool:
+        """True if a backend accepts requests of this service; one that only takes its tasks does not."""
         service = self.services.get(name)
-        return service is not None and bool(service.offerings)
+        return service is not None and service.answering > 0
 
     def offered_since(self, name: str, mono: float) -> bool:
         service = self.services.get(name)
-        return service is not None and (bool(service.offerings) or service.last_offered >= mono)
+        return service is not None and (service.answering > 0 or service.last_offered >= mono)
+
+    def _set_slots(self, service: Service, offering: Offering, slots: int, mono: float) -> None:
+        service.answering += (slots > 0) - (offering.slots > 0)
+        service.slots += slots - offering.slots
+        if offering.slots and not slots:
+            service.last_offered = mono
+        offering.slots = slots
 
     def _list(self, offering: Offering) -> None:
         """Add an offering with free slots to its heap, unless it is there."""
@@ -288,15 +343,14 @@ class Scheduler:
 
     def _withdraw(self, backend: Backend, name: str, mono: float) -> None:
         service, offering = self.services[name], backend.offerings[name]
-        offering.slots = 0
+        offering.withdrawn = offering.slots
+        self._set_slots(service, offering, 0, mono)
         service.offerings.discard(offering)
-        service.last_offered = mono
         if not service.offerings:
             self._idle[name] = None
             if len(self._idle) > MAX_IDLE_SERVICES:
                 self._drop(next(iter(self._idle)))
-                return
-        if len(service.heap) > 2 * len(service.offerings) + HEAP_SLACK:
+        if not service.offerings or len(service.heap) > 2 * len(service.offerings) + HEAP_SLACK:
             self._rebuild(service)
 
     def _rebuild(self, service: Service) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from scale0.kernel.limits import Limits
+from scale0.kernel.time_text import utc_text
 from scale0.kernel.timers import Alarm, TimerWheel
 from scale0.transport.core.sockets import ACTIVE, DRAINING, STANDBY
 
@@ -13,6 +16,15 @@ if TYPE_CHECKING:
 
     from scale0.broker.core.keys import Keys
     from scale0.config import BrokerConfig, ServicePolicy
+
+
+class StoreOutage(msgspec.Struct, frozen=True):
+    """The database does not answer."""
+
+    since: float
+    """When that was noticed, by the wall clock."""
+    reason: str
+    """For administrators: it may contain the address of the database."""
 
 
 class BrokerState:
@@ -35,6 +47,8 @@ class BrokerState:
         """No new work is accepted: an administrator drains the broker, or it is a standby."""
         self.full = False
         """The disk is almost full, or the database is unavailable: nothing that must be stored is accepted."""
+        self.outage: StoreOutage | None = None
+        """Set while the database is unavailable: nothing is read from it either."""
         self.clock_suspect = False
         """Clients disagree with this broker's wall clock, which no client confirms."""
         self.endpoints: dict[str, str] = {}
@@ -48,6 +62,14 @@ class BrokerState:
         self.timers: TimerWheel[Alarm] = TimerWheel()
         self.counters: dict[str, int] = {}
         self.policies: dict[str, ServicePolicy] = {}
+
+    @property
+    def why_full(self) -> str:
+        """Why nothing can be stored, and the next step; for clients."""
+        if self.outage is None:
+            return "nothing can be stored now: the disk of the broker is almost full; try again when it has space"
+        since = utc_text(self.outage.since)
+        return f"nothing can be stored now: the database is unavailable since {since}; try again when it answers"
 
     @property
     def group(self) -> str:
@@ -83,6 +105,6 @@ class BrokerState:
         self.standby, self.hands_back = standby, hands_back
         self.draining = standby or self.drain_requested
 
-    def count(self, what: str) -> None:
+    def count(self, what: str, times: int = 1) -> None:
         """Count something that does not need an event."""
-        self.counters[what] = self.counters.get(what, 0) + 1
+        self.counters[what] = self.counters.get(what, 0) + times

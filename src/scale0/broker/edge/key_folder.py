@@ -5,36 +5,42 @@
     keys/tokens/ID.key              keys of unused tokens
     keys/local/NAME.key_secret      pairs for programs on this machine
     keys/told/BROKER.json           replicated keys of other brokers (`replicated_key_folder`)
+    keys/reserved.json              names that no key may have: those of the broker's administrators
 
 Invariants: a key's name is its file's name; only their owner can read secrets; of several attempts to use a token
-exactly one succeeds, because a rename is atomic; a folder or file that cannot be read is an error, and revokes nothing.
+exactly one succeeds, because a rename is atomic; a folder or file that cannot be read is an error, and revokes nothing;
+nor does a file that became damaged, or the loss of many files at once (`accepted_keys`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
-from scale0.broker.core.enrolment import StoreKey
-from scale0.broker.core.keys import Key, KeyTable, is_name
+from scale0.broker.core.enrolment import KEY_IN_USE, LearnPeerKey, StoreKey
+from scale0.broker.core.keys import MAX_EXPIRES, Key, KeyTable, is_name
+from scale0.broker.core.permissions import NO_RULES, KeyRules, read_rules, rules_error
+from scale0.broker.edge.accepted_keys import AcceptedKeys, accepted_file, is_mass, read_accepted, write_accepted
 from scale0.broker.edge.replicated_key_folder import REPLICATED
 from scale0.kernel import codes
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError, Refusal
 from scale0.storage.data_dir import sync_directory
-from scale0.transport.core.sockets import ROLES
+from scale0.transport.core.sockets import BACKEND, HELEN, PEER, ROLES
 from scale0.transport.edge.curve_certificates import (
     KEYS_FOLDER,
     LOCAL,
     OTHERS_WRITE,
+    PROGRAM,
     PUBLIC_ENDING,
     SECRET_ENDING,
+    SERVER,
     CurveCertificate,
     is_key,
     new_certificate,
@@ -45,19 +51,32 @@ from scale0.transport.edge.curve_certificates import (
     write_public,
 )
 
-SERVER: Final = "server"
 TOKENS: Final = "tokens"
 PLACES: Final = "places.json"
 """Next to the broker's own pair: its endpoints."""
+RESERVED: Final = "reserved.json"
 REVOKED: Final = ".revoked"
-"""The ending of a key that `revoke` removed, so that it is known to be removed on purpose."""
+"""The ending of a key that `revoke` removed, so that it is known to be removed on purpose, until it is stored again."""
 CONFIRMED: Final = ".forget-missing"
 """The file with which an operator confirms that missing keys are revoked."""
-MASS_KEYS: Final = 4
-"""If at least so many keys, and more than half, vanish at once without `revoke`, an operator must confirm it."""
 MAX_KEYS: Final = 100_000
 """Files of one folder that are read; the limit of a broker's clients."""
 
+ALLOW: Final = "allow"
+DENY: Final = "deny"
+"""The metadata of a key's file that hold its permissions."""
+EXPIRES: Final = "expires"
+"""The metadata that holds when a key or a token expires, in seconds since the epoch."""
+PREVIOUS: Final = "previous-key"
+"""The metadata that holds the previous public key of a broker that rotates its key."""
+HELENS: Final = "helen"
+"""The metadata of a token whose key is stored in both roles of a Helen."""
+KEY_SECONDS: Final = "key-seconds"
+"""The metadata of a token that holds how long the key that it admits is valid."""
+
+KEPT: Final = (
+    "; the key that was read from it before is still accepted: restore the file, or `scale0 keys revoke {role} {name}`"
+)
 Signature = tuple[int, int, int]
 """Of a file: inode, size and time of the last change."""
 
@@ -66,13 +85,13 @@ class KeyTakenError(ValueError):
     """The name belongs to another key."""
 
 
-class KeysMissingError(OSError):
-    """Most files vanished at once: a lost directory or mount is more likely than a decision."""
-
-
 class StoredKey(NamedTuple):
     signature: Signature
     key: Key | None
+
+
+NOT_READ: Final[Signature] = (0, 0, 0)
+"""Of a key that is known from the list of accepted keys only."""
 
 
 def folder_of(role: str) -> str:
@@ -81,14 +100,55 @@ def folder_of(role: str) -> str:
 
 class KeyFolder:
     def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
         self.path = data_dir / KEYS_FOLDER
         self._read: dict[Path, StoredKey] = {}
+        self._missing: set[Path] = set()
+        """Files of accepted keys that vanished or became invalid together, until an operator confirms it."""
+        self._written = AcceptedKeys()
         self.programs: set[str] = set()
         """Public keys of programs on this machine; they are not replicated."""
+        self.reserved: frozenset[str] = frozenset()
+        """Names of administrators: no key with one is accepted, except for programs on this machine."""
         self.faults: dict[Path, str] = {}
         """Invalid files, and why."""
 
     # The broker's own pair.
+
+    def was_used(self) -> bool:
+        """True if anything shows that this broker had keys. The folder of its own pair does not: a first start that was
+        killed may have left a part of it."""
+        folders = [folder for folder in self.path.glob("*") if folder.name != SERVER]
+        files = (path for folder in folders for path in folder.glob("*"))
+        return self.server_file.exists() or accepted_file(self.data_dir).exists() or any(files)
+
+    def recall(self, had_keys: bool = False) -> None:
+        """Called at the start, before `init`: know the keys that were accepted last. Raises ConfigError if they cannot
+        be read, or the broker's own pair is gone. `had_keys`: the store says so."""
+        if not self.server_file.exists() and (had_keys or self.was_used()):
+            reason = (
+                f"{self.server_file} is missing, but this broker had keys: restore {self.path}, or make a new key with"
+            )
+            raise ConfigError(
+                [f"{reason} `scale0 keys init --data-dir {self.data_dir}`, which no client knows (--insecure: no keys)"]
+            )
+        accepted = read_accepted(self.data_dir)
+        if accepted is None:
+            return
+        self._written = accepted
+        self._read = {self.file_of(key.role, key.name): StoredKey(NOT_READ, key) for key in accepted.keys}
+        gone = {path.parent for path in self._read if not path.parent.is_dir()}
+        missing = {self.file_of(role, name) for role, name in accepted.missing}
+        self._missing = {path for path in self._read if path.parent in gone or path in missing}
+
+    def write_accepted(self) -> None:
+        """Write the list of accepted keys, if it changed."""
+        keys = {path: one.key for path, one in self._read.items() if one.key is not None and not one.key.is_token}
+        missing = tuple((key.role, key.name) for path, key in sorted(keys.items()) if path in self._missing)
+        accepted = AcceptedKeys(tuple(sorted(keys.values())), missing)
+        if accepted != self._written:
+            write_accepted(self.data_dir, accepted)
+            self._written = accepted
 
     def init(self) -> bool:
         """Create all folders and the broker's own pair; True if the pair is new."""
@@ -156,51 +216,144 @@ class KeyFolder:
         try:
             path.rename(revoked_file(path))
         except FileNotFoundError:
-            return False
+            accepted = read_accepted(self.data_dir) or AcceptedKeys()
+            if (role, name) not in accepted.missing or revoked_file(path).exists():
+                return False
+            revoked_file(path).touch(mode=0o600)  # its file vanished with others, and it is accepted nevertheless
         sync_directory(path.parent)
         return True
+
+    def set_rules(self, role: str, name: str, rules: KeyRules) -> KeyRules | None:
+        """Set what a stored key may do; return the rules before, or None if there is no such key. Raises ValueError."""
+        fault = rules_error(role, rules)
+        if fault:
+            raise ValueError(fault)
+        before = self._set_metadata(role, name, (ALLOW, DENY), rules_metadata(rules))
+        if before is None:
+            return None
+        return KeyRules(*(tuple(before.get(each, "").split()) for each in (ALLOW, DENY)))
+
+    def set_expiry(self, role: str, name: str, expires: float) -> bool:
+        """Set when a stored key expires (0: never); False if there is no such key."""
+        return self._set_metadata(role, name, (EXPIRES,), expiry_metadata(expires)) is not None
+
+    def learn_key(self, ask: LearnPeerKey) -> bool:
+        """Store the key that a peer announced as its own, beside the previous one as long as it is accepted there;
+        False if nothing changed. A second change before the first is finished is not believed."""
+        path = self.file_of(PEER, ask.name)
+        try:
+            stored = read_certificate(path)
+        except ConfigError:
+            return False
+        previous = stored.metadata.get(PREVIOUS, "")
+        metadata = {each: value for each, value in stored.metadata.items() if each != PREVIOUS}
+        if stored.public == ask.known and ask.server_key != stored.public and not previous and is_key(ask.server_key):
+            metadata[PREVIOUS] = stored.public
+        elif stored.public != ask.server_key or not previous or ask.previous_key == previous:
+            return False
+        write_public(path, CurveCertificate(public=ask.server_key, metadata=metadata))
+        sync_directory(path.parent)
+        return True
+
+    def _set_metadata(
+        self, role: str, name: str, names: Iterable[str], values: dict[str, str]
+    ) -> dict[str, str] | None:
+        """Replace these entries of a key's file; return all entries before, or None if there is no such key."""
+        path = self.file_of(role, name)
+        try:
+            certificate = read_certificate(path)
+        except ConfigError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        others = {each: value for each, value in certificate.metadata.items() if each not in names}
+        write_public(path, CurveCertificate(public=certificate.public, metadata={**others, **values}))
+        sync_directory(path.parent)
+        return certificate.metadata
 
     def confirm_missing(self) -> None:
         """Let the broker revoke keys whose files vanished together."""
         write_secret(self.path / CONFIRMED, "")
 
     def table(self, wall: float) -> KeyTable:
-        """All stored keys. Unchanged files are not read again. Raises OSError if the folder cannot be read, or most
-        keys are missing; then the last table remains valid."""
+        """All stored keys; of tokens, those that are valid at this time. Unchanged files are not read again. Raises
+        OSError if the folder cannot be read; then the last table remains valid."""
         seen: dict[Path, StoredKey] = {}
         self.faults = {}
         for path, role, signature in self._files():
             known = self._read.get(path)
-            stored = known if known is not None and known.signature == signature else self._load(path, role, signature)
-            seen[path] = stored
-        self._check_missing(seen)
+            if known is None or known.signature != signature:
+                known = self._load(path, role, signature, known.key if known is not None else None)
+            seen[path] = known
+        self._keep_missing(seen)
         self._read = seen
+        valid = {path: one.key for path, one in seen.items() if one.key is not None}
         return KeyTable(
-            one.key for one in seen.values() if one.key is not None and (not one.key.expires or wall < one.key.expires)
+            key._replace(is_program=True) if key.public in self.programs else key
+            for path, key in valid.items()
+            if (not key.is_token or wall < key.expires) and not self._is_reserved(path, key)
         )
+
+    def _is_reserved(self, path: Path, key: Key) -> bool:
+        """True for a key whose name the audit log would take for an administrator."""
+        if key.is_token or key.name not in self.reserved or key.public in self.programs:
+            return False
+        self.faults[path] = (
+            f"{path}: {reserved_text(key.name)}; the key is not accepted: `scale0 keys revoke {key.role} {key.name}`,"
+            " and store it by another name"
+        )
+        return True
+
+    def write_reserved(self) -> None:
+        """Write the reserved names, if they changed, for the commands that store keys."""
+        if self.read_reserved() != self.reserved:
+            write_secret(self.path / RESERVED, msgspec.json.encode(sorted(self.reserved)))
+
+    def read_reserved(self) -> frozenset[str]:
+        """The reserved names at the broker's last start or reload; empty if it never started."""
+        try:
+            return frozenset(msgspec.json.decode((self.path / RESERVED).read_bytes(), type=list[str]))
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return frozenset()
 
     def _files(self) -> Iterator[tuple[Path, str, Signature]]:
         for folder, role in (*((folder_of(role), role) for role in ROLES), (TOKENS, "")):
-            with os.scandir(self.path / folder) as entries:
-                names = [entry for entry in entries if entry.name.endswith(PUBLIC_ENDING)][:MAX_KEYS]
-            for entry in names:
+            with os.scandir(self.path / folder) as found:
+                entries = list(found)
+            markers = {entry.name for entry in entries if entry.name.endswith(REVOKED)}
+            for entry in [entry for entry in entries if entry.name.endswith(PUBLIC_ENDING)][:MAX_KEYS]:
                 try:
-                    found = entry.stat()
+                    status = entry.stat()
                 except FileNotFoundError:
                     continue  # removed just now
-                yield Path(entry.path), role, (found.st_ino, found.st_size, found.st_mtime_ns)
+                path = Path(entry.path)
+                if revoked_file(path).name in markers:
+                    remove_old_marker(path)
+                yield path, role, (status.st_ino, status.st_size, status.st_mtime_ns)
 
-    def _check_missing(self, seen: dict[Path, StoredKey]) -> None:
+    def _keep_missing(self, seen: dict[Path, StoredKey]) -> None:
+        """Add the keys whose files vanished or became invalid together, and were not revoked."""
         if not self._read:
             return
         confirmed = self._is_confirmed()
-        stored = [path for path, one in self._read.items() if one.key is not None and not one.key.expires]
-        missing = [path for path in stored if path not in seen and not revoked_file(path).exists()]
-        if len(missing) >= MASS_KEYS and 2 * len(missing) > len(stored) and not confirmed:
-            raise KeysMissingError(
-                f"{len(missing)} of {len(stored)} keys are missing at once, {missing[0].name} among them; they are"
-                " still accepted. Restore the files, or revoke them with `scale0 keys forget-missing`"
-            )
+        stored = {path: one.key for path, one in self._read.items() if one.key is not None and not one.key.is_token}
+        lost = {
+            path: key
+            for path, key in stored.items()
+            if (path not in seen or seen[path].key is None) and not revoked_file(path).exists()
+        }
+        self._missing &= lost.keys()
+        if confirmed or not (self._missing or is_mass(lost.values(), stored.values())):
+            self._missing = set()
+            return
+        self._missing = set(lost)
+        for path, key in lost.items():
+            seen[path] = StoredKey(NOT_READ, key)
+        first = min(lost)
+        self.faults[self.path] = (
+            f"{len(lost)} of {len(stored)} keys are missing or invalid at once, {first} among them; they are still"
+            " accepted. Restore the files, or revoke the keys with `scale0 keys forget-missing`"
+        )
 
     def _is_confirmed(self) -> bool:
         """Consume the operator's confirmation."""
@@ -210,30 +363,49 @@ class KeyFolder:
             return False
         return True
 
-    def _load(self, path: Path, role: str, signature: Signature) -> StoredKey:
+    def _load(self, path: Path, role: str, signature: Signature, known: Key | None) -> StoredKey:
+        """Read a file that is new or changed. A damaged one still has the key that is known of it; one that was written
+        with invalid values has none."""
         name = path.name.removesuffix(PUBLIC_ENDING)
         try:
             certificate = read_certificate(path)
-            expires = 0.0
-            if not role:
-                role, expires = certificate.metadata.get("role", ""), float(certificate.metadata.get("expires", "nan"))
-            if not is_name(name) or role not in ROLES or expires != expires:
-                raise ConfigError([f"{path}: that is no key's name or role"])
-        except (ConfigError, ValueError) as error:
+        except ConfigError as error:
             if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
                 raise OSError(error.__cause__.errno, str(error)) from error
-            self.faults[path] = str(error)
+            kept = "" if known is None else KEPT.format(role=role, name=name)
+            self.faults[path] = f"{error}{kept}"
+            return StoredKey(signature, known)
+        try:
+            metadata, is_token = certificate.metadata, not role
+            role = role or metadata.get("role", "")
+            expires = float(metadata.get(EXPIRES, "nan" if is_token else "0"))
+            if not is_name(name) or role not in ROLES or not 0 <= expires <= MAX_EXPIRES:
+                raise ConfigError([f"{path}: its name, its role or the time when it expires is not valid"])
+            rules = read_rules(role, metadata.get(ALLOW, ""), metadata.get(DENY, ""))
+        except (ConfigError, ValueError) as error:
+            self.faults[path] = str(error) if isinstance(error, ConfigError) else f"{path}: {error}"
             return StoredKey(signature, None)
-        return StoredKey(
-            signature, Key(certificate.public, role, name, expires, certificate.metadata.get("endpoint", ""))
+        previous = metadata.get(PREVIOUS, "") if role == PEER and is_key(metadata.get(PREVIOUS, "")) else ""
+        key = Key(
+            *(certificate.public, role, name, expires, metadata.get("endpoint", ""), rules),
+            is_token=is_token,
+            previous=previous,
+            is_helens=is_token and HELENS in metadata,
         )
+        return StoredKey(signature, key)
 
     # Tokens.
 
-    def new_token(self, role: str, name: str, expires: float) -> CurveCertificate:
-        """Create the one-time pair of a token; only its public half is stored. `name` restricts it to one name."""
+    def new_token(
+        self, role: str, name: str, expires: float, rules: KeyRules = NO_RULES, key_seconds: float = 0.0
+    ) -> CurveCertificate:
+        """Create the one-time pair of a token; only its public half is stored. `name` restricts it to one name; the key
+        that it admits gets its `rules`, and is valid for `key_seconds` (0: for ever). The token of a Helen is exchanged
+        on the backend socket."""
         id_ = secrets.token_hex(8)
-        pair = new_certificate(role=role, name=name, expires=f"{expires:.0f}")
+        lifetime = {KEY_SECONDS: f"{key_seconds:.0f}"} if key_seconds else {}
+        whose = {"role": BACKEND, HELENS: "yes"} if role == HELEN else {"role": role}
+        pair = new_certificate(**whose, name=name, **expiry_metadata(expires), **rules_metadata(rules), **lifetime)
         path = self.path / TOKENS / f"{id_}{PUBLIC_ENDING}"
         write_public(path, pair)
         sync_directory(path.parent)
@@ -243,7 +415,7 @@ class KeyFolder:
         """Consume a token and store a key for its role; return a refusal if that fails."""
         try:
             metadata = read_certificate(self.path / TOKENS / f"{ask.token}{PUBLIC_ENDING}").metadata
-            if float(metadata.get("expires", "0")) <= wall:
+            if float(metadata.get(EXPIRES, "0")) <= wall:
                 raise ConfigError([])
         except (ConfigError, ValueError):
             return Refusal(codes.NOT_ALLOWED, "this token was used or has expired: make a new one")
@@ -251,13 +423,22 @@ class KeyFolder:
             return Refusal(codes.NOT_ALLOWED, f"this token is for {metadata['name']}")
         if not is_key(ask.public_key):
             return Refusal(codes.MALFORMED, "public_key must be a CURVE public key in Z85")
-        if self.file_of(ask.role, ask.name).exists():
+        if (HELENS in metadata) != ask.is_helens:
+            return Refusal(codes.NOT_ALLOWED, "this token is for another role")
+        accepted = self.table(wall).keys
+        # A key may be accepted although its file is missing.
+        names = {(key.role, key.name) for key in accepted if not key.is_token}
+        if any((role, ask.name) in names or self.file_of(role, ask.name).exists() for role in ask.roles):
             return Refusal(codes.IN_USE, f"there is a key {ask.name} already: choose another name")
-        if any(key.public == ask.public_key for key in self.table(wall).keys):
-            return Refusal(codes.IN_USE, "this public key is stored already: make a new key pair")
+        if any(ask.public_key in key.publics for key in accepted):
+            return Refusal(codes.IN_USE, KEY_IN_USE)
         if self.use_token(ask.token) is None:
             return Refusal(codes.NOT_ALLOWED, "this token was used or has expired: make a new one")
-        self.store(ask.role, ask.name, CurveCertificate(public=ask.public_key, metadata={"name": ask.name}))
+        granted: dict[str, str] = {each: metadata[each] for each in (ALLOW, DENY) if each in metadata}
+        if KEY_SECONDS in metadata:
+            granted |= expiry_metadata(wall + float(metadata[KEY_SECONDS]))
+        for role in ask.roles:
+            self.store(role, ask.name, CurveCertificate(public=ask.public_key, metadata={"name": ask.name, **granted}))
         return None
 
     def use_token(self, id_: str) -> CurveCertificate | None:
@@ -274,10 +455,10 @@ class KeyFolder:
         finally:
             used.unlink(missing_ok=True)
 
-    def sweep(self) -> None:
-        now = time.time()
+    def sweep(self, time: float) -> None:
+        """Delete expired tokens. `time` is confirmed: a jump of the wall clock only refuses them."""
         for path, stored in list(self._read.items()):
-            if stored.key is not None and stored.key.expires and stored.key.expires <= now:
+            if stored.key is not None and stored.key.is_token and stored.key.expires <= time:
                 path.unlink(missing_ok=True)
 
     # Programs on this machine.
@@ -289,7 +470,8 @@ class KeyFolder:
         path = self.path / LOCAL / f"{file}{SECRET_ENDING}"
         known = path.exists()
         pair = read_pair(path) if known else new_certificate()
-        metadata = {"name": name, "role": role, "endpoint": " ".join(endpoints), "server-key": server.public}
+        # Without the name: programs on this machine choose their identities freely.
+        metadata = {"role": role, "endpoint": " ".join(endpoints), "server-key": server.public, PROGRAM: "yes"}
         if pair.metadata != metadata:
             pair = CurveCertificate(public=pair.public, secret=pair.secret, metadata=metadata)
             write_pair(path, pair)
@@ -300,5 +482,32 @@ class KeyFolder:
         return path
 
 
+def rules_metadata(rules: KeyRules) -> dict[str, str]:
+    """The rules of a key as lines of its file; a key without rules has none."""
+    return {name: " ".join(some) for name, some in ((ALLOW, rules.allow), (DENY, rules.deny)) if some}
+
+
+def expiry_metadata(expires: float) -> dict[str, str]:
+    """The expiry of a key as a line of its file; a key that never expires has none."""
+    return {EXPIRES: f"{expires:.0f}"} if expires else {}
+
+
+def reserved_text(name: str) -> str:
+    return f"{name} is the name of an administrator"
+
+
 def revoked_file(path: Path) -> Path:
     return path.with_name(f".{path.name}{REVOKED}")
+
+
+def remove_old_marker(path: Path) -> None:
+    """The file was stored again after its key was revoked: if it vanishes now, that is no revocation. The marker is put
+    aside first, so that a revocation at this moment is not lost."""
+    marker = revoked_file(path)
+    aside = marker.with_name(f"{marker.name}.old")
+    with contextlib.suppress(OSError):
+        marker.rename(aside)
+        if path.exists():
+            aside.unlink()
+        else:
+            aside.rename(marker)

@@ -22,6 +22,7 @@ from scale0.transport.edge.frames import drain, readable, send_frames
 
 if TYPE_CHECKING:
     from scale0.broker.edge.curve import Curve
+    from scale0.transport.edge.curve_certificates import CurveCertificate
 
 RECONNECT_MS: Final = 100
 RECONNECT_MOST_MS: Final = 2_000
@@ -38,6 +39,8 @@ log = logging.getLogger("scale0.dialer")
 
 class PeerKeys(NamedTuple):
     key: str
+    pair: CurveCertificate
+    """Our own pair: a broker that does not know our new key yet knows the previous one."""
     since: float
     """Monotonic."""
 
@@ -94,7 +97,10 @@ class PeerSockets:
             socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MOST_MS)
             if self._curve is not None:
                 suit = self._suits.get(place)
-                self._curve.call(socket, suit.key if suit is not None else self._curve.own.public)
+                if suit is not None:
+                    self._curve.call(socket, suit.key, suit.pair)
+                else:
+                    self._curve.call(socket, self._curve.own.public)
             socket.connect(endpoint)
         except zmq.ZMQError as error:
             # Endpoints may come from other brokers: an invalid one must not fail the turn.
@@ -107,12 +113,13 @@ class PeerSockets:
     def _choose(self, place: bytes) -> bool:
         """Select the next possible key of the broker there; False if there is none."""
         assert self._curve is not None
-        keys, now = self._curve.candidates(place.decode()), time.monotonic()
+        suits = [(key, pair) for pair in self._curve.pairs.all for key in self._curve.candidates(place.decode())]
         before = self._suits.get(place)
-        if not keys:
+        if not suits:
             return False
-        at = (keys.index(before.key) + 1) % len(keys) if before is not None and before.key in keys else 0
-        self._suits[place] = PeerKeys(keys[at], now)
+        tried = before[:2] if before is not None else None
+        at = (suits.index(tried) + 1) % len(suits) if tried in suits else 0
+        self._suits[place] = PeerKeys(*suits[at], time.monotonic())
         return True
 
     def _try_another(self, place: bytes) -> None:
@@ -125,12 +132,13 @@ class PeerSockets:
             self._connect(place)
 
     def review(self) -> None:
-        """Keys may have changed: close the connections to brokers whose key is no longer stored."""
+        """Keys may have changed: close the connections to brokers whose key is no longer stored, and those by a key of
+        ours that is retired."""
         if self._curve is None:
             return
         for place in list(self._sockets):
             suit = self._suits.get(place)
-            if suit is None or not self._curve.peer_of(suit.key):
+            if suit is None or not self._curve.peer_of(suit.key) or suit.pair not in self._curve.pairs.all:
                 self._suits.pop(place, None)
                 if self._choose(place) or suit is not None:
                     self._close(place, 0)

@@ -9,9 +9,9 @@ from typing import Any
 
 from scale0.broker.admin.access import VerifyPassword
 from scale0.broker.admin.commands import ReadHistory, ReadOwnFile
-from scale0.broker.core.enrolment import StoreKey
+from scale0.broker.core.enrolment import LearnPeerKey, StoreKey
 from scale0.broker.edge.curve import Curve
-from scale0.broker.main.preflight import check_runnable
+from scale0.broker.main.preflight import check_runnable, with_keys_decided
 from scale0.config import BrokerConfig
 from scale0.config.edge.files import read_config
 from scale0.kernel.edge.commits import Commits
@@ -42,6 +42,8 @@ class AskAnswers:
                 return await loop.run_in_executor(self._thread, self._own_file)
             case StoreKey() if self._curve is not None:
                 return await self._curve.enrol(ask)
+            case LearnPeerKey() if self._curve is not None:
+                return await self._curve.learn_peer_key(ask)
         raise TypeError(f"nobody answers {ask!r}")
 
     def close(self) -> None:
@@ -52,7 +54,7 @@ class AskAnswers:
         if self._config_file is None:
             return ConfigError(["this broker was started without a file: there is nothing to read again"])
         try:
-            config = read_config(self._config_file, BrokerConfig)
+            config = with_keys_decided(read_config(self._config_file, BrokerConfig))
             check_runnable(config)
         except ConfigError as error:
             return error

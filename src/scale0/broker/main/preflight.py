@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from scale0.broker.edge.key_folder import KeyFolder
 from scale0.config import BrokerConfig, check_broker
 from scale0.kernel.edge.extras import install_command, missing
 from scale0.kernel.edge.private_files import check
+from scale0.kernel.edge.secret_files import TOKEN_FILE
 from scale0.kernel.errors import ConfigError
+from scale0.storage.data_dir import make_directory
+
+
+def with_keys_decided(config: BrokerConfig) -> BrokerConfig:
+    """The configuration with `curve` set: a new data directory gets keys. It stays unset for one that
+    was used and shows no keys: if the store does not either, the broker runs without (`open_curve`)."""
+    folder = Path(config.data_dir)
+    if config.curve is None and not config.insecure and (folder / TOKEN_FILE).exists():
+        return config if not KeyFolder(folder).was_used() else msgspec.structs.replace(config, curve=True)
+    return config if config.curve is not None else msgspec.structs.replace(config, curve=not config.insecure)
 
 
 def check_runnable(config: BrokerConfig) -> None:
     """Raise an error with every reason why it cannot run."""
-    faults = [*check_broker(config), *_store_faults(config), *_extra_faults(config)]
-    if config.curve:
+    decided = msgspec.structs.replace(config, curve=bool(config.curve))
+    faults = [*check_broker(decided), *_store_faults(config), *_extra_faults(config)]
+    if config.curve and not faults:
+        make_directory(Path(config.data_dir))
         faults += KeyFolder(Path(config.data_dir)).check()
     if faults:
         raise ConfigError(faults)

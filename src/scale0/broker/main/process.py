@@ -13,9 +13,10 @@ import resource
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import uvloop
@@ -23,8 +24,11 @@ import zmq
 
 from scale0.broker.admin.access import digest_of
 from scale0.broker.core.broker import Broker
+from scale0.broker.core.key_audit import SERVER_SETTING
+from scale0.broker.core.state import StoreOutage
+from scale0.broker.core.stored_times import CONFIRMED, last_time_us
 from scale0.broker.edge.curve import Curve
-from scale0.broker.edge.curve_setup import management_key, open_curve, start_curve
+from scale0.broker.edge.curve_setup import link_keys, management_key, open_curve, start_curve, unlink_keys
 from scale0.broker.edge.peer_sockets import PeerSockets
 from scale0.broker.edge.sockets import SubscriberSocket
 from scale0.broker.main.answers import AskAnswers
@@ -32,7 +36,7 @@ from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.broker.main.http_process import HttpProcess, Served
 from scale0.broker.main.http_settings import STARTED_FILE, server_of
 from scale0.broker.main.http_settings import HttpReady as Serving
-from scale0.broker.main.preflight import check_broker_files, check_runnable, is_postgres
+from scale0.broker.main.preflight import check_broker_files, check_runnable, is_postgres, with_keys_decided
 from scale0.config import BrokerConfig, Endpoints
 from scale0.history.segments.exporter import SegmentExporter
 from scale0.history.segments.settings import ExporterSettings, exporter_settings, password_of
@@ -42,17 +46,20 @@ from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
 from scale0.kernel.effects import Effects
-from scale0.kernel.errors import StoreError
+from scale0.kernel.errors import ConfigError, StoreError
 from scale0.kernel.log_context import about
-from scale0.storage.interface import Store, StoredJournal, StoreFenced, StoreUnavailable
+from scale0.kernel.time_text import MICROSECONDS
+from scale0.storage.interface import Store, StoredJournal, StoreFailed, StoreFenced, StoreUnavailable
 from scale0.storage.memory.store import MemoryStore
 from scale0.storage.sqlite.store import SqliteStore
+from scale0.tasks.jsonrpc.arrays import array_splitter
+from scale0.transport.core.buffer_account import BufferAccount
 from scale0.transport.core.codec import batch_splitter
 from scale0.transport.core.sockets import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
 from scale0.transport.core.zmtp import ROUTER, XPUB, NullMechanism
 from scale0.transport.edge.client_keys import KEY, NO_KEYS
 from scale0.transport.edge.zmtp_publisher import ZmtpPublisher
-from scale0.transport.edge.zmtp_server import ZmtpServer
+from scale0.transport.edge.zmtp_server import ZmtpConnection, ZmtpServer
 
 log = logging.getLogger("scale0.broker")
 
@@ -65,8 +72,10 @@ DISK_LOOK_SECONDS: Final = 0.5
 SWEEP_SECONDS: Final = 1.0
 WANTED_FILES: Final = 1_048_576
 """File descriptors that a broker requests: one for each client."""
+LEAST_FILES: Final = 256
+"""Its own files take some dozens, and connections leave RESERVED_DESCRIPTORS."""
 
-GC_THRESHOLDS: Final = (100_000, 50, 100)
+GC_THRESHOLDS: Final = (10_000, 500, 100)
 """Net allocations before a collection of the young generation, and how often older generations follow."""
 
 SWITCH_SECONDS: Final = 0.0005
@@ -81,6 +90,7 @@ def ignore(_: Serving) -> None:
 
 def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, served: Served = ignore) -> int:
     """Run until SIGTERM or SIGINT; return the exit status. `served` is called each time the HTTP server starts."""
+    config = with_keys_decided(config)
     check_runnable(config)
     check_broker_files(config, config_file)
     raise_file_limit()
@@ -146,11 +156,12 @@ async def serve(
     loop = asyncio.get_running_loop()
     stop, end = ending(loop)
     opened = store.open()
-    commits = Commits(store, loop, lambda error: end(status_of(error)))
+    fail = failing(end)
+    commits = Commits(store, loop, fail)
     exporter = SegmentExporter(settings_of_exporter(config), commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 1_024)
-    curve = open_curve(config)
+    curve = open_curve(config, last_time_us(opened, CONFIRMED) / MICROSECONDS, SERVER_SETTING in opened.settings)
     answers = AskAnswers(commits, config_file, curve)
     try:
         sockets, publishers, endpoints = open_sockets(context, config, curve)
@@ -162,23 +173,29 @@ async def serve(
         )
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = StoredJournal(config.identity, boot, opened)
-        most, cut = config.limits().max_client_bytes, batch_splitter(config.limits(), broker.ignores)
+        limits = config.limits()
+        cut = array_splitter(limits, broker.ignores, batch_splitter(limits, broker.ignores))
         for server in servers_of(sockets):
             server.cut = cut
-        runner = Runner(broker, sockets, publishers, commits, journal.append, read_now, answers.find, most, cut)
+        most = limits.max_client_bytes
+        runner = Runner(
+            broker, sockets, publishers, commits, journal.append, read_now, answers.find, most, cut, held=(FRONTEND,)
+        )
         effects = Effects()
         start_broker(broker, opened, now, effects)
         runner.start(effects, now)
         start_curve(curve, broker, sockets, publishers, runner)
+        link_keys(curve, broker.state.endpoints)
         report_closed(runner, broker, servers_of(sockets))
         runner.take(broker.key_audit.record)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, 0)
         exporter.start()
         ready(broker)
-        async with beside(broker, store, curve, served, [*servers_of(sockets), *publishers]):
+        async with beside(broker, watch_disk(broker, store, fail), curve, served, [*servers_of(sockets), *publishers]):
             status = await stop
         last_turn(broker, runner, status)
+        unlink_keys(curve, broker.state.endpoints)
         await flush(commits, store)
         for socket in (*sockets, *publishers):
             socket.close()
@@ -215,12 +232,16 @@ def last_turn(broker: Broker, runner: Runner, status: int) -> None:
 
 @contextlib.asynccontextmanager
 async def beside(
-    broker: Broker, store: Store, curve: Curve | None, served: Served, listening: Sequence[ZmtpServer | ZmtpPublisher]
+    broker: Broker,
+    disk: Coroutine[Any, Any, None],
+    curve: Curve | None,
+    served: Served,
+    listening: Sequence[ZmtpServer | ZmtpPublisher],
 ) -> AsyncIterator[None]:
     """Tasks that run while the broker serves: checks of disk, keys and connections, and the HTTP server if it is
     enabled."""
     loop = asyncio.get_running_loop()
-    watches = [loop.create_task(one) for one in (watch_disk(broker, store), watch_clock(broker), sweep(listening))]
+    watches = [loop.create_task(one) for one in (disk, watch_clock(broker), sweep(listening))]
     if curve is not None:
         watches.append(loop.create_task(curve.watch()))
     management = managed(broker, served)
@@ -262,6 +283,11 @@ def settings_of_exporter(config: BrokerConfig) -> ExporterSettings | None:
     return exporter_settings(config, config.store if is_postgres(config) else "")
 
 
+def failing(end: Callable[[int], None]) -> Callable[[BaseException], None]:
+    """What ends the process when its store has failed."""
+    return lambda error: end(status_of(error))
+
+
 def status_of(error: BaseException) -> int:
     """The exit status for a store's failure; also logs it."""
     if isinstance(error, StoreFenced):
@@ -291,9 +317,13 @@ def open_sockets(
     if shown in ("0.0.0.0", "::"):
         shown = os.uname().nodename
 
+    # The traffic of peers is not a client's: neither may use up the memory of the other.
+    clients, peers = BufferAccount[ZmtpConnection](limits), BufferAccount[ZmtpConnection](limits)
+
     def server(name: str, socket_type: bytes, port: int) -> ZmtpServer:
         mechanism = NullMechanism if curve is None else curve.mechanism(name)
-        made = ZmtpServer(name, socket_type, config.bind, port, limits, mechanism)
+        account = peers if name == PEER else clients
+        made = ZmtpServer(name, socket_type, config.bind, port, limits, mechanism, account=account)
         made.users = None if curve is None else {}  # nobody, until the keys are read
         return made
 
@@ -302,7 +332,7 @@ def open_sockets(
         for name, port in ((FRONTEND, config.frontend_port), (BACKEND, config.backend_port), (PEER, config.peer_port))
     ]
     publishers = [
-        ZmtpPublisher(server(name, XPUB, port), tells=name == TASK_PUB)
+        ZmtpPublisher(server(name, XPUB, port), name == TASK_PUB, limits.max_requests_per_second)
         for name, port in ((CONFIG_PUB, config.config_pub_port), (TASK_PUB, config.task_pub_port))
     ]
     bracketed = f"[{shown}]" if ":" in shown else shown
@@ -348,20 +378,27 @@ async def sweep(listening: Iterable[ZmtpServer | ZmtpPublisher]) -> None:
             one.sweep()
 
 
-async def watch_disk(broker: Broker, store: Store) -> None:
-    """Refuse writes before the disk is full, and accept them again once there is space."""
-    was = ""
+async def watch_disk(broker: Broker, store: Store, fail: Callable[[BaseException], None]) -> None:
+    """Refuse writes before the disk is full, and accept them again once there is space; end if its files are gone."""
+    state, was = broker.state, ""
     while True:
+        outage: StoreOutage | None = None
         try:
-            full = store.free_bytes() < broker.state.limits.min_free_bytes
+            full = store.free_bytes() < state.limits.min_free_bytes
             why = "the disk is almost full" if full else ""
+        except StoreFailed as error:
+            fail(error)
+            return
+        except StoreUnavailable as error:
+            full, why = True, str(error)
+            outage = StoreOutage(time.time() if state.outage is None else state.outage.since, why)
         except (StoreError, OSError) as error:
             full, why = True, str(error)
         if why and why != was:
             log.warning("writes are refused: %s", why, extra=about(broker=broker.state.identity))
         elif was and not why:
             log.warning("writes are accepted again", extra=about(broker=broker.state.identity))
-        broker.state.full, was = full, why
+        state.full, state.outage, was = full, outage, why
         await asyncio.sleep(DISK_LOOK_SECONDS)
 
 
@@ -380,7 +417,12 @@ async def watch_clock(broker: Broker) -> None:
 
 
 def raise_file_limit() -> None:
+    """Permit as many files as possible; raises ConfigError if connections could not have any of them."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    permitted, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if permitted != resource.RLIM_INFINITY and permitted < LEAST_FILES:
+        limit = f"at most {permitted} open files are permitted, and {LEAST_FILES} are needed for a few connections"
+        raise ConfigError([f"{limit}: raise the hard limit (LimitNOFILE in its unit, or ulimit -Hn)"])

@@ -19,8 +19,9 @@ import click
 
 from scale0 import __version__
 from scale0.cli.common import errors, output
+from scale0.cli.common.authentication import PATIENCE_SECONDS
 from scale0.cli.common.child_process import ChildFailed
-from scale0.cli.common.connection import PATIENCE_SECONDS, connect, own_identity
+from scale0.cli.common.connection import connect, own_identity
 from scale0.cli.common.endpoints import KEY, SERVER_KEY, host_of, join_option
 from scale0.cli.common.options import json_option
 from scale0.cli.common.signals import remove, stop_on_signal

@@ -60,11 +60,11 @@ def port_option(name: str, default: int) -> Callable[[Command], Command]:
 )
 @click.option("--standby-for", metavar="BROKER", help="Be the standby of this broker; needs --join.")
 @click.option("--service", "services", multiple=True, help="Serve only this service; may be repeated (all).")
-@click.option(
-    "--insecure", is_flag=True, default=None, help="Listen beyond loopback without keys, in a trusted network."
-)
+@click.option("--insecure", is_flag=True, default=None, help="Accept every client without keys, in a trusted network.")
 @log_format_option
-@click.option("--curve", is_flag=True, default=None, help="Accept only clients with a key; see `scale0 keys`.")
+@click.option(
+    "--curve", is_flag=True, default=None, help="Accept only clients with a key (the default of new data directories)."
+)
 @token_option
 def broker(
     config_file: Path | None,
@@ -83,9 +83,10 @@ def broker(
       scale0 broker --identity east-1 --data-dir var/east-1
       scale0 broker --data-dir trial --frontend-port 0 --backend-port 0 --peer-port 0 \\
           --config-pub-port 0 --task-pub-port 0
-      scale0 broker --identity east-2 --group east --join 10.0.0.1 --token TOKEN
-      scale0 broker --identity spare --group east --join 10.0.0.1 --standby-for east-1 --token TOKEN
+      scale0 broker --identity east-2 --group east --join 10.0.0.1 --token - < token
+      scale0 broker --identity spare --group east --join 10.0.0.1 --standby-for east-1 --token - < token
     """
+    from scale0.broker.main.preflight import with_keys_decided
     from scale0.broker.main.process import run_broker
     from scale0.config import BrokerConfig
     from scale0.config.edge.files import read_config
@@ -101,9 +102,11 @@ def broker(
     log_to_stderr(changes["identity"])
     if token_text:
         changes["curve"] = True
-    config = changed(config, changes)
+    config = with_keys_decided(changed(config, changes))
     if token_text:
         join_network(config, token_text)
+    elif config.curve:
+        join_local_brokers(config)
     sys.exit(run_broker(config, config_file, say_ready, say_console))
 
 
@@ -119,6 +122,22 @@ def join_network(config: BrokerConfig, token_text: str) -> None:
         join_peer(config.peers[0], read_token(token_text, "peer"), config.identity, KeyFolder(Path(config.data_dir)))
     except JoinError as error:
         raise join_error(error, config.peers[0]) from error
+
+
+def join_local_brokers(config: BrokerConfig) -> None:
+    """Become a peer of the brokers in `peers` that the same user runs on this machine."""
+    from scale0.broker.edge.join_tokens import join_local_peer
+    from scale0.broker.edge.key_folder import KeyFolder
+    from scale0.transport.edge.joining import JoinError
+    from scale0.transport.edge.local_keys import key_folder_of
+
+    for endpoint in config.peers:
+        found = key_folder_of(endpoint)
+        if found is not None:
+            try:
+                join_local_peer(endpoint, KeyFolder(found.parent), config.identity, KeyFolder(Path(config.data_dir)))
+            except JoinError as error:
+                raise join_error(error, endpoint) from error
 
 
 def peer_of(word: str) -> str:

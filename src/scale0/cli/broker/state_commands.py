@@ -32,7 +32,7 @@ def state_command(name: str, then: str, help_text: str) -> click.Command:
 
     command.help = (
         f"{help_text}\n\n\b\nWith --json, an object: broker, state, draining\n\n"
-        f"\b\nExamples:\n  scale0 {name}\n  scale0 {name} east-1 --join 10.0.0.1 --token TOKEN"
+        f"\b\nExamples:\n  scale0 {name}\n  scale0 {name} east-1 --join 10.0.0.1 --token @token"
     )
     return command
 

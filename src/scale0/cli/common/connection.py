@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scale0.cli.common.authentication import AdminAccess, Credentials, log_in
+from scale0.cli.common.authentication import PATIENCE_SECONDS, AdminAccess, Credentials, log_in
+from scale0.cli.common.proof import require_proof
 from scale0.client.admin.helens import PagedRows
 from scale0.client.admin.rows import Row
 from scale0.kernel.names import is_identity
@@ -22,8 +23,6 @@ from scale0.kernel.names import is_identity
 if TYPE_CHECKING:
     from scale0.client.client import Client
 
-PATIENCE_SECONDS: Final = 3.0
-"""How long a command tries to reach its broker before it exits with 3."""
 DISCOVERY_SECONDS: Final = 5.0
 """How long a broker may take to answer about itself."""
 STATE_FILE: Final = "clients.json"
@@ -37,6 +36,7 @@ def connect(
 ) -> Client:
     from scale0.client.client import Client
 
+    require_proof(join, patience)
     user = client_id(join, state_folder(dict(os.environ)))
     identity = own_identity(join, f"{user}.{os.getpid()}")
     return Client(join, identity=identity, timeout=timeout, patience=patience, task_client=task_client)

@@ -24,6 +24,7 @@ JOIN: Final = "SCALE0_JOIN"
 JOIN_BACKEND: Final = "SCALE0_JOIN_BACKEND"
 """The same for workers, if the backend port is not the default one."""
 KEY: Final = "SCALE0_KEY"
+NO_KEYS: Final = "none"
 SERVER_KEY: Final = "SCALE0_SERVER_KEY"
 """The same as in `transport.edge.client_keys`, which would make `--help` slow to import."""
 MAX_PORT: Final = 65_535
@@ -72,6 +73,11 @@ def _set_variable(name: str) -> Callable[[click.Context, click.Parameter, str | 
     return set_variable
 
 
+def _set_insecure(_context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value:
+        os.environ[KEY] = NO_KEYS
+
+
 key_options = with_options(
     *(
         click.option(flag, callback=_set_variable(name), expose_value=False, metavar="FILE", help=f"{text} ({name}).")
@@ -79,9 +85,16 @@ key_options = with_options(
             ("--key-file", KEY, "Our own certificate, if the broker requires keys"),
             ("--server-key", SERVER_KEY, "The broker's public key, or a file with it"),
         )
-    )
+    ),
+    click.option(
+        *("--insecure", "insecure"),
+        is_flag=True,
+        callback=_set_insecure,
+        expose_value=False,
+        help=f"Connect without keys, in a trusted network ({KEY}={NO_KEYS}).",
+    ),
 )
-"""`--key-file` and `--server-key`, which are set in the environment."""
+"""`--key-file`, `--server-key` and `--insecure`, which are set in the environment."""
 
 join_option = with_options(
     click.option(

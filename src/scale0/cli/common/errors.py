@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 import click
@@ -31,6 +32,12 @@ NEXT: Final = {
     codes.UNREACHABLE: "start one with `scale0 up`, or name one with --join; if it is disabled, see `scale0 status`",
 }
 
+NO_SPACE: Final = {
+    errno.ENOSPC: "free some space on that disk: `scale0 doctor` shows what is left",
+    errno.EDQUOT: "free some space, or raise the quota of this user",
+    errno.EROFS: "mount the disk for writing, or choose another data_dir",
+}
+
 
 class CommandError(click.ClickException):
     """An error of a command: the problem and the next step."""
@@ -53,6 +60,8 @@ def command_error(error: Exception) -> CommandError:
             return CommandError("\n  ".join(error.reasons), "check a file with `scale0 config check FILE`", USAGE)
         case Scale0Error() if isinstance(code, int):
             return _of_code(code, getattr(error, "service", ""), getattr(error, "message", str(error)))
+        case OSError() if error.errno in NO_SPACE and error.filename:
+            return CommandError(f"cannot write {error.filename}: {error.strerror}", NO_SPACE[error.errno])
         case OSError() if error.strerror and not error.filename:
             return CommandError(error.strerror)
         case _:

@@ -1,6 +1,7 @@
 """`--token`: join an encrypted network by one word; and scrubbing secrets from the command line.
 
-No secret is shown, an error never repeats the token, and the token does not stay in the list of processes.
+No secret is shown, an error never repeats the token, and no token stays in the list of processes. A token that can be
+used more than once is refused on the command line: shells keep it in their history.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from scale0.cli.common.endpoints import default_identity
 from scale0.kernel import codes
 from scale0.kernel.edge.secret_files import read_secret
 from scale0.kernel.errors import ConfigError
+from scale0.transport.core.sockets import BACKEND, HELEN
 
 if TYPE_CHECKING:
     from scale0.transport.edge.joining import JoinToken
 
 JOIN_TOKEN: Final = "SCALE0_JOIN_TOKEN"
+JOIN_PREFIX: Final = "s0join."
+"""Of a join token, which is not a management token."""
 MAX_TOKEN_LINE: Final = 2_000
 SAFER: Final = "give --token - (stdin) or --token @FILE, or set"
 MADE_BY: Final = "make one with `scale0 token` on the broker's machine"
@@ -31,8 +35,9 @@ ARG_START: Final = 48
 """The field of /proc/self/stat with the address of the command line; the next one has its end."""
 
 
-def secret_option(name: str, envvar: str, what: str) -> Callable[[Any], Any]:
-    """The option `--token`, which takes the token, `-` for a line of stdin, or `@FILE`."""
+def secret_option(name: str, envvar: str, what: str, once: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """The option `--token`, which takes `-` for a line of stdin, or `@FILE`; and, with a warning, a token that begins
+    with one of `once`, because that is worth nothing once it was used."""
 
     def read(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
         if not text:
@@ -46,6 +51,10 @@ def secret_option(name: str, envvar: str, what: str) -> Callable[[Any], Any]:
             return found
         scrub_argv(text)
         if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+            if not text.startswith(once):
+                raise click.BadParameter(
+                    f"a token is not taken from the command line, which others can see: {SAFER} {envvar}"
+                )
             output.note(f"warning: other users can see a token on the command line: {SAFER} {envvar}")
         return text
 
@@ -53,7 +62,7 @@ def secret_option(name: str, envvar: str, what: str) -> Callable[[Any], Any]:
     return click.option("--token", name, envvar=envvar, help=help_, callback=read)
 
 
-token_option = secret_option("token_text", JOIN_TOKEN, "A join token of `scale0 token`")
+token_option = secret_option("token_text", JOIN_TOKEN, "A join token of `scale0 token`", (JOIN_PREFIX,))
 
 
 def read_token(text: str, role: str) -> JoinToken:
@@ -63,7 +72,8 @@ def read_token(text: str, role: str) -> JoinToken:
     token = read_join_token(text)
     if token is None:
         raise errors.CommandError("the value of --token is not a join token", MADE_BY, errors.USAGE)
-    if token.role != role:
+    # With rules of its own, also the token of a worker suffices for a Helen.
+    if token.role != role and (token.role, role) != (BACKEND, HELEN):
         raise errors.CommandError(
             f"the token is for a {token.role}, but this is a {role}",
             f"make one with `scale0 token {role}`",
@@ -85,7 +95,7 @@ def join(endpoint: str, role: str, text: str, name: str | None, default: str) ->
     except JoinError as error:
         raise join_error(error, endpoint) from error
     except ConfigError as error:
-        path = key_path(endpoint, role)
+        path = key_path(endpoint, token.role)
         raise errors.CommandError(
             "\n  ".join(error.reasons), f"correct it, or delete it (rm {path}) and join again", errors.USAGE
         ) from error

@@ -73,7 +73,7 @@ class LocalNetwork:
         return found
 
     def start_broker(self, name: str, data_dir: Path, *options: str) -> CommandProcess:
-        words = ["broker", "--identity", name, "--data-dir", str(data_dir)]
+        words = ["broker", "--insecure", "--identity", name, "--data-dir", str(data_dir)]
         for port_name, port in self._ports[name].items():
             words += [f"--{port_name.replace('_', '-')}-port", str(port)]
         return self.start(name, [*words, *options])

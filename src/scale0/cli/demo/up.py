@@ -57,13 +57,15 @@ NEED_HELEN: Final = ("scale0 checks",)
     "--port", type=click.IntRange(1, 65_000), help=f"The first of five ports ({FRONTEND_PORT}, or free ones)."
 )
 @click.option("--bare", is_flag=True, help="Only the broker: no console, no monitoring of this machine.")
+@click.option("--insecure", is_flag=True, help="Without keys: every user of this machine can connect.")
 @click.option("--verbose", is_flag=True, help="Log at level INFO to stderr.")
 @log_format_option
-def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbose: bool) -> None:
+def up(data_dir: str, identity: str | None, port: int | None, bare: bool, insecure: bool, verbose: bool) -> None:
     """Start a network on this machine.
 
-    It has a broker with its console, a Helen and an agent. All of them listen on loopback only. Ctrl-C ends them. The
-    command prints a link to the console that works once; `scale0 access link` makes another one.
+    It has a broker with its console, a Helen and an agent. All of them listen on loopback only, and accept programs of
+    this user only, which find their keys by themselves. Ctrl-C ends them. The command prints a link to the console that
+    works once; `scale0 access link` makes another one.
 
     The data (configuration, tokens, history) is in .scale0/ and is used again at the next start. Helen and the agent
     are separate processes; their files and logs are in .scale0/monitoring/.
@@ -76,9 +78,13 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
     from scale0.broker.main.process import run_broker
     from scale0.config import BrokerConfig
     from scale0.kernel.edge.log_setup import LEVEL_VARIABLE, log_to_stderr
-    from scale0.transport.edge.client_keys import KEY, NO_KEYS, leftover_keys
+    from scale0.transport.edge.client_keys import KEY, NO_KEYS
 
-    os.environ[KEY] = NO_KEYS  # this network is unencrypted, whatever keys the user has
+    # For the processes that it starts, whatever keys the user has.
+    os.environ[DATA_DIR] = os.path.abspath(data_dir)
+    os.environ.pop(KEY, None)
+    if insecure:
+        os.environ[KEY] = NO_KEYS
     os.environ[LEVEL_VARIABLE] = "INFO" if verbose else "WARNING"  # also for the console's process
     log_to_stderr(identity or default_identity())
     first = first_port(port)
@@ -88,6 +94,7 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
         "data_dir": data_dir,
         "bind": DEFAULT_HOST,
         "state": "active",
+        "curve": not insecure,
         "config_service": True,
         "management": {"enabled": not bare, "port": console_port(another=port is None and first != FRONTEND_PORT)},
         **{f"{name}_port": first + i for i, name in enumerate(PORTS)},
@@ -98,8 +105,6 @@ def up(data_dir: str, identity: str | None, port: int | None, bare: bool, verbos
         if first != FRONTEND_PORT and port is None:
             output.note(f"a port from {FRONTEND_PORT} to {FRONTEND_PORT + 4} is in use: using {first} to {first + 4}")
         welcome(broker, data_dir, not bare)
-        for fault in leftover_keys(tuple(broker.state.endpoints.values())):
-            output.note(fault)
         if not bare:
             started.append(start_monitoring(broker, Path(data_dir)))
 

@@ -69,8 +69,11 @@ def link(wants_json: bool, url: str | None, role: str, access: AdminAccess) -> N
       scale0 access link
       scale0 access link --role viewer --url https://broker.example.com:5780
     """
-    name = f"once-{secrets.token_hex(4)}"
-    made = manage(access, "issue_token", name=name, role=role, ttl=LINK_SECONDS)
+    name = f"link-{secrets.token_hex(4)}"
+    made = manage(access, "issue_token", name=name, role=role, ttl=LINK_SECONDS, once=True)
+    if not made.get("once"):
+        manage(access, "revoke_token", token=made["token"])
+        raise errors.CommandError("the broker's version issues no one-time links", "upgrade the broker")
     address = url or console_of(access)
     text = f"{address}/#/login?once={made['token']}"
     if wants_json:
@@ -111,7 +114,7 @@ def issue(name: str, wants_json: bool, role: str, ttl: float, access: AdminAcces
     """Make a token with this NAME for a program, and print it once.
 
     \b
-    With --json, an object: token, id, name, role, expires
+    With --json, an object: token, id, name, role, expires, once
 
     \b
     Examples:
@@ -134,7 +137,7 @@ def listing(wants_json: bool, access: AdminAccess) -> None:
     """List the valid tokens, including those of logins. The tokens themselves are not stored.
 
     \b
-    With --json, an array of objects: id, name, role, expires
+    With --json, an array of objects: id, name, role, expires, once (a link that was not used yet)
 
     \b
     Examples:
@@ -151,8 +154,12 @@ def listing(wants_json: bool, access: AdminAccess) -> None:
     else:
         now = time.time()
         rows.sort(key=lambda row: (row["name"], row["expires"]))
-        shown = [(row["id"], row["name"], row["role"], output.span(row["expires"] - now)) for row in rows]
+        shown = [(row["id"], row["name"], role_shown(row), output.span(row["expires"] - now)) for row in rows]
         output.table(("ID", "NAME", "ROLE", "EXPIRES IN"), shown, numbers=("EXPIRES IN",))
+
+
+def role_shown(row: dict[str, Any]) -> str:
+    return f"{row['role']} (link)" if row.get("once") else str(row["role"])
 
 
 @access.command()

@@ -15,38 +15,46 @@ import click
 
 from scale0.broker.core.keys import is_name
 from scale0.cli.common import errors, joining, output
-from scale0.cli.common.authentication import DATA_DIR, LOCAL_FOLDER
 from scale0.cli.common.endpoints import BACKEND_PORT, FRONTEND_PORT, PEER_PORT, endpoint_of
 from scale0.cli.common.options import json_option, with_watch
+from scale0.cli.keys.folder import (
+    NEVER,
+    Lifetime,
+    data_dir_option,
+    existing,
+    refuse_elsewhere,
+    refuse_reserved,
+    role_argument,
+    stored_in,
+    stored_key,
+)
+from scale0.cli.keys.rotation import rotate_server
+from scale0.transport.core.sockets import BACKEND, HELEN, ROLES
 
 if TYPE_CHECKING:
-    from scale0.broker.cluster.replicated_keys import AdmittedKey
+    from scale0.broker.core.permissions import KeyRules
     from scale0.broker.edge.key_folder import KeyFolder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-ROLES: Final = ("frontend", "backend", "peer")
+TOKEN_ROLES: Final = (*ROLES, HELEN)
 PORTS: Final = {"frontend": FRONTEND_PORT, "backend": BACKEND_PORT, "peer": PEER_PORT}
-BROKER_FOLDER: Final = Path("var")
-"""The default data folder of a broker."""
+HELEN_JOINS: Final = "SCALE0_JOIN_TOKEN={token} scale0 helen --config helen/helen.zpl"
 JOINS: Final = {
-    ("frontend", False): "scale0 call --join {address} --token {token}",
-    ("frontend", True): "scale0 keys join frontend {address} --name {name} --token {token}",
-    ("backend", False): "scale0 worker hello.py:worker --join {address} --token {token}",
-    ("backend", True): "scale0 worker hello.py:worker --join {address} --name {name} --token {token}",
-    ("peer", False): "scale0 broker --bind {bind} --join {address} --token {token}",
-    ("peer", True): "scale0 broker --bind {bind} --identity {name} --join {address} --token {token}",
+    ("frontend", False): "SCALE0_JOIN_TOKEN={token} scale0 call --join {address}",
+    ("frontend", True): "SCALE0_JOIN_TOKEN={token} scale0 keys join frontend {address} --name {name}",
+    ("backend", False): "SCALE0_JOIN_TOKEN={token} scale0 worker hello.py:worker --join {address}",
+    ("backend", True): "SCALE0_JOIN_TOKEN={token} scale0 worker hello.py:worker --join {address} --name {name}",
+    ("helen", False): HELEN_JOINS,
+    ("helen", True): HELEN_JOINS,
+    ("peer", False): "SCALE0_JOIN_TOKEN={token} scale0 broker --bind {bind} --join {address}",
+    ("peer", True): "SCALE0_JOIN_TOKEN={token} scale0 broker --bind {bind} --identity {name} --join {address}",
 }
 """The command for the other machine, by role and whether the token is for one name."""
-role_argument = click.argument("role", type=click.Choice(ROLES))
-data_dir_option = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    default=LOCAL_FOLDER,
-    envvar=DATA_DIR,
-    show_default=True,
-    help=f"The broker's folder ({DATA_DIR}).",
+allow_option = click.option(
+    "--allow", multiple=True, metavar="RULE", help="What it may do, for example 'call:orders.*' (all but helen.…)."
 )
+deny_option = click.option("--deny", multiple=True, metavar="RULE", help="What it may not do; this wins over --allow.")
 
 
 @click.group()
@@ -63,6 +71,9 @@ def keys() -> None:
       scale0 keys list
       scale0 keys revoke backend web-1
     """
+
+
+keys.add_command(rotate_server)
 
 
 @keys.command()
@@ -97,31 +108,54 @@ def init(data_dir: Path, wants_json: bool) -> None:
 @role_argument
 @click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path), help="The file for the key pair (NAME.key_secret).")
+@click.option("--expires", type=Lifetime(), metavar="DURATION", default=NEVER, help="How long it is valid (for ever).")
+@allow_option
+@deny_option
 @data_dir_option
 @json_option
-def new(role: str, name: str, out: Path | None, data_dir: Path, wants_json: bool) -> None:
+def new(
+    role: str,
+    name: str,
+    out: Path | None,
+    expires: float,
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    data_dir: Path,
+    wants_json: bool,
+) -> None:
     """Make a key for NAME and accept it. Transfer the file to that client by a secure way.
 
     \b
     Examples:
       scale0 keys new backend web-1
       scale0 keys new frontend alice --out /media/stick/alice.key_secret
-    With --json, an object: role, name, public_key, file
+      scale0 keys new frontend build --expires 90d
+      scale0 keys new frontend web --allow 'call:orders.*'
+    With --json, an object: role, name, public_key, file, expires (null: never), allow, deny
     """
+    from scale0.broker.core.permissions import KeyRules, rules_error
+    from scale0.broker.edge.key_folder import expiry_metadata, rules_metadata
     from scale0.transport.edge.curve_certificates import SECRET_ENDING, CurveCertificate, new_certificate, write_pair
 
+    rules = KeyRules(allow, deny)
+    if fault := rules_error(role, rules):
+        raise click.UsageError(fault)
     folder = existing(data_dir)
+    refuse_reserved(folder, name)
     path = out or Path(f"{name}{SECRET_ENDING}")
     if path.exists():
         raise errors.CommandError(f"{path} already exists", "choose another file with --out", errors.USAGE)
     metadata = {"name": name, "role": role, "server-key": folder.server().public}
     pair = new_certificate(**metadata)
-    store(folder, role, name, CurveCertificate(public=pair.public, metadata={"name": name}))
+    until = time.time() + expires if expires else 0.0
+    limits = {**expiry_metadata(until), **rules_metadata(rules)}
+    store(folder, role, name, CurveCertificate(public=pair.public, metadata={"name": name, **limits}))
     write_pair(path, pair)
     if wants_json:
-        output.say(output.as_json({"role": role, "name": name, "public_key": pair.public, "file": str(path)}))
+        shown = {"role": role, "name": name, "public_key": pair.public, "file": str(path), "expires": until or None}
+        output.say(output.as_json({**shown, "allow": rules.allow, "deny": rules.deny}))
         return
-    output.say(f"{name} is accepted as a {role}; the key is in {path}")
+    output.say(f"{name} is accepted as a {role}{until_text(until)}; the key is in {path}")
     output.note(f"  next: on the other machine, SCALE0_KEY={path.name} (or --key-file {path.name})")
 
 
@@ -155,34 +189,76 @@ def list_(data_dir: Path, wants_json: bool) -> None:
 
     \b
     With --json, an array of objects: role (server, frontend, backend, peer, token), name, public_key, expires,
-    stored_at (blank: here)
+    stored_at (blank: here), allow, deny (`scale0 keys permissions`)
 
     \b
     Example:
       scale0 keys list --data-dir var/east-1
     """
-    folder = existing(data_dir)
+    from scale0.broker.core.key_expiry import expiring, extend_command, left_text
+    from scale0.broker.core.permissions import KeyRules
+
+    folder, wall = existing(data_dir), time.time()
     server = folder.server().public
     rows: list[dict[str, Any]] = [
-        {"role": "server", "name": "", "public_key": server, "expires": None, "stored_at": ""}
+        {"role": "server", "name": "", "public_key": server, "expires": None, "stored_at": "", "allow": (), "deny": ()}
     ]
-    for key, broker in sorted(stored_in(folder), key=lambda one: (bool(one[0].expires), one[0].role, one[0].name)):
-        role = f"token for a {key.role}" if key.expires and not wants_json else "token" if key.expires else key.role
+    stored = stored_in(folder)
+    for key, broker in sorted(stored, key=lambda one: (one[0].is_token, one[0].role, one[0].name)):
+        role = f"token for a {key.role}" if key.is_token and not wants_json else "token" if key.is_token else key.role
         until = key.expires or None
-        rows.append({"role": role, "name": key.name, "public_key": key.public, "expires": until, "stored_at": broker})
+        row = {"role": role, "name": key.name, "public_key": key.public, "expires": until, "stored_at": broker}
+        rows.append({**row, "allow": key.rules.allow, "deny": key.rules.deny})
     if wants_json:
         output.say(output.as_json(rows))
         return
+    restricted = any(r["allow"] or r["deny"] for r in rows)
     shown = [
         (
             *(r["role"], r["name"], r["public_key"], r["stored_at"] or "here"),
             output.moment(float(r["expires"])) if r["expires"] else "",
+            *((rules_text(KeyRules(r["allow"], r["deny"])),) if restricted else ()),
         )
         for r in rows
     ]
-    output.table(("ROLE", "NAME", "PUBLIC KEY", "STORED AT", "EXPIRES"), shown)
+    columns = ("ROLE", "NAME", "PUBLIC KEY", "STORED AT", "EXPIRES")
+    output.table((*columns, "PERMISSIONS") if restricted else columns, shown)
     for reason in [*folder.faults.values(), *folder.check()]:
         output.note(f"  warning: {reason}")
+    for key in expiring((key for key, broker in stored if not broker), wall):
+        output.note(f"  warning: {key.user} {left_text(key, wall)}: {extend_command(key)}")
+
+
+@keys.command()
+@role_argument
+@click.argument("name")
+@click.argument("lifetime", type=Lifetime(), metavar=f"DURATION|{NEVER}")
+@data_dir_option
+@json_option
+def expire(role: str, name: str, lifetime: float, data_dir: Path, wants_json: bool) -> None:
+    """Set how long the key of NAME is valid, from now on.
+
+    An expired key is refused, and its connections end within a second, at other brokers a moment later. It remains
+    stored: this command also makes an expired key valid again. `scale0 keys list` shows when keys expire.
+
+    \b
+    Examples:
+      scale0 keys expire backend web-1 90d
+      scale0 keys expire backend web-1 never
+    With --json, an object: role, name, expires (null: never)
+    """
+    folder = existing(data_dir)
+    refuse_elsewhere(stored_key(folder, role, name))
+    until = time.time() + lifetime if lifetime else 0.0
+    folder.set_expiry(role, name, until)
+    if wants_json:
+        output.say(output.as_json({"role": role, "name": name, "expires": until or None}))
+    else:
+        output.say(f"{name} is accepted as a {role}{until_text(until) or ', and does not expire'}")
+
+
+def until_text(expires: float) -> str:
+    return f" until {output.moment(expires)}" if expires else ""
 
 
 @keys.command()
@@ -218,14 +294,73 @@ def revoke(role: str, name: str, data_dir: Path, wants_json: bool) -> None:
         output.say(f"{name} is no longer accepted as a {role}")
 
 
+@keys.command()
+@role_argument
+@click.argument("name")
+@allow_option
+@deny_option
+@click.option("--add", multiple=True, metavar="RULE", help="Allow this as well, and keep the rest.")
+@click.option("--reset", is_flag=True, help="Remove all rules: the defaults apply.")
+@data_dir_option
+@json_option
+def permissions(
+    role: str,
+    name: str,
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    add: tuple[str, ...],
+    reset: bool,
+    data_dir: Path,
+    wants_json: bool,
+) -> None:
+    """Show or set what the key of NAME may do.
+
+    A RULE is ACTION:GLOB. Actions of a frontend are call, submit (tasks) and discover; those of a backend are offer and
+    take (tasks). `*` stands for any characters, `?` for one. --allow and --deny replace all rules of the key; a rule to
+    deny wins. A key without a rule to allow for an action may do it with every service, but may not call or submit to
+    `helen.…`: only a rule that begins with `helen.` allows that.
+
+    \b
+    Examples:
+      scale0 keys permissions frontend web
+      scale0 keys permissions frontend web --allow 'call:orders.*' --deny call:orders.delete
+      scale0 keys permissions frontend helen-2 --add 'call:helen.*' --add 'submit:helen.*'
+      scale0 keys permissions frontend web --reset
+    With --json, an object: role, name, allow, deny
+    """
+    from scale0.broker.core.permissions import KeyRules, added
+
+    folder = existing(data_dir)
+    if (reset or add) and (allow or deny or (reset and add)):
+        raise click.UsageError("give --reset, or --add, or --allow and --deny")
+    found = stored_key(folder, role, name)
+    rules = found.key.rules
+    if reset or add or allow or deny:
+        refuse_elsewhere(found)
+        rules = added(rules, add) if add else KeyRules(allow, deny)
+        try:
+            folder.set_rules(role, name, rules)
+        except ValueError as error:
+            raise errors.CommandError(str(error), "write, for example, 'call:orders.*'", errors.USAGE) from error
+    if wants_json:
+        output.say(output.as_json({"role": role, "name": name, "allow": rules.allow, "deny": rules.deny}))
+    else:
+        output.say(f"{role} {name}: {rules_text(rules)}")
+
+
+def rules_text(rules: KeyRules) -> str:
+    parts = [f"{word} {' '.join(some)}" for word, some in (("allow", rules.allow), ("deny", rules.deny)) if some]
+    return "; ".join(parts) or "the defaults"
+
+
 @keys.command("forget-missing")
 @data_dir_option
 def forget_missing(data_dir: Path) -> None:
     """Let a broker revoke keys whose files vanished together.
 
-    If most keys of a broker are missing at once, and `scale0 keys revoke` did not remove them, the broker still accepts
-    them and logs an error: a directory that is not mounted must not lock out everybody. This command confirms that they
-    are gone. A broker that starts reads what is there.
+    If most keys of a broker, or all of a role, are missing or invalid at once, and `scale0 keys revoke` did not remove
+    them, the broker still accepts them, also after a restart, and logs that: a directory that is not mounted must not
+    lock out everybody. This command confirms that they are gone.
 
     \b
     Examples:
@@ -247,12 +382,12 @@ def join_(role: str, host: str, token_text: str | None, name: str | None, wants_
 
     \b
     Examples:
-      scale0 keys join frontend 10.0.0.1 --token TOKEN
-      scale0 keys join backend 10.0.0.1 --token - < token
+      scale0 keys join frontend 10.0.0.1 --token - < token
+      scale0 keys join backend 10.0.0.1 --token @token
     With --json, an object: role, name, endpoint, file
     """
     if role == "peer":
-        raise click.UsageError("a broker joins when it starts: scale0 broker --join HOST --token TOKEN")
+        raise click.UsageError("a broker joins when it starts: scale0 broker --join HOST --token -")
     if not token_text:
         raise click.UsageError(f"--token is required: {joining.MADE_BY}")
     endpoint = endpoint_of(host, PORTS[role])
@@ -262,37 +397,66 @@ def join_(role: str, host: str, token_text: str | None, name: str | None, wants_
 
 
 @click.command()
-@role_argument
+@click.argument("role", type=click.Choice(TOKEN_ROLES))
 @click.option("--name", default="", help="The only name that it is valid for (any free name).")
 @click.option(
     "--minutes", type=click.IntRange(1, 60 * 24 * 7), default=15, show_default=True, help="How long it is valid."
 )
 @click.option("--place", metavar="HOST[:PORT]", help="The broker's address in the printed command.")
+@click.option(
+    *("--key-expires", "lifetime"),
+    type=Lifetime(),
+    metavar="DURATION",
+    default=NEVER,
+    help="How long the key that it admits is valid, from then on (for ever).",
+)
+@allow_option
+@deny_option
 @data_dir_option
 @json_option
-def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path, wants_json: bool) -> None:
+def token(
+    role: str,
+    name: str,
+    minutes: int,
+    place: str | None,
+    lifetime: float,
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    data_dir: Path,
+    wants_json: bool,
+) -> None:
     """Print a token with which one client or broker can join.
 
-    Roles are frontend, backend (workers, Helen) and peer (brokers); the token works once. The command also prints the
-    command that joins the encrypted network, to paste on the other machine; replace hello.py:worker with your own
-    worker. The token is not shown again.
+    Roles are frontend, backend (workers), helen and peer (brokers); the token works once. The key of a Helen is stored
+    as a frontend and as a backend, and may use `helen.…`. The command also prints the command that joins the encrypted
+    network, to paste on the other machine; replace hello.py:worker with your own worker. The token is not shown again.
 
     \b
     Examples:
       scale0 token backend
       scale0 token backend --name web-1 --minutes 5 --data-dir var/east-1
+      scale0 token helen --name helen-2
+      scale0 token frontend --name web --allow 'call:orders.*' --allow 'discover:orders.*'
+      scale0 token frontend --name build --key-expires 90d
       scale0 token peer --json
     With --json, an object: token, role, name, expires, command
     """
+    from scale0.broker.core.permissions import NO_RULES, KeyRules, rules_error
     from scale0.broker.edge.join_tokens import new_join_token
 
+    rules = KeyRules(allow, deny)
+    if role == HELEN and rules != NO_RULES:
+        raise click.UsageError("the key of a Helen has no rules when it joins; set them with `scale0 keys permissions`")
+    if fault := rules_error(role, rules):
+        raise click.UsageError(fault)
     if name and not is_name(name):
         raise click.UsageError(
             "a key's name is 1 to 64 characters of A-Z a-z 0-9 . _ : -, and does not begin with a dot"
         )
     folder = existing(data_dir)
-    made = new_join_token(folder, role, name, minutes * 60.0)
-    where = place or folder.places().get(role, "").removeprefix("tcp://")
+    refuse_reserved(folder, name)
+    made = new_join_token(folder, role, name, minutes * 60.0, rules, lifetime)
+    where = place or folder.places().get(BACKEND if role == HELEN else role, "").removeprefix("tcp://")
     command = command_of(role, name, where, made.text())
     if wants_json:
         shown = {"token": made.text(), "role": role, "name": name, "expires": made.expires, "command": command}
@@ -308,7 +472,8 @@ def token(role: str, name: str, minutes: int, place: str | None, data_dir: Path,
 
 
 def command_of(role: str, name: str, where: str, token: str) -> str:
-    """The command that joins the network on another machine; the program scrubs the token from its command line."""
+    """The command that joins the network on another machine, with the token in its environment: only its user can see
+    that."""
     bind = "127.0.0.1" if is_local(where) else "0.0.0.0"
     return JOINS[role, bool(name)].format(address=where or "HOST", name=name, token=token, bind=bind)
 
@@ -317,25 +482,3 @@ def is_local(where: str) -> bool:
     from scale0.config import is_loopback
 
     return bool(where) and is_loopback(where.rpartition(":")[0].strip("[]") or where)
-
-
-def stored_in(folder: KeyFolder) -> list[AdmittedKey]:
-    """The keys that this folder accepts, and which broker stores each: this one, or those that replicated it."""
-    from scale0.broker.cluster.replicated_keys import admitted_keys
-    from scale0.broker.edge.replicated_key_folder import read_replicated_keys
-
-    return admitted_keys(folder.table(time.time()).keys, read_replicated_keys(folder.path), "", folder.server().public)
-
-
-def existing(data_dir: Path) -> KeyFolder:
-    """The folder of keys, or an error with the command that makes one."""
-    from scale0.broker.edge.key_folder import KeyFolder
-
-    folder = KeyFolder(data_dir)
-    if not folder.server_file.exists() and data_dir == Path(LOCAL_FOLDER):
-        folder = KeyFolder(BROKER_FOLDER)
-    if not folder.server_file.exists():
-        raise errors.CommandError(
-            f"there are no keys in {data_dir}", "make them with `scale0 keys init --data-dir FOLDER`", errors.USAGE
-        )
-    return folder

@@ -49,7 +49,7 @@ def agent(context: click.Context, config_file: Path | None) -> None:
 
     \b
     Examples:
-      scale0 agent enrol helen.example.com --token TOKEN
+      scale0 agent enrol helen.example.com --token - < token
       scale0 agent --config agent/agent.zpl
     """
     if context.invoked_subcommand is not None:
@@ -70,7 +70,7 @@ def agent(context: click.Context, config_file: Path | None) -> None:
 
 @agent.command()
 @click.argument("host", metavar="[HOST[:PORT]]", required=False)
-@secret_option("text", TOKEN_VARIABLE, "A token of `scale0 helen token`")
+@secret_option("text", TOKEN_VARIABLE, "A token of `scale0 helen token`", ("",))
 @click.option("--name", metavar="NAME", help="The agent's name (default: the token's, or the host name).")
 @click.option(
     "--dir",
@@ -89,7 +89,7 @@ def enrol(host: str | None, text: str | None, name: str | None, folder: Path, fo
 
     \b
     Examples:
-      scale0 agent enrol helen.example.com --token TOKEN
+      scale0 agent enrol helen.example.com --token - < token
       scale0 agent enrol --token - --name web-1 --dir /var/lib/scale0/agent < token
     With --json, an object: name, config, certificate, expires
     """
@@ -238,7 +238,7 @@ def helen_endpoint(text: str) -> EnrolmentEndpoint:
     parts = split_address(text, DEFAULT_HELEN_PORT)
     if parts is None:
         what = f"{text!r} is not HOST or HOST:PORT" if text else "the token does not contain Helen's address"
-        raise errors.CommandError(what, "scale0 agent enrol HOST --token TOKEN", errors.USAGE)
+        raise errors.CommandError(what, "scale0 agent enrol HOST --token -", errors.USAGE)
     return EnrolmentEndpoint(*parts)
 
 

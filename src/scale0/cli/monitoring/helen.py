@@ -76,7 +76,7 @@ def helen(context: click.Context, config_file: Path | None, token_text: str | No
     config = read_config(config_file, HelenConfig)
     log_to_stderr(config.identity)
     if token_text:
-        join(config.broker_endpoint(), "backend", token_text, None, config.identity)
+        join(config.broker_endpoint(), "helen", token_text, None, config.identity)
     sys.exit(run_helen(config, say_ready))
 
 
@@ -199,7 +199,7 @@ def token(name: str, minutes: int, address: str | None, data_dir: Path, wants_js
     if sys.stderr.isatty():
         host = "" if address else " HOST"
         output.note(f"valid for {name or 'one agent'}, once, for {minutes} min. On that machine:")
-        output.note(f"  next: scale0 agent enrol{host} --token TOKEN")
+        output.note(f"  next: scale0 agent enrol{host} --token -")
 
 
 def checked_address(text: str) -> str:

@@ -115,7 +115,7 @@ def show_agents(found: Sequence[Row], wants_json: bool) -> None:
         output.say("No agent is known yet. On Helen's machine, with her folder:\n")
         output.say("    scale0 helen token --data-dir FOLDER\n")
         output.say("and on the machine to monitor, with that token:\n")
-        output.say("    scale0 agent enrol HELEN_HOST --token TOKEN\n    scale0 agent --config agent/agent.zpl")
+        output.say("    scale0 agent enrol HELEN_HOST --token -\n    scale0 agent --config agent/agent.zpl")
     else:
         now = time.time()
         heads = ("AGENT", "STATE", "SINCE", "SOFTWARE", "ADDRESS", "LABELS")

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 DEFAULT_COUNT: Final = 50
 MAX_COUNT: Final = 10_000
 _MICRO: Final = 1_000_000
+BEGINNINGS: Final = {
+    "recorded": "; those before event {} are gone, as its store has recorded",
+    "unknown": "; those before event {} are missing, and no store that was read says why",
+}
+"""The text about entries that are not there."""
 
 
 @click.group(invoke_without_command=True)
@@ -96,19 +101,23 @@ def audit(
 def verify(wants_json: bool, since: float | None, data_dirs: tuple[str, ...]) -> None:
     """Check that no recorded change was altered, removed or inserted later.
 
-    Each entry contains the hash of the one before it, and the store has the hash of the newest. The command reads
-    journal and segments, and reports the first entry of each source that does not follow. A user who can write to both
-    can compute all hashes again: note the last hash elsewhere.
+    Each entry contains the hash of the one before it. The store has the hash of the newest, and of the last one that
+    the retention removed. The command reads journal and segments, and reports the first entry of each source that does
+    not follow, a missing end, and a beginning that was removed by anything but the retention of the source. A user who
+    can write to both can compute all hashes again: note the last hash elsewhere. It exits with 1 if it finds anything,
+    if something cannot be read, and if there is neither a store nor a segment.
 
     \b
     With --json, an array of objects:
       source     the broker that recorded them
       rows       how many entries follow each other
       unchained  how many are older than the chain: from a version before it
-      complete   true: the first entry is there; false: it is beyond the retention
+      complete   true: the first entry is there
+      beginning  complete; recorded: it is where the store has recorded it, usually after the retention; unknown: no
+                 store that was read has recorded it; null: not examined, because of --since or a break
       first_seq  the number of the first one
       head       the hash of the last one
-      broken     null, or an object: boot, seq and time of the entry, and the reason
+      broken     null, or an object: boot, seq and time of the entry (0: none is left), and the reason
 
     \b
     Examples:
@@ -121,9 +130,12 @@ def verify(wants_json: bool, since: float | None, data_dirs: tuple[str, ...]) ->
     since_us = None if since is None else int((time.time() - since) * _MICRO)
     unread: list[str] = []
     rows: list[dict[str, Any]] = []
-    for history in open_histories(data_dirs, None, unread):
+    histories = open_histories(data_dirs, None, unread)
+    for history in histories:
         chains = history.check_audit(EventFilter(kinds=AUDIT_KINDS, clock="time", since_us=since_us))
         rows += [chain_row(source, chain) for source, chain in sorted(chains.items())]
+    if not rows and not unread and not any(history.live for history in histories):
+        raise errors.CommandError("there is no store and no segment", "give the folder of a broker with --data-dir")
     if wants_json:
         output.say(output.as_json(rows))
     elif not rows:
@@ -142,6 +154,7 @@ def chain_row(source: str, chain: AuditChain) -> dict[str, Any]:
         "rows": chain.rows,
         "unchained": chain.unchained,
         "complete": chain.starts,
+        "beginning": chain.beginning or None,
         "first_seq": chain.first_seq or None,
         "head": chain.head or None,
         "broken": None if broken is None else {**broken._asdict(), "time": broken.time / _MICRO},
@@ -150,13 +163,15 @@ def chain_row(source: str, chain: AuditChain) -> dict[str, Any]:
 
 def chain_text(row: dict[str, Any]) -> str:
     broken = row["broken"]
+    source = row["source"] or "this store"
     if broken is None:
         older = f"; {row['unchained']} are older than the chain" if row["unchained"] else ""
-        return output.clean(f"{row['source']}: {row['rows']} entries follow each other{older}; last hash {row['head']}")
-    return output.clean(
-        f"{row['source']}: BROKEN at event {broken['seq']} of {output.moment(broken['time'])}: {broken['reason']}"
-        f" ({row['rows']} entries follow each other before it)"
-    )
+        before = BEGINNINGS.get(row["beginning"], "").format(row["first_seq"]) if row["rows"] else "; none is left"
+        return output.clean(
+            f"{source}: {row['rows']} entries follow each other{older}{before}; last hash {row['head']}"
+        )
+    where = f" at event {broken['seq']} of {output.moment(broken['time'])}" if broken["seq"] else ""
+    return output.clean(f"{source}: BROKEN{where}: {broken['reason']} ({row['rows']} entries follow each other)")
 
 
 def found(since: float | None, count: int, who: str, data_dirs: tuple[str, ...], unread: list[str]) -> list[Event]:
@@ -204,7 +219,9 @@ def words_of(row: dict[str, Any], event: Event, data: dict[str, Any]) -> str:
         case "config.changed":
             return f"configuration version {data.get('version')} is current"
         case "key.changed":
-            return f"key of {event['identity']} {event['state']}: {data.get('public_key')}"
+            rules = "".join(f"; {name} {' '.join(data[name])}" for name in ("allow", "deny") if data.get(name))
+            until = f"; expires {output.moment(float(data['expires']))}" if data.get("expires") else ""
+            return f"key of {event['identity']} {event['state']}: {data.get('public_key')}{rules}{until}"
         case "task.reopened":
             return f"task {event['ref']} of {event['service']} was queued again"
         case kind:

@@ -83,7 +83,7 @@ def call(
       scale0 call thumbs.make cat.png width=100
       scale0 call math.add 2 3 --json
       scale0 call math.negate -- -5
-      scale0 call --join 10.0.0.1 --token TOKEN
+      scale0 call --join 10.0.0.1 --token - < token
       scale0 call image.rotate --raw - < cat.png > rotated.png
     """
     if token_text:

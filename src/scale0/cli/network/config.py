@@ -59,7 +59,8 @@ def check(file: Path, kind: str, wants_json: bool) -> None:
       scale0 config check broker.zpl
       scale0 config check network.json --as network --watch
     """
-    from scale0.config import MAX_DOCUMENT_BYTES, format_of_file, parse
+    from scale0.config import MAX_DOCUMENT_BYTES, NetworkDocument, format_of_file, parse
+    from scale0.config.literal_secrets import literal_secrets
 
     try:
         form = format_of_file(file.name)
@@ -73,7 +74,10 @@ def check(file: Path, kind: str, wants_json: bool) -> None:
         raise errors.CommandError(refusal.message, "the suffix must be .json, .xml or .zpl", errors.USAGE) from refusal
     reasons: list[str]
     try:
-        reasons = semantic_errors(parse(data, form, schema_of(kind)))
+        document = parse(data, form, schema_of(kind))
+        reasons = semantic_errors(document)
+        for warning in literal_secrets(document) if isinstance(document, NetworkDocument) else ():
+            output.note(f"warning: {output.clean(warning)}")
     except ConfigError as error:
         reasons = error.reasons
     if wants_json:
@@ -148,9 +152,9 @@ def show(form: str, wants_json: bool, access: AdminAccess, version: int | None) 
 def document_of(found: dict[str, Any]) -> NetworkDocument:
     import msgspec
 
-    from scale0.config import NetworkDocument, parse
+    from scale0.config import NetworkDocument, parse_existing
 
-    return parse(msgspec.json.encode(found["config"]), "json", NetworkDocument)
+    return parse_existing(msgspec.json.encode(found["config"]), NetworkDocument)
 
 
 @config.command()

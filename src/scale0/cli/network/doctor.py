@@ -12,7 +12,7 @@ import platform
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -30,6 +30,7 @@ from scale0.kernel.edge.secret_files import TOKEN_FILE, read_secret
 from scale0.kernel.errors import ConfigError, Scale0Error
 
 if TYPE_CHECKING:
+    from scale0.broker.core.keys import Key
     from scale0.cli.network.host_readings import ClockReading, DiskReading, JavaReading, PortReading, ZmqReading
     from scale0.config import BrokerConfig
 
@@ -99,6 +100,8 @@ class ReachedBroker(NamedTuple):
     version: str | None = None
     ports: frozenset[int] = frozenset()
     clock_suspect: bool = False
+    warnings: tuple[str, ...] = ()
+    """About its network document."""
 
 
 @click.command()
@@ -164,11 +167,14 @@ def examined(config: BrokerConfig, configured: bool, folder: Path, join: str, na
     reached = reach(join, folder)
     yield python_finding(tuple(sys.version_info[:3]), platform.python_implementation())
     yield extras_finding(there)
-    yield messaging_finding(host_readings.read_zmq(), config.curve)
+    yield messaging_finding(host_readings.read_zmq(), config.curve is not False)
     yield from port_findings(
         host_readings.read_ports(ports_of(config), config.bind), required_ports(config, configured), reached.ports
     )
-    yield from secret_findings(folder, config.curve, before.wall)
+    yield from secret_findings(folder, bool(config.curve), before.wall)
+    for warning in reached.warnings:
+        what, _, fix = warning.partition(": ")
+        yield DoctorFinding("keys", WARN, what, fix)
     yield java_finding(host_readings.read_java(os.environ), pipeline)
     yield from disk_findings(host_readings.read_disk(folder), config.min_free_bytes or 0)
     yield files_finding(host_readings.max_files(), config.max_clients)
@@ -194,17 +200,20 @@ def secret_findings(folder: Path, curve: bool, wall: float) -> Iterator[DoctorFi
     """Keys, tokens and certificates of the broker, of Helen and of the agent of a folder, and of this user."""
     from scale0.broker.edge.key_folder import KeyFolder
     from scale0.monitoring.agent.edge.certificate import read_certificate
-    from scale0.transport.edge.client_keys import certificates_in, config_folder
+    from scale0.transport.edge.client_keys import certificates_in
     from scale0.transport.edge.curve_certificates import private_faults
+    from scale0.transport.edge.local_keys import config_folder
 
     own = KeyFolder(folder)
     helen, agent = folder / "monitoring" / "helen", folder / "monitoring" / "agent"
     private = [folder / TOKEN_FILE, *folder.glob("*-key.pem"), *helen.glob("*-key.pem"), *agent.glob("*-key.pem")]
     wrong = own.check() + [fault for path in private for fault in private_faults(path)]
-    for path, certificate, fault in certificates_in(config_folder(dict(os.environ))):
+    for path, certificate, fault in certificates_in(config_folder(os.environ)):
         if certificate is None:
             wrong.append(fault if ": chmod " in fault else f"{fault}: rm {path}")
     yield from key_findings(wrong, own.server_file.exists(), curve)
+    with contextlib.suppress(OSError):  # there are no keys, or the broker reports it
+        yield from expiry_findings(own.table(wall).keys, wall)
     for whose, home in (("helen", helen), ("agent", agent), ("helen", folder), ("agent", folder)):
         with contextlib.suppress(ConfigError):  # there is none, or it is invalid: its process reports that
             yield certificate_finding(whose, read_certificate(home / f"{whose}.pem").not_after, wall)
@@ -221,16 +230,29 @@ def reach(join: str, folder: Path) -> ReachedBroker:
             after = read_clock()
             offset = (before.wall + after.wall) / 2 - ping["time"]
             status: dict[str, Any] = {}
+            warnings: tuple[str, ...] = ()
             token = read_secret(folder / TOKEN_FILE)
             if token is not None:
                 with contextlib.suppress(Scale0Error):  # it may belong to another broker
                     status = client.manage("status", auth_token=token)
-    except (Scale0Error, OSError) as error:
+                    warnings = document_warnings(client.manage("get_config", auth_token=token))
+    except (Scale0Error, OSError, errors.CommandError) as error:
         return ReachedBroker(trouble=getattr(error, "message", str(error)))
     numbers = (endpoint.rpartition(":")[2] for endpoint in status.get("endpoints", {}).values() if endpoint)
     ours = frozenset(int(number) for number in numbers if number.isdigit())
     suspect = bool(status.get("clock_suspect"))
-    return ReachedBroker(ping["broker"], "", offset, status.get("version"), ours, suspect)
+    return ReachedBroker(ping["broker"], "", offset, status.get("version"), ours, suspect, warnings)
+
+
+def document_warnings(found: dict[str, Any]) -> tuple[str, ...]:
+    """The literal secrets of a network document; none if a later version wrote it."""
+    from scale0.cli.network.config import document_of
+    from scale0.config.literal_secrets import literal_secrets
+
+    try:
+        return tuple(literal_secrets(document_of(found)))
+    except ConfigError:
+        return ()
 
 
 def show(one: DoctorFinding) -> None:
@@ -344,11 +366,19 @@ def key_findings(faults: Sequence[str], has_server_key: bool, curve_wanted: bool
         yield DoctorFinding("keys", OK, words)
 
 
+def expiry_findings(keys: Iterable[Key], wall: float) -> Iterator[DoctorFinding]:
+    """Keys that have expired or expire soon."""
+    from scale0.broker.core.key_expiry import expiring, extend_command, left_text
+
+    for key in expiring(keys, wall):
+        yield DoctorFinding("keys", WARN, f"the key of {key.user} {left_text(key, wall)}", extend_command(key))
+
+
 def certificate_finding(whose: str, not_after: float, wall: float) -> DoctorFinding:
     days = (not_after - wall) / DAY_SECONDS
     renew = "scale0 agent renew" if whose == "agent" else "scale0 helen init --help"
     if days <= 0:
-        again = "enrol again: scale0 agent enrol HELEN --token TOKEN" if whose == "agent" else renew
+        again = "enrol again: scale0 agent enrol HELEN --token -" if whose == "agent" else renew
         return DoctorFinding("certs", FAIL, f"the certificate of {whose} expired {-days:.0f} days ago", again)
     if days < SOON_DAYS:
         return DoctorFinding("certs", WARN, f"the certificate of {whose} expires in {days:.0f} days", renew)
@@ -414,7 +444,8 @@ def disk_findings(found: DiskReading, min_free_bytes: int) -> Iterator[DoctorFin
         return
     room = f"free some space: du -xh {folder} | sort -h | tail"
     if found.free_bytes <= min_free_bytes:
-        yield DoctorFinding("disk", FAIL, f"{folder}: {free}; a broker refuses all writes", room)
+        refused = "a broker refuses all writes, unless its database has free pages"
+        yield DoctorFinding("disk", FAIL, f"{folder}: {free}; {refused}", room)
     elif found.free_bytes < max(LOW_DISK_BYTES, 2 * min_free_bytes):
         yield DoctorFinding("disk", WARN, f"{folder}: only {free}", room)
     if found.file_system.startswith(NETWORK_KINDS):

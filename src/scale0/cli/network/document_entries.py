@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from scale0.cli.common import errors
+from scale0.cli.common import errors, output
 from scale0.cli.common.authentication import AdminAccess
 from scale0.cli.common.connection import connect
 from scale0.cli.network.call import parsed
@@ -71,7 +71,10 @@ def config_command(access: AdminAccess, command: str, hint: str = MORE, **argume
     present = {name: value for name, value in arguments.items() if value is not None}
     with connect(access.join) as client:
         try:
-            return client.manage(command, **present, **credentials)
+            found = client.manage(command, **present, **credentials)
+            for warning in found.get("warnings", ()) if isinstance(found, dict) else ():
+                output.note(f"warning: {output.clean(warning)}")
+            return found
         except CallError as error:
             if error.code == codes.MALFORMED:
                 raise errors.CommandError(f"nothing was changed: {error.message}", hint) from error

@@ -71,6 +71,7 @@ def clients(join: str, wants_json: bool, watch: bool, role: str | None) -> None:
     With --json, an array of objects:
       identity, role      its identity; backend or frontend
       services            the services that it offers
+      services_more       how many more it offers, if the list is long
       slots, busy         how many requests it handles at once, and now
       age                 seconds since its last message
       since               when it connected (seconds since the epoch)
@@ -103,8 +104,9 @@ def show_clients(client: Client, role: str | None, wants_json: bool) -> None:
 
 
 def listed(row: dict[str, Any]) -> str:
-    names = row["services"]
-    return " ".join(names[:3]) + (f" +{len(names) - 3}" if len(names) > 3 else "") if names else "-"
+    names = row["services"][:3]
+    more = len(row["services"]) - len(names) + row.get("services_more", 0)
+    return " ".join(names) + (f" +{more}" if more else "") or "-"
 
 
 def counted(count: int, noun: str) -> str:

@@ -32,7 +32,7 @@ def queues(wants_json: bool, match: str | None, busy: bool, access: AdminAccess)
       service                    its name
       waiting, oldest_seconds    requests in the queue, and the age of the first one
       backends                   how many backends offer it here
-      lru                        the first 100 {identity, slots, busy}, the next one first
+      lru                        at most 100 {identity, slots, busy}, the next one first
       tasks_queued, tasks_more   queued tasks in memory; whether the store has more
 
     \b
@@ -58,7 +58,7 @@ def queues(wants_json: bool, match: str | None, busy: bool, access: AdminAccess)
                 output.span(row["oldest_seconds"]),
                 tasks_of(row),
                 row["backends"],
-                next_backends(row["lru"]),
+                next_backends(row["lru"], row["backends"]),
             )
             for row in rows
         ]
@@ -71,9 +71,9 @@ def tasks_of(row: dict[str, Any]) -> str:
     return "-" if count is None else f"{count}{'+' if row.get('tasks_more') else ''}"
 
 
-def next_backends(backends: list[dict[str, Any]]) -> str:
-    names = [f"{one['identity']} {one['busy']}/{one['slots']}" for one in backends[:MAX_BACKENDS]]
-    return ", ".join(names) + (f" +{len(backends) - MAX_BACKENDS}" if len(backends) > MAX_BACKENDS else "") or "-"
+def next_backends(lru: list[dict[str, Any]], backends: int) -> str:
+    names = [f"{one['identity']} {one['busy']}/{one['slots']}" for one in lru[:MAX_BACKENDS]]
+    return ", ".join(names) + (f" +{backends - len(names)}" if backends > len(names) else "") or "-"
 
 
 @click.group("error-clients", invoke_without_command=True)

@@ -27,7 +27,7 @@ MAX_INCIDENTS: Final = 1_000
 UNKNOWN: Final = dict.fromkeys(
     (
         *("version", "uptime", "config_hash", "heartbeat_interval", "connections", "requests", "tasks"),
-        *("error_clients", "counters", "full", "clock_suspect"),
+        *("error_clients", "counters", "full", "outage", "clock_suspect"),
     )
 )
 """The keys of a broker's status that only management returns."""
@@ -124,7 +124,8 @@ def take(client: Client, rights: AdminRights) -> Snapshot:
         found["services"] = rights.pages(client, "list_services") or []
         found["peers"] = rights.pages(client, "list_peers") or []
         found["queues"] = rights.pages(client, "list_queues")
-        found["tasks"] = (rights.manage(client, "list_tasks", status="queued", limit=LOOK_TASKS) or {}).get("items")
+        if not found["status"].get("outage"):  # else it cannot be read
+            found["tasks"] = (rights.manage(client, "list_tasks", status="queued", limit=LOOK_TASKS) or {}).get("items")
         some = found["status"]["error_clients"]
         found["error_clients"] = rights.pages(client, "list_error_clients") if some else []
         rates = rights.pages(client, "list_rates")
@@ -185,6 +186,8 @@ def discovered(client: Client, broker: Row, services: list[Row]) -> Row:
         "group": broker["group"],
         "time": ping["time"],
         "config_version": ping["config_version"],
+        "full": ping.get("full"),
+        "outage": {"since": ping["outage_since"]} if ping.get("outage_since") else None,
         "clients": roles,
         "services": sum(row["backends"] > 0 for row in services),
         "endpoints": broker["endpoints"],

@@ -17,6 +17,7 @@ from scale0.cli.common.connection import DISCOVERY_SECONDS, connect
 from scale0.cli.common.options import json_option, repeat, watch_option
 from scale0.cli.network import snapshot
 from scale0.cli.network.listing import counted, state_of
+from scale0.kernel.time_text import utc_text
 
 if TYPE_CHECKING:
     from scale0.client.admin.health import HealthFinding, NetworkSnapshot
@@ -43,7 +44,8 @@ def status(wants_json: bool, watch: bool, access: AdminAccess) -> None:
     With --json, an object:
       broker, version, state, draining, standby_for, group, time, uptime,
       config_version, config_hash, heartbeat_interval, connections,
-      clients {role: count}, services, error_clients, full, counters, endpoints,
+      clients {role: count}, services, error_clients, full,
+      outage {since, reason} or null, counters, endpoints,
       requests {waiting, under_way, answered, failed},
       tasks {open, leased, in_memory, submitted, finished, failed, waits},
       findings [{severity, what, words, page, next}], the worst first
@@ -105,8 +107,10 @@ def lines_of(status: dict[str, Any], seen: NetworkSnapshot) -> Iterator[tuple[st
         yield "tasks", ", ".join(f"{tasks[key]} {key}" for key in ("open", "leased", "finished", "failed"))
     if status["error_clients"]:
         yield "error clients", status["error_clients"]
-    if status["full"] is not None:
-        yield "disk", "full, or the database is not reachable" if status["full"] else "ok"
+    if status.get("outage"):
+        yield "database", f"unavailable since {utc_text(status['outage']['since'])}"
+    elif status["full"] is not None:
+        yield "disk", "almost full" if status["full"] else "ok"
     if seen.peers:
         lost = sum(row["state"] == "lost" for row in seen.peers)
         yield "peers", counted(len(seen.peers), "broker") + (f", {lost} lost" if lost else "")

@@ -217,6 +217,7 @@ def show(task_id: str, wants_json: bool, access: AdminAccess) -> None:
       error, info                  why it failed, and the last report of its worker
       params_bytes, result_bytes   their sizes
       runnable, expires            when it may run, and when it is deleted (seconds since the epoch)
+      owner                        the public key that submitted it; null without keys
 
     \b
     Examples:

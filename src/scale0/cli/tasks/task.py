@@ -101,15 +101,17 @@ def submit(
       scale0 task submit report.send --at 2030-01-31T18:00 --max-attempts 10 --backoff 60
       scale0 task submit math.add 2 3 --wait
     """
+    from scale0.client.task_options import TaskOptions
+
     check_ids(options["after"])
     args, kwargs = arguments_of(words)
+    options = {name: value for name, value in options.items() if value not in (None, ())}
+    try:
+        TaskOptions(**options)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     with task_client(join) as client:
-        try:
-            options = {name: value for name, value in options.items() if value not in (None, ())}
-            submission = client.task(**options)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
-        made = submission.submit(method, *args, **kwargs)
+        made = client.task(**options).submit(method, *args, **kwargs)
         if not wants_result:
             output.say(output.as_json({"task_id": made.id}) if wants_json else made.id)
         else:

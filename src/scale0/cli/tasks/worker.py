@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +20,7 @@ from scale0.cli.common.endpoints import BACKEND_PORT, JOIN, JOIN_BACKEND, backen
 from scale0.cli.common.joining import check_name, default_name, token_option
 from scale0.cli.common.joining import join as joined
 from scale0.cli.common.options import log_format_option
+from scale0.cli.common.proof import require_proof
 from scale0.kernel.edge.systemd import notify_ready
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS: Final = 3.0
 """After this time without a broker, print a message and keep trying."""
+RETRY_SECONDS: Final = 60.0
+"""How long one wait for a broker is, after that."""
 DEFAULT_NAME: Final = "worker"
 LOG_NAME: Final = "worker"
 """Its name in the log until the broker has accepted it."""
@@ -71,7 +76,7 @@ def worker(
       scale0 worker hello.py:worker
       scale0 worker shop.thumbs:worker --join broker.example.com
       scale0 worker shop.thumbs:worker --join broker.example.com --join 10.0.0.2
-      scale0 worker hello.py --join 10.0.0.1 --token TOKEN
+      scale0 worker hello.py --join 10.0.0.1 --token - < token
     """
     if joins and endpoints:
         raise click.UsageError("--join and --endpoint exclude each other: give one of them")
@@ -96,7 +101,31 @@ def worker(
         check_name(found.endpoints, name)
     if prefetch is not None:
         found.prefetch = prefetch
+    if found.key is None:
+        wait_for_proof([endpoint for endpoint in found.endpoints if endpoint.startswith("tcp://")])
     run(found)
+
+
+def wait_for_proof(endpoints: Sequence[str]) -> None:
+    """Raise an error unless a worker may connect to all of these; waits for a broker if none listens there."""
+    from scale0.errors import Unreachable
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        for endpoint in endpoints:
+            patience = PATIENCE_SECONDS
+            while True:
+                try:
+                    require_proof(endpoint, patience)
+                    break
+                except Unreachable:
+                    if len(endpoints) > 1:
+                        break  # another one may be there
+                    if patience == PATIENCE_SECONDS:
+                        output.note(f"no broker answers at {endpoint} yet: retrying until one does")
+                    patience = RETRY_SECONDS
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def log_as(who: str) -> None:

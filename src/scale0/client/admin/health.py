@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from scale0.kernel.time_text import utc_text
+
 Row = Mapping[str, Any]
 Rows = Sequence[Row] | None
 """None if it could not be read."""
@@ -56,6 +58,10 @@ class PartHealth(msgspec.Struct, frozen=True):
     state: Literal["ok", "warning", "critical", "unknown"]
     words: str
     next: str
+
+
+RESUME_DATABASE: Final = "start or resume the database"
+"""The next step while the database is unavailable."""
 
 
 class NetworkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,11 +131,16 @@ def of_broker(status: Row) -> Iterator[HealthFinding]:
     elif state not in SERVING:
         words = f"the broker is {state}: it does not serve yet"
         yield HealthFinding(WARNING, "broker", words, "topology", "`scale0 peers` shows what it waits for")
-    if status.get("full"):
-        words = "nothing can be stored: the disk is almost full, or the database is not reachable"
+    outage = status.get("outage")
+    if outage:
+        why = f" ({outage['reason']})" if outage.get("reason") else ""
+        words = f"it is unavailable since {utc_text(outage['since'])}{why}: nothing is stored, and no task is read"
         yield HealthFinding(
-            CRITICAL, "disk", words, "overview", "free space in its data_dir, or start the database; its log says which"
+            CRITICAL, "database", words, "overview", f"{RESUME_DATABASE}; the broker then continues by itself"
         )
+    elif status.get("full"):
+        words = "nothing can be stored: its disk is almost full"
+        yield HealthFinding(CRITICAL, "disk", words, "overview", "free space in its data_dir")
     if status.get("clock_suspect"):
         words = "clients disagree with the clock of the broker, and none confirms it"
         yield HealthFinding(
@@ -304,6 +315,7 @@ WELL: Final = {
 
 def parts(seen: NetworkSnapshot, found: Sequence[HealthFinding]) -> list[PartHealth]:
     out = [part_of("broker", [one for one in found if one.page == "overview"], known=True)]
+    outage = seen.status is not None and bool(seen.status.get("outage"))
     for name, page, rows in PARTS:
         mine = [one for one in found if one.page == page]
         if page in ("agents", "checks", "incidents") and not seen.watched and not mine:
@@ -312,16 +324,18 @@ def parts(seen: NetworkSnapshot, found: Sequence[HealthFinding]) -> list[PartHea
                 PartHealth(name, UNKNOWN, words, "`scale0 up` starts one here; else: scale0 helen --config FILE")
             )
         else:
-            out.append(part_of(name, mine, known=rows(seen) is not None))
+            out.append(part_of(name, mine, known=rows(seen) is not None, outage=outage))
     return out
 
 
-def part_of(name: str, found: Sequence[HealthFinding], known: bool) -> PartHealth:
+def part_of(name: str, found: Sequence[HealthFinding], known: bool, outage: bool = False) -> PartHealth:
     bad = [one for one in found if one.severity != OK]
     if bad:
         first = bad[0]
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         return PartHealth(name, first.severity, f"{first.what}: {first.words}{more}", first.next)
+    if not known and outage:
+        return PartHealth(name, UNKNOWN, "not read: the database is unavailable", RESUME_DATABASE)
     if not known:
         return PartHealth(name, UNKNOWN, "not read", "give --data-dir FOLDER, --token or --auth-id NAME")
     return PartHealth(name, OK, WELL[name], "")

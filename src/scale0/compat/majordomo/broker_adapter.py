@@ -8,6 +8,7 @@ from scale0.broker.core.broker import Broker
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.discovery import Discovery
 from scale0.broker.core.members import MAJORDOMO, Member
+from scale0.broker.core.permissions import CALL, DISCOVER, SUBMIT
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -49,17 +50,27 @@ class MajordomoAdapter:
         if is_reserved(service):
             self._discovery.answer(connection, messages.Request(service=service, id=id_), bodies, now, effects)
             return
-        if state.draining:
+        if state.draining or not self.may_call(connection, service, now, effects):
             return
         timeout = state.limits.request_timeout
         policy = state.policies.get(service)
         if policy is not None and policy.timeout is not None:
-            timeout = policy.timeout
+            timeout = min(policy.timeout, state.limits.max_request_timeout)
         self._broker.requests.submit(connection, id_, service, bodies, timeout, True, now, effects)
 
-    def offered(self, service: str) -> bool:
-        """True if a backend of any protocol offers the service."""
-        return self._broker.scheduler.offered(service)
+    def may_call(self, connection: Connection, service: str, now: Now, effects: Effects) -> bool:
+        """True if the key of this client may call the service; a refusal is recorded."""
+        return not self._broker.permission_check.why_not(connection, CALL, service, now, effects)
+
+    def may_store(self, connection: Connection, service: str, now: Now, effects: Effects) -> bool:
+        """True if the key may call the service and submit its tasks, as a stored request is; a refusal is recorded."""
+        may_call = self.may_call(connection, service, now, effects)
+        return may_call and not self._broker.permission_check.why_not(connection, SUBMIT, service, now, effects)
+
+    def offered(self, connection: Connection, service: str) -> bool:
+        """True if a backend of any protocol offers the service, and the key of this client may discover it."""
+        found = self._broker.scheduler.offered(service)
+        return found and self._broker.permission_check.permits(connection, DISCOVER, service)
 
     def register(self, connection: Connection, identity: str, service: str, now: Now, effects: Effects) -> None:
         """Registers a backend with one slot and one service."""
@@ -69,7 +80,8 @@ class MajordomoAdapter:
         if connection.member is not None and not connection.member.foreign:
             raise Refusal(codes.IN_USE, f"this connection is {connection.member.identity}, which speaks SCALE0/1")
         members = self._broker.members
-        member = members.name(connection, made_for(connection.user_id, identity), now, effects)
+        members.check_offer(connection, (service,), now, effects)
+        member = members.name(connection, made_for(connection.sender, identity), now, effects)
         member.protocol = MAJORDOMO
         if member.suspended:
             # Majordomo cannot report what a worker still holds.

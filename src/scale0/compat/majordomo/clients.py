@@ -39,6 +39,7 @@ class MajordomoClients:
     def receive(self, connection: Connection, frames: list[bytes], now: Now, effects: Effects) -> None:
         """Handles one message without routing id and delimiter."""
         adapter = self._adapter
+        connection.one_reply = not self._form.partial  # the broker joins the parts of replies
         if not adapter.serving:
             return
         try:
@@ -53,7 +54,9 @@ class MajordomoClients:
         self._next += 1
         id_ = f"{self._form.header.decode()}.{self._next:x} {service}"
         if service.startswith(MMI_PREFIX):
-            effects.send(connection, ("REPLY", {"id": id_, "service": service}, self._manage(service, bodies)))
+            effects.send(
+                connection, ("REPLY", {"id": id_, "service": service}, self._manage(connection, service, bodies))
+            )
         elif service in TITANIC_SERVICES:
             self._titanic.receive(connection, id_, service, bodies, now, effects)
         else:
@@ -68,45 +71,24 @@ class MajordomoClients:
                 continue
             command, options, *bodies = message
             if command == "REPLY":
-                whole = self._joined(connection, options["id"], bodies)
-                if whole is not None:
-                    out.append(write_reply(self._form, True, options["service"], whole))
+                if self._fits(bodies):
+                    out.append(write_reply(self._form, True, options["service"], bodies))
             elif command == "PARTIAL" and self._form.partial:
                 out.append(write_reply(self._form, False, service_of(options["id"]), bodies))
-            elif command == "PARTIAL":
-                self._keep(connection, options["id"], bodies)
-            elif command == "ERROR" and connection.parts:
-                connection.parts.pop(options["id"], None)
         return out
 
-    def _manage(self, service: str, bodies: Sequence[bytes]) -> bytes:
+    def _manage(self, connection: Connection, service: str, bodies: Sequence[bytes]) -> bytes:
         """RFC 8: one service is implemented."""
         if service != MMI_SERVICE:
             return NOT_IMPLEMENTED
         # A name that is not UTF-8 matches no service.
         name = bodies[0].decode("utf-8", "replace")
-        return FOUND if name in TITANIC_SERVICES or self._adapter.offered(name) else NOT_FOUND
+        return FOUND if name in TITANIC_SERVICES or self._adapter.offered(connection, name) else NOT_FOUND
 
-    def _keep(self, connection: Connection, id_: str | int, bodies: Sequence[bytes]) -> None:
-        """Keeps a partial reply for a client that takes one message for each request and is not a REQ socket (the
-        broker joins the replies for those).
-
-        A reply that is too large is not completed and not sent, as for any error."""
-        if connection.parts is None:
-            connection.parts = {}
-        kept = connection.parts.setdefault(id_, [])
+    def _fits(self, bodies: Sequence[bytes]) -> bool:
+        """False if a reply with its parts is too large for one message: it is not sent, as for any error."""
         limits = self._adapter.limits
-        # The count is checked first: summing the sizes of many tiny parts on each call would take quadratic time.
-        if len(kept) <= limits.max_parts and size(kept) <= limits.max_message_bytes:
-            kept.extend(bodies)
-
-    def _joined(self, connection: Connection, id_: str | int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
-        """Returns the whole reply; None if it is too large for one message."""
-        if connection.parts:
-            bodies = [*connection.parts.pop(id_, ()), *bodies]
-        limits = self._adapter.limits
-        fits = len(bodies) <= limits.max_parts and size(bodies) <= limits.max_message_bytes
-        return bodies if fits else None
+        return len(bodies) <= limits.max_parts and sum(map(len, bodies)) <= limits.max_message_bytes
 
 
 class MajordomoClients02:
@@ -135,7 +117,3 @@ class MajordomoClients02:
 def service_of(id_: str | int) -> str:
     """Returns the service name that a request id includes."""
     return str(id_).partition(" ")[2]
-
-
-def size(bodies: Sequence[bytes]) -> int:
-    return sum(map(len, bodies))

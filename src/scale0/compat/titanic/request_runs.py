@@ -80,6 +80,8 @@ class RequestRuns:
         own = Connection(SOCKET, b"", NullProtocol(), Now(0.0, 0.0))
         self.node = Backend(f"{OWN_NAME}.{broker.state.identity}", own, 0)
         self._streams: dict[str, ServiceRuns] = {}
+        self._most = MAX_SERVICES
+        """Of these, before those that are not offered are dropped without a delay."""
         self._running: dict[str, ServiceRuns] = {}
         """Services with requests in flight."""
         self._awake: dict[str, None] = {}
@@ -127,6 +129,8 @@ class RequestRuns:
             if (self._unsure or service in self._known) and self._broker.scheduler.offered(service):
                 stream = self._streams.get(service)
                 if stream is None:
+                    if len(self._streams) >= self._most:
+                        self._drop_unoffered()
                     self._streams[service] = stream = ServiceRuns(service, now)
                 self._tasks.queue.method_queues.need(stream.method, now, effects)
                 self._awake[service] = None
@@ -140,13 +144,16 @@ class RequestRuns:
 
     def _review_services(self, _: None, now: Now, effects: Effects) -> None:
         """Keeps the method queues of offered services and drops the others."""
+        self._drop_unoffered()
+        self.offered([one for one in self._streams if self._broker.scheduler.offered(one)], now, effects)
+        self._broker.state.timers.add((self._review_services, None), now.mono + LOOK_SECONDS)
+
+    def _drop_unoffered(self) -> None:
         for service, stream in list(self._streams.items()):
-            if self._broker.scheduler.offered(service):
-                self.offered((service,), now, effects)
-            elif not stream.under_way:
+            if not (stream.under_way or self._broker.scheduler.offered(service)):
                 del self._streams[service]
                 self.short.pop(service, None)
-        self._broker.state.timers.add((self._review_services, None), now.mono + LOOK_SECONDS)
+        self._most = 2 * len(self._streams) + MAX_SERVICES
 
     def receive_replies(self, now: Now, effects: Effects) -> None:
         """Handles the messages of this turn to the internal origins, and finds queues with new tasks."""
@@ -189,15 +196,15 @@ class RequestRuns:
                 self.short[stream.service] = None
                 break
             for task in method_queues.take(method_queue, 1, effects):
-                leases.pull(task, self.node, now, effects)
-                self._put(stream, task, now, effects)
+                if leases.pull(task, self.node, now, effects):
+                    self._put(stream, task, now, effects)
             took = True
         return took
 
     def _has_room(self, stream: ServiceRuns, task: QueuedTask) -> bool:
         if len(stream.under_way) >= MAX_UNDER_WAY:
             return False
-        if self._bytes and self._bytes + len(task.params) > MAX_UNDER_WAY_BYTES:
+        if self._bytes and self._bytes + task.size > MAX_UNDER_WAY_BYTES:
             return False
         return self._is_free(stream.service)
 
@@ -223,15 +230,19 @@ class RequestRuns:
         self._next += 1
         stream.under_way[self._next] = (task, task.attempt)
         self._running[stream.service] = stream
-        self._bytes += len(task.params)
+        self._bytes += task.size
+        task.drop_params()
         # Without `retry`: the task queue decides whether and when it is tried again.
-        self._broker.requests.submit(stream.origin, self._next, stream.service, bodies, timeout, False, now, effects)
+        stored_by = "" if state.keys is None else state.keys.frontend_of(task.owner)
+        self._broker.requests.submit(
+            *(stream.origin, self._next, stream.service, bodies, timeout, False, now, effects), sender=stored_by
+        )
 
     def _answered(self, stream: ServiceRuns, message: tuple[Any, ...], now: Now, effects: Effects) -> None:
         """Ends the task of a request that was answered."""
         command, options, *bodies = message
         task, attempt = stream.under_way.pop(options["id"])
-        self._bytes -= len(task.params)
+        self._bytes -= task.size
         if not stream.under_way:
             del self._running[stream.service]
         self._awake[stream.service] = None

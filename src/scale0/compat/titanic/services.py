@@ -1,6 +1,6 @@
 """RFC 9, Titanic: the three services for stored requests, and the encoding of frames as JSON for the store. Invariants:
 every call gets exactly one reply, whatever it contains; `200` with a UUID is sent only after the request is on disk;
-the UUID alone gives access to a request, so it must not be guessable."""
+the UUID gives access to a request, with CURVE together with the key that stored it, so it must not be guessable."""
 
 from __future__ import annotations
 
@@ -54,15 +54,19 @@ class Titanic:
 
         try:
             if service == TITANIC_REQUEST:
-                uuid = self._store.keep(self._read_target(bodies), bodies[1:], now, effects)
+                target = self._read_target(bodies)
+                if not self._adapter.may_store(connection, target, now, effects):
+                    answer(UNKNOWN, (), now, effects)
+                    return
+                uuid = self._store.keep(target, bodies[1:], connection.public_key, now, effects)
                 if uuid is None:
                     answer(FAILED, (), now, effects)
                 else:
                     answer(DONE, (uuid.encode(),), now, effects)
             elif service == TITANIC_REPLY:
-                self._store.fetch(read_uuid(bodies), answer, now, effects)
+                self._store.fetch(read_uuid(bodies), connection.public_key, answer, now, effects)
             else:
-                self._store.forget(read_uuid(bodies), answer, now, effects)
+                self._store.forget(read_uuid(bodies), connection.public_key, answer, now, effects)
         except Refusal as refusal:
             answer(UNKNOWN, (), now, effects)
             self._adapter.reject(connection, refusal.code, refusal.message, now, effects)

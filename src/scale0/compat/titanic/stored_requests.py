@@ -1,5 +1,5 @@
 """Titanic's request store: stored requests as tasks of the broker, run by `request_runs`. Invariant: only a client that
-has the UUID can read a request."""
+has the UUID, and with CURVE the key that stored the request, can read or close it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from scale0.compat.titanic.services import DONE, FAILED, PENDING, TITANIC_CLOSE,
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import LookUpSubmission, SubmissionLookup
-from scale0.storage.task_rows import CANCELLED, FINISHED, EndedTask, OpenTask
+from scale0.storage.task_rows import CANCELLED, FINISHED, EndedTask, OpenTask, account_name
 from scale0.tasks.core.queue import OWN_IDS
+from scale0.tasks.core.quotas import TaskQuotas
 from scale0.tasks.core.task import QueuedTask, from_store
 from scale0.tasks.core.tasks import BrokerTasks
 from scale0.tasks.jsonrpc.arguments import DEFAULT_RESULT_SECONDS, MAX_SECONDS, USUAL, NewTaskOptions
+from scale0.tasks.jsonrpc.client_methods import own
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
 
 TASK_PREFIX: Final = f"{OWN_IDS}titanic:"
@@ -49,38 +51,40 @@ class TaskRequestStore:
         self._tasks = tasks
         self._runs = runs
 
-    def keep(self, service: str, bodies: Sequence[bytes], now: Now, effects: Effects) -> str | None:
-        """Accepts a task, as `client_new_task` does."""
+    def keep(self, service: str, bodies: Sequence[bytes], owner: str, now: Now, effects: Effects) -> str | None:
+        """Accepts a task, as `client_new_task` does. Without keys all clients of Titanic are one account."""
         state, queue = self._broker.state, self._tasks.queue
-        if state.full or state.draining or queue.open >= state.limits.task_queue_limit:
+        params = pack_frames(bodies)
+        if state.full or state.draining or queue.quotas.why_not(account_name(owner, OWN_NAME), len(params), False):
             return None
         uuid = f"{state.rng.getrandbits(4 * UUID_DIGITS):032x}"
         self._runs.expect(service, now, effects)
-        params = pack_frames(bodies)
-        queue.accept(task_ids(uuid)[0], OWN_NAME, METHOD_PREFIX + service, params, OPTIONS, 0, 0, now, effects)
+        method = METHOD_PREFIX + service
+        queue.accept(task_ids(uuid)[0], OWN_NAME, owner, method, params, OPTIONS, 0, 0, now, effects)
         return uuid
 
-    def fetch(self, uuid: str, then: Then, now: Now, effects: Effects) -> None:
+    def fetch(self, uuid: str, public_key: str, then: Then, now: Now, effects: Effects) -> None:
         """A task in memory has not ended; all others are looked up in the store."""
         ids = task_ids(uuid)
-        if ids[0] in self._tasks.backlog.tasks:
+        held = own(self._tasks.backlog.tasks.get(ids[0]), OWN_NAME, public_key)
+        if held is not None:
             then(PENDING, (), now, effects)
             return
 
         def found(rows: tuple[Row | None, ...], later: Now, out: Effects) -> None:
-            row, closed = rows
+            row, closed = own(rows[0], OWN_NAME, public_key), rows[1]
             then(*outcome(row, closed, lambda ended: self._tasks.queue.is_expired(ended, later)), later, out)
 
         self._tasks.backlog.find(ids, found, effects)
 
-    def forget(self, uuid: str, then: Then, now: Now, effects: Effects) -> None:
+    def forget(self, uuid: str, public_key: str, then: Then, now: Now, effects: Effects) -> None:
         """Cancels an open task; for an ended one, stores that it was closed."""
         if self._broker.state.full:
             then(FAILED, (), now, effects)
             return
 
         def found(rows: tuple[Row | None, ...], later: Now, out: Effects) -> None:
-            row, closed = rows
+            row, closed = own(rows[0], OWN_NAME, public_key), rows[1]
             if isinstance(row, OpenTask) and self._tasks.shared_store is not None:
                 self._tasks.client_methods.cancel_row(
                     row, CLOSED, lambda known, at, more: then(DONE if known else FAILED, (), at, more), later, out
@@ -106,7 +110,7 @@ class TaskRequestStore:
         id_ = task_ids(uuid)[1]
 
         def put(at: Now, out: Effects) -> None:
-            closing = self._tasks.queue.accept(id_, OWN_NAME, TITANIC_CLOSE, b"null", USUAL, 0, 1, at, out)
+            closing = self._tasks.queue.accept(id_, OWN_NAME, row.owner, TITANIC_CLOSE, b"null", USUAL, 0, 1, at, out)
             self._tasks.queue.end(closing, FINISHED, b"true", None, at, out)
 
         def reserved(found: SubmissionLookup, _mark: int, at: Now, out: Effects) -> None:
@@ -125,8 +129,9 @@ class TaskRequestStore:
 class TitanicTasks:
     """Forwards the broker's events about backends to the tasks and to the runs."""
 
-    def __init__(self, work: Workload, runs: RequestRuns) -> None:
+    def __init__(self, work: Workload, runs: RequestRuns, quotas: TaskQuotas) -> None:
         self._runs = runs
+        self._quotas = quotas
         self._offer, self._feed, self._settle = work.offer, work.feed, work.settle
         # The rest concerns tasks only.
         self.claim, self.lose, self.unsent = work.claim, work.lose, work.unsent
@@ -151,13 +156,14 @@ class TitanicTasks:
         self._settle(now, effects)
         if not first:
             runs.run(now, effects)
+            self._quotas.settle(effects)
 
 
 def join_titanic(broker: Broker, tasks: BrokerTasks) -> TaskRequestStore:
     """Attaches a request store to a broker that has its tasks already; runs start in the first turn."""
     runs = RequestRuns(broker, tasks)
     tasks.own_room = runs.could_begin
-    broker.requests.tasks = TitanicTasks(broker.requests.tasks, runs)
+    broker.requests.tasks = TitanicTasks(broker.requests.tasks, runs, tasks.queue.quotas)
     broker.state.timers.add((runs.start, None), 0.0)
     return TaskRequestStore(broker, tasks, runs)
 

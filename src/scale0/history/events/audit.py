@@ -1,7 +1,8 @@
 """The audit chain: each audit event of a source contains the hash of the audit event before it.
 
 Invariant: the hash of an event covers all its columns, the hash that it contains included. An event that was changed,
-removed or inserted therefore differs from what the next one says; the hash of the newest event is stored with it.
+removed or inserted therefore differs from what the next one says; the hash of the newest event is stored with it, and
+so is the hash of the last one that the retention removed.
 """
 
 from __future__ import annotations
@@ -52,12 +53,35 @@ def previous_of(event: Mapping[str, Any]) -> str | None:
 
 class ChainBreak(NamedTuple):
     """The first event of a source that does not follow from the one before it, or the last one before an end that is
-    missing."""
+    missing; all 0 if no event is left."""
 
     boot: int
     seq: int
     time: int
     reason: str
+
+
+COMPLETE: Final = "complete"
+RECORDED: Final = "recorded"
+UNKNOWN: Final = "unknown"
+"""The beginning of a chain: its first event is there; it is where the store has recorded it; or no store that was read
+has recorded it."""
+
+
+class AuditStart(NamedTuple):
+    """Where the audit events of a source begin, as its store has it."""
+
+    after: str
+    """The hash of the last audit event that the retention removed; blank: it has removed none."""
+    source: str
+
+    def encode(self) -> bytes:
+        return f"{self.after} {self.source}".encode()
+
+
+def decode_start(value: bytes) -> AuditStart:
+    after, _, source = value.decode().partition(" ")
+    return AuditStart(after, source)
 
 
 class AuditChain:
@@ -69,11 +93,13 @@ class AuditChain:
         """Events of versions before the chain."""
         self.first_seq = 0
         self.head = ""
-        self.starts = False
-        """The first event of the chain is there; otherwise it is beyond the retention."""
+        self.previous = ""
+        """The hash that the first event contains; blank: it is the first of its chain."""
+        self.beginning = ""
+        """COMPLETE, RECORDED or UNKNOWN, after `judge_beginning`."""
         self.broken: ChainBreak | None = None
         self._hashes: set[str] = set()
-        self._last = (0, 0, 0)
+        self._first = self._last = (0, 0, 0)
 
     def add(self, event: Mapping[str, Any]) -> None:
         if self.broken is not None:
@@ -87,7 +113,8 @@ class AuditChain:
             self.broken = ChainBreak(event["boot"], event["seq"], event["time"], reason)
             return
         if not self._hashes:
-            self.first_seq, self.starts = event["seq"], previous == ""
+            self.first_seq, self.previous = event["seq"], previous or ""
+            self._first = event["boot"], event["seq"], event["time"]
         self.rows += 1
         self._last = event["boot"], event["seq"], event["time"]
         self.head = hash_of(event)
@@ -104,10 +131,37 @@ class AuditChain:
             return "it follows an older event: a backup was restored, or an event before it was inserted"
         return "the event before it was changed or removed"
 
+    @property
+    def starts(self) -> bool:
+        """True if the first event of the chain is there."""
+        return self.rows > 0 and not self.previous
+
+    def judge_beginning(self, recorded: set[str], head: str) -> None:
+        """`recorded`: the hashes of the event before the beginning, as the store has them; empty: the store says
+        nothing. `head`: the hash of the newest event."""
+        if self.broken is not None:
+            return
+        if not self.rows and head and (not recorded or head in recorded):
+            # Nothing was recorded since the retention removed the last event.
+            self.head = head
+            self._hashes.add(head)
+        if self.starts:
+            self.beginning = COMPLETE
+        elif not self.head:
+            return
+        elif self.previous in recorded or recorded & self._hashes:
+            # What the retention is about to remove may still be there.
+            self.beginning = RECORDED
+        elif not recorded:
+            self.beginning = UNKNOWN
+        else:
+            self.broken = ChainBreak(*self._first, "events before it were removed, and not by the retention")
+
     def holds(self, head: str) -> bool:
         """True unless the event with this hash, the newest when it was stored, is missing."""
         return not head or head in self._hashes
 
     def cut_off(self) -> None:
         """The event whose hash the store has is missing."""
-        self.broken = ChainBreak(*self._last, "events after it were removed, or it was changed")
+        reason = "events after it were removed, or it was changed" if self.rows else "all events were removed"
+        self.broken = ChainBreak(*self._last, reason)

@@ -61,12 +61,19 @@ class ManagementCommanded(Event, frozen=True):
 
 
 class KeyChanged(Event, frozen=True):
-    """A key that the broker admits was stored, replaced by another of the same name, or removed."""
+    """A key that the broker admits was stored, replaced by another of the same name, given other permissions or another
+    expiry, removed, or has expired."""
 
     kind: ClassVar[str] = "key.changed"
     identity: str
-    """The user: `role/name`, or `token:role/id` of a key that may only enrol."""
+    """The user: `role/name`, or `token:role/id` of a key that may only enrol; `server`: the broker's own key."""
     state: str
-    """stored, replaced or removed."""
+    """stored, replaced, permitted, dated, removed or expired; of the broker's own key: rotating (the previous one is
+    accepted as well), rotated (it no longer is) or replaced."""
     public_key: str
     """The new one, or the one that was removed."""
+    allow: tuple[str, ...] = ()
+    """Its permissions: the rules to allow, and to deny."""
+    deny: tuple[str, ...] = ()
+    expires: float = 0.0
+    """When it expires, in seconds since the epoch; 0: never."""

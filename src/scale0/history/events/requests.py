@@ -24,7 +24,7 @@ class RequestSummed(Event, frozen=True):
     histogram: list[tuple[int, int]]
     """Of the seconds from acceptance to answer: (bucket, count), as in `history.events.histogram`."""
     failed: dict[str, int] = msgspec.field(default_factory=dict)
-    """By code: failures that were too many to record one by one."""
+    """By code: failures that were too many to record one by one. Beyond 20 codes, the others are together code 0."""
 
 
 class RequestFailed(Event, frozen=True):

@@ -75,13 +75,16 @@ class TaskCompleted(Event, frozen=True, gc=False):
 
 
 class TaskRefused(Event, frozen=True):
-    """A result arrived too late, or from a node that does not have the task, and was not stored."""
+    """A result arrived too late, or from a node that does not have the task, and was not stored; or `more` of them did,
+    of the same key."""
 
     kind: ClassVar[str] = "task.refused"
+    optional: ClassVar[tuple[str, ...]] = ("task_id", "code", "more")
     task_id: str
     node: str
     attempt: int
     code: int
+    more: int = 0
 
 
 class TaskReopened(Event, frozen=True):

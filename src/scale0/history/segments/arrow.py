@@ -302,7 +302,7 @@ def open_segment(where: Any) -> SegmentData:
     """Open a segment, with verification of checksums. InvalidSegment if it is none, or too new for this program."""
     try:
         return SegmentData(where)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise InvalidSegment(f"it cannot be read: {' '.join(str(error).split())}") from error
@@ -335,7 +335,7 @@ def verify(where: Any, segment: Segment) -> None:
                 if not batch["seq"].equals(pa.chunked_array([numbers])) or same != ([segment.source], [segment.boot]):
                     raise InvalidSegment(f"near event {expected} it contains other events than its name says")
                 expected += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InvalidSegment(f"it cannot be read: {' '.join(str(error).split())}") from error
     if expected != segment.last_seq + 1:
         raise InvalidSegment(f"it has {expected - segment.first_seq} events, but its name says {segment.events}")

@@ -65,8 +65,8 @@ class SegmentDestination(Protocol):
         """After a crash: delete incomplete files of that day, and make complete ones durable."""
         ...
 
-    def remove_day(self, day: date) -> None:
-        """Delete all segments of a day."""
+    def remove(self, day: date, names: list[str]) -> None:
+        """Delete these segments of a day, and the directory of the day with the last one."""
         ...
 
 
@@ -158,12 +158,17 @@ class LocalFolder:
                     (folder / name).unlink()
         sync_directory(folder)
 
-    def remove_day(self, day: date) -> None:
+    def remove(self, day: date, names: list[str]) -> None:
         folder = self._root / folder_of(day)
-        for name in os.listdir(folder):
-            if parse(name) is not None or name.startswith(PARTIAL):
-                (folder / name).unlink()
-        folder.rmdir()
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        if self.names(day):
+            return
+        # Another exporter may do the same at this moment.
+        with contextlib.suppress(FileNotFoundError):
+            for partial in folder.glob(f"{PARTIAL}*"):
+                partial.unlink(missing_ok=True)
+            folder.rmdir()
         sync_directory(self._root)
 
     def _make(self, day: date) -> Path:
@@ -237,9 +242,11 @@ class RemoteFolder:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def remove_day(self, day: date) -> None:
-        for name in self.names(day):
+    def remove(self, day: date, names: list[str]) -> None:
+        for name in names:
             self._system.delete_file(f"{self._path(day)}/{name}")
+        if self.names(day):
+            return
         if self._system.get_file_info(fs.FileSelector(self._path(day), allow_not_found=True)):
             raise OSError(f"{folder_of(day)} cannot be removed: it contains files that are not segments")
         # On an object store there is no directory, but pyarrow creates a marker, which must be deleted.

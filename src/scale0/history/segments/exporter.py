@@ -13,20 +13,26 @@ from typing import Any, Final
 
 import msgspec
 
+from scale0.history.events.audit import AuditStart
 from scale0.history.segments.exporter_process import (
     FINISH,
     MAX_LINE_BYTES,
+    AuditChainBegins,
     ExportFailed,
     SegmentRemoved,
+    SegmentsHeld,
     SegmentWritten,
     decode_message,
 )
 from scale0.history.segments.settings import ExporterSettings, redact_url
+from scale0.kernel.confirmed_clock import CONFIRM_SECONDS
 from scale0.kernel.edge.child_process import ChildProcess, RestartPolicy
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.extras import install_command, missing
 from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
+from scale0.storage.interface import AUDIT_START
+from scale0.storage.rows import PutSetting
 
 log = logging.getLogger("scale0.segments")
 
@@ -46,7 +52,7 @@ class SegmentExporter:
         """None: the export is off."""
         self._destination = "" if settings is None else redact_url(settings.destination)
         self._commits = commits
-        self._child = ChildProcess(RESTART_POLICY, self._first_line, self._receive, self._report_problem)
+        self._child = ChildProcess(RESTART_POLICY, self._first_line, self.receive, self._report_problem)
         self._task: asyncio.Task[None] | None = None
         self._trimmer: asyncio.Task[None] | None = None
         self._exported: deque[tuple[int, int]] = deque()
@@ -115,7 +121,7 @@ class SegmentExporter:
     def _first_line(self) -> bytes:
         return msgspec.json.encode(self._settings) + b"\n" + (FINISH if self._child.finishing else b"")
 
-    def _receive(self, text: bytes) -> None:
+    def receive(self, text: bytes) -> None:
         try:
             message = decode_message(text)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -144,8 +150,20 @@ class SegmentExporter:
                     self._report_problem(
                         f"cannot write segments to {self._destination}: {why}. The exporter tries again"
                     )
+            case AuditChainBegins(after, source):
+                self._commits.add([PutSetting(AUDIT_START, AuditStart(after, source).encode())], None)
             case SegmentRemoved(days):
                 log.info("old segments were removed: %s", ", ".join(days), extra=self._about())
+            case SegmentsHeld(days):
+                log.warning(
+                    "the wall clock jumped forward: segments of %d days, %s to %s, are kept until it has kept its"
+                    " time for %g s; check the clock of this host",
+                    len(days),
+                    days[0],
+                    days[-1],
+                    CONFIRM_SECONDS,
+                    extra=self._about(),
+                )
 
     def _report_problem(self, what: str) -> None:
         self.failures += 1

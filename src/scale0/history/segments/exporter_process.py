@@ -67,7 +67,20 @@ class SegmentRemoved(msgspec.Struct, frozen=True, tag="removed"):
     days: tuple[str, ...]
 
 
-ExporterMessage = SegmentWritten | ExportFailed | SegmentRemoved
+class SegmentsHeld(msgspec.Struct, frozen=True, tag="held"):
+    """Days that a jump of the wall clock put beyond the retention; they are kept until the clock is confirmed."""
+
+    days: tuple[str, ...]
+
+
+class AuditChainBegins(msgspec.Struct, frozen=True, tag="begins"):
+    """An `AuditStart` that the parent must store, before the retention removes anything."""
+
+    after: str
+    source: str
+
+
+ExporterMessage = SegmentWritten | ExportFailed | SegmentRemoved | SegmentsHeld | AuditChainBegins
 
 decode_message: Final = msgspec.json.Decoder(ExporterMessage).decode
 
@@ -136,6 +149,12 @@ def serve(parent: ExporterParent) -> None:
                 backoff.reset()
             if not finishing and (removed := writer.apply_retention()):
                 parent.send(SegmentRemoved(tuple(map(str, removed))))
+            if writer.unrecorded is not None:
+                parent.send(AuditChainBegins(writer.unrecorded, settings.source))
+                writer.unrecorded = None
+            if writer.held:
+                parent.send(SegmentsHeld(tuple(map(str, writer.held))))
+                writer.held = []
             if not finishing and settings.database and time.monotonic() >= orphans_due:
                 orphans_due = time.monotonic() + ORPHANS_SECONDS
                 _export_orphans(settings)

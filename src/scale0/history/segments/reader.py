@@ -114,15 +114,29 @@ class HistoryReader:
         """The audit chain of each source, as far as it follows."""
         # The head is read first: what is recorded later comes after it.
         head = self._journal.audit_head() if self._journal is not None else ""
+        recorded = self._audit_starts()
         chains: dict[str, AuditChain] = {}
         tables = [self.read_segments(files, event_filter) for files in self.list_segments(None).values()]
         for table in itertools.chain(*tables, self.read_journal(event_filter)):
             for event in events_of(table):
                 chains.setdefault(event["source"], AuditChain()).add(event)
+        is_whole = event_filter.since_us is None
+        if is_whole and head and (self._source or not chains):
+            chains.setdefault(self._source, AuditChain())
         own = [chains[self._source]] if self._source in chains else list(chains.values())
+        if is_whole:
+            # The retention may have removed more meanwhile.
+            recorded |= self._audit_starts()
+            for chain in chains.values():
+                chain.judge_beginning(*((recorded, head) if own == [chain] else (set(), "")))
         if own and not any(chain.broken or chain.holds(head) for chain in own):
             own[0].cut_off()
         return chains
+
+    def _audit_starts(self) -> set[str]:
+        """What its store has recorded for the source of the journal."""
+        start = self._journal.audit_start() if self._journal is not None else None
+        return {start.after} if start is not None and self._source in ("", start.source) else set()
 
     def list_segments(self, since: date | None) -> dict[str, list[SegmentFile]]:
         """All segments that were written since a day, by source, in order."""

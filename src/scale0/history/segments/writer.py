@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from scale0.history.events.journal import JournalRow
-from scale0.history.segments import arrow
+from scale0.history.segments import arrow, audit_start
 from scale0.history.segments.destination import STEPS, Failpoint, SegmentDestination, open_destination
 from scale0.history.segments.journals import JournalSource, open_journal
 from scale0.history.segments.names import Segment, day_at, day_of, folder_of, name_of, parse
@@ -28,10 +28,15 @@ from scale0.history.segments.settings import (
     without_password,
     write_export_state,
 )
+from scale0.kernel.clock import Now
+from scale0.kernel.confirmed_clock import LONG_AGO, ConfirmedClock
 from scale0.kernel.errors import StoreError
 
 RETENTION_SECONDS: Final = 600.0
-"""How often old days are deleted; also the delay of the first time, because the clock may be wrong at the start."""
+"""How often old days are deleted."""
+OTHERS_GRACE: Final = timedelta(days=1)
+"""How much longer segments of other sources are kept: their own exporters remove them, and record where their audit
+chains begin then. What is left is of sources that no longer run."""
 FAILPOINTS: Final = (*STEPS, "after_state")
 
 
@@ -42,6 +47,11 @@ class Exported(NamedTuple):
     last_seq: int
     name: str
     """The segment; blank: an earlier process wrote it."""
+
+
+def _source_of(name: str) -> str:
+    segment = parse(name)
+    return "" if segment is None else segment.source
 
 
 def no_failpoint(_name: str) -> None:
@@ -73,6 +83,11 @@ class SegmentWriter:
         """By boot: segments of earlier processes that contain events which are still in the journal."""
         self._waiting_since: float | None = None
         self._retention_mono = mono()
+        self._clock = ConfirmedClock(Now(mono(), wall()), LONG_AGO)
+        self.held: list[date] = []
+        """Days that only a jump of the wall clock puts beyond the retention; the caller reports and empties it."""
+        self.unrecorded: str | None = None
+        """Where the audit chain is to begin: the caller stores it, and nothing is deleted before the store has it."""
         self._day = ""
 
     def export(self, everything: bool = False) -> Iterator[Exported]:
@@ -103,20 +118,46 @@ class SegmentWriter:
 
     def apply_retention(self) -> list[date]:
         """Delete days beyond the retention, every RETENTION_SECONDS; the days."""
+        self._read_clock()
         if self._mono() - self._retention_mono < RETENTION_SECONDS:
             return []
-        self._retention_mono = self._mono()
-        return self.remove_old()
+        removed = self.remove_old()
+        if self.unrecorded is None:
+            self._retention_mono = self._mono()
+        return removed
 
     def remove_old(self) -> list[date]:
-        """Delete days beyond the retention; the days."""
+        """Delete segments beyond the retention; their days. The time is confirmed, because nothing brings them back."""
+        start, self.unrecorded = self._journal.audit_start(), None
+        recorded = start.after if start is not None and start.source == self._settings.source else None
+        if recorded is None and (head := self._journal.audit_head()):
+            self.unrecorded = audit_start.find_start(self._destination, self._journal, self._settings.source, head)
+            return []
         if not self._settings.keep_days:
             return []
-        first = day_at(self._wall()) - timedelta(days=self._settings.keep_days)
-        old = [day for day in self._destination.days() if day < first]
-        for day in old:
-            self._destination.remove_day(day)
-        return old
+        days, kept = self._destination.days(), timedelta(days=self._settings.keep_days)
+        first = day_at(self._read_clock()) - kept
+        old = [day for day in days if day < first]
+        if self._clock.jump_seconds:
+            self.held = [day for day in days if first <= day < day_at(self._wall()) - kept]
+        due = {day: self._due_of(day, day < first - OTHERS_GRACE) for day in old}
+        last = audit_start.last_hash(self._destination, self._settings.source, due)
+        if last not in (None, recorded):
+            self.unrecorded = last
+            return []
+        removed = [day for day, names in due.items() if names is not None]
+        for day in removed:
+            self._destination.remove(day, due[day] or [])
+        return removed
+
+    def _due_of(self, day: date, includes_others: bool) -> list[str] | None:
+        """The segments of an old day that are to be removed; None: there is nothing to do."""
+        names = self._destination.names(day)
+        due = [name for name in names if includes_others or _source_of(name) == self._settings.source]
+        return due if due or not names else None
+
+    def _read_clock(self) -> float:
+        return self._clock.read(Now(self._mono(), self._wall()))
 
     def close(self) -> None:
         self._journal.close()
@@ -126,8 +167,9 @@ class SegmentWriter:
         today = day_at(self._wall())
         days = {today, today - timedelta(days=1)}
         state = read_export_state(self._data_dir)
-        if self._writes_state and (state.database if state is not None else "") != self._public_database:
-            # Readers need it before the first segment: all events may be in the database.
+        known_place = ("", self._settings.source) if state is None else (state.database, state.source)
+        if self._writes_state and known_place != (self._public_database, self._settings.source):
+            # Readers need it before the first segment: all events may be in the database, or of a new identity.
             self._write_state(
                 state.day if state is not None and state.destination == self._settings.destination else ""
             )

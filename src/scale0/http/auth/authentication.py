@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -85,9 +86,15 @@ class Authentication:
         now = asyncio.get_running_loop().time()
         found, until = self._cached.get(digest, ({}, 0.0))
         if until <= now:
-            found = await self._whoami(token, digest, address, now)
+            found = await self._whoami(token, digest, address)
             self._store(digest, found)
         return AuthenticatedUser(found["name"], found["role"], found["expires"], token, by_cookie, origin_of(address))
+
+    async def exchange(self, link: str, address: str) -> dict[str, Any]:
+        """The session of a one-time link. Raises `ApiProblem`: 401 if the broker accepts no such link."""
+        return await self._judged(
+            address, lambda: self._broker.manage(link, "exchange_link", origin=origin_of(address))
+        )
 
     def forget(self, token: str) -> None:
         self._cached.pop(digest_of(token), None)
@@ -96,15 +103,21 @@ class Authentication:
         for digest in [digest for digest in self._cached if digest.startswith(token_id)]:
             del self._cached[digest]
 
-    async def _whoami(self, token: str, digest: str, address: str, now: float) -> dict[str, Any]:
+    async def _whoami(self, token: str, digest: str, address: str) -> dict[str, Any]:
+        return await self._judged(
+            address,
+            lambda: self._broker.cache.get(f"whoami {digest}", 0.0, lambda: self._broker.manage(token, "whoami")),
+        )
+
+    async def _judged(self, address: str, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """The broker's answer about a token; how often an address may send an unknown one is limited."""
+        now = asyncio.get_running_loop().time()
         wait = self._forged.wait(address, now)
         if wait:
             raise ApiProblem(429, "too many unknown tokens were sent from your address", retry_after=wait)
         self._forged.take(address, now)
         try:
-            found: dict[str, Any] = await self._broker.cache.get(
-                f"whoami {digest}", 0.0, lambda: self._broker.manage(token, "whoami")
-            )
+            found = await ask()
         except ApiProblem as problem:
             if problem.status != 401:
                 self._forged.give_back(address, now)

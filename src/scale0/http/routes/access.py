@@ -20,6 +20,7 @@ from typing_extensions import TypedDict
 from scale0.broker.admin.access import ADMIN, MAX_TOKEN_SECONDS, SESSION_SECONDS, VIEWER
 from scale0.http.auth.authentication import COOKIE, AuthenticatedUser, invalid_token, is_token, origin_of
 from scale0.http.auth.authorization import ROLE, address_of, identify
+from scale0.http.auth.login_limits import host_of
 from scale0.http.auth.middleware import MAX_LOGIN_BYTES
 from scale0.http.broker_client import BrokerClient
 from scale0.http.problem import ApiProblem
@@ -29,11 +30,7 @@ SESSION: Final = "/api/v1/session"
 TOKENS: Final = "/api/v1/tokens"
 LINK_SECONDS: Final = 600.0
 """How long a one-time link is valid."""
-LINK_PREFIX: Final = "once-"
-"""Of the name of a link's token."""
-LINK_SESSION_PREFIX: Final = "link-"
-"""Of the name of its session: another one, because a session that counted as a link could renew itself without end."""
-LINK_SESSION_SECONDS: Final = 12 * 3_600.0
+LINK_INVALID: Final = "this is no one-time link, or it was already used or has expired"
 MAX_SECRET_CHARS: Final = 1_024
 """Of a password or token."""
 MAX_NAME_CHARS: Final = 128
@@ -86,17 +83,19 @@ async def by_password(
     """A session for a password; the attempt is counted before the password is sent to the broker."""
     limits = request.app.state.login_limits
     address, clock = address_of(request), asyncio.get_running_loop().time
-    limits.begin(address, name, clock())
+    host = host_of(address)
+    rank = limits.begin(host, name, clock())
     try:
-        found = await context.broker.log_in(name, password, origin_of(address))
+        async with request.app.state.login_turns.turn(host, rank):
+            found = await context.broker.log_in(name, password, origin_of(address))
     except ApiProblem as problem:
         if problem.status == 429:
             raise  # the broker is checking another password of this name: the attempt counts
         if problem.status == 401:
             raise ApiProblem(401, "the name or the password is wrong", "try again, or ask an administrator") from None
-        limits.take_back(address, name, clock())
+        limits.take_back(host, name, clock())
         raise
-    limits.succeed(address, name, clock())
+    limits.succeed(host, name, clock())
     return found
 
 
@@ -109,22 +108,15 @@ async def by_token(context: RequestContext, token: str, address: str) -> dict[st
 
 
 async def by_link(context: RequestContext, once: str, address: str) -> dict[str, Any]:
-    """A session for the secret of a link. The broker revokes the secret, and does so for only one of two clients."""
+    """A session for the secret of a link. The broker exchanges it, and does so for only one of two clients."""
     if not is_token(once):
         raise invalid_token()
-    owner = await context.authentication.user_of(once, False, address)
-    if not owner.name.startswith(LINK_PREFIX):
-        raise ApiProblem(401, "this token is not of a one-time link", "send it as `token`")
     try:
-        await context.broker.manage(once, "logout", origin=origin_of(address))
+        return await context.authentication.exchange(once, address)
     except ApiProblem as problem:
         if problem.status == 401:
-            raise ApiProblem(401, "the link was already used", "`scale0 access link` prints a new one") from None
+            raise ApiProblem(401, LINK_INVALID, "`scale0 access link` prints a new one") from None
         raise
-    finally:
-        context.authentication.forget(once)
-    name = LINK_SESSION_PREFIX + owner.name.removeprefix(LINK_PREFIX)
-    return await context.broker.local("issue_token", name=name, role=owner.role, ttl=LINK_SESSION_SECONDS)
 
 
 @get(SESSION, opt={ROLE: None}, summary="The user of the session")
@@ -159,8 +151,8 @@ async def login_link(broker: BrokerClient, url: str) -> str:
 
     Raises `ApiProblem` if the broker issues no token.
     """
-    name = f"{LINK_PREFIX}{secrets.token_hex(4)}"
-    issued = await broker.local("issue_token", name=name, role=ADMIN, ttl=LINK_SECONDS)
+    name = f"link-{secrets.token_hex(4)}"
+    issued = await broker.local("issue_token", name=name, role=ADMIN, ttl=LINK_SECONDS, once=True)
     return f"{url}/#/login?once={issued['token']}"
 
 

@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from scale0.broker.admin.access import ADMIN, OPERATOR, VIEWER
-from scale0.config import NetworkDocument, changed_paths, check_document, parse
+from scale0.config import NetworkDocument, changed_paths, check_document, parse, parse_existing
 from scale0.http.auth.authorization import ROLE
 from scale0.http.auth.middleware import MAX_BODY_BYTES
 from scale0.http.request_context import DEFAULT_ROWS, After, Context, Limit, ListPage
@@ -91,7 +91,7 @@ async def diff(
     """Each path with its value before and after; null: the path does not exist."""
     old = await context.read("get_config", version=before)
     new = await context.read("get_config", **({} if to is None else {"version": to}))
-    items, more = compared(document_of(old), document_of(new))
+    items, more = await context.in_thread(lambda: compared(document_of(old), document_of(new)))
     return {"from": old["version"], "to": new["version"], "items": items, "more": more}
 
 
@@ -105,13 +105,7 @@ async def diff(
 async def check(context: Context, data: JSONBody[ConfigDraft]) -> dict[str, Any]:
     """`ok`, the reasons if it is invalid, and the differences to the current version."""
     current = await context.read("get_config")
-    try:
-        document = parse(msgspec.json.encode(data.config), "json", NetworkDocument)
-    except ConfigError as error:
-        return {"ok": False, "reasons": error.reasons, "version": current["version"], "items": [], "more": False}
-    reasons = check_document(document)
-    items, more = compared(document_of(current), document)
-    return {"ok": not reasons, "reasons": reasons, "version": current["version"], "items": items, "more": more}
+    return await context.in_thread(lambda: checked(current, data.config))
 
 
 @put(CONFIG, opt={ROLE: ADMIN}, request_max_body_size=MAX_BODY_BYTES, summary="Replace the configuration")
@@ -133,7 +127,18 @@ async def roll_back(context: Context, data: JSONBody[Rollback]) -> dict[str, Any
 
 
 def document_of(found: dict[str, Any]) -> NetworkDocument:
-    return parse(msgspec.json.encode(found["config"]), "json", NetworkDocument)
+    return parse_existing(msgspec.json.encode(found["config"]), NetworkDocument)
+
+
+def checked(current: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """The answer about a document that would replace the current one."""
+    try:
+        document = parse(msgspec.json.encode(config), "json", NetworkDocument)
+    except ConfigError as error:
+        return {"ok": False, "reasons": error.reasons, "version": current["version"], "items": [], "more": False}
+    reasons = check_document(document)
+    items, more = compared(document_of(current), document)
+    return {"ok": not reasons, "reasons": reasons, "version": current["version"], "items": items, "more": more}
 
 
 def compared(old: NetworkDocument, new: NetworkDocument) -> tuple[list[dict[str, Any]], bool]:

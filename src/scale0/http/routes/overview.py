@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
 
 from scale0.broker.admin.access import VIEWER
 from scale0.client.admin.health import LOOK_TASKS, OK, NetworkSnapshot, found_in, parts
-from scale0.client.admin.rows import known_agents, known_checks, known_incidents
+from scale0.client.admin.rows import Row, known_agents, known_checks, known_incidents
 from scale0.http.auth.authorization import ROLE
-from scale0.http.request_context import MAX_ROWS, Context, RequestContext
+from scale0.http.request_context import Context, RequestContext
 from scale0.http.routes.brokers import brokers_of
 from scale0.http.routes.monitoring import MAX_INCIDENTS
 
@@ -36,8 +36,8 @@ async def gathered(context: RequestContext) -> dict[str, Any]:
         context.read("status"),
         brokers_of(context),
         context.rows("list_services"),
-        context.read("list_queues", limit=MAX_ROWS),
-        context.read("list_tasks", status="queued", limit=LOOK_TASKS),
+        context.rows("list_queues"),
+        queued_tasks(context),
     )
     of_helens = asyncio.gather(
         context.helens("agents", {"all": True}),
@@ -49,8 +49,8 @@ async def gathered(context: RequestContext) -> dict[str, Any]:
         status=status,
         peers=brokers[1:],
         services=[{**row, "rates": context.sampler.rates(row["service"])} for row in services],
-        queues=queues["items"],
-        tasks=tasks["items"],
+        queues=queues,
+        tasks=tasks,
         agents=known_agents(agents.rows),
         checks=known_checks(checks.rows, problems=False),
         incidents=known_incidents(incidents.rows),
@@ -66,6 +66,13 @@ async def gathered(context: RequestContext) -> dict[str, Any]:
         "rates": context.sampler.rates(),
         "counts": {**counts(snapshot), "brokers": len(brokers), "helens": len(agents.helens)},
     }
+
+
+async def queued_tasks(context: RequestContext) -> list[Row] | None:
+    """The newest queued tasks; None while the database is unavailable."""
+    if (await context.read("status")).get("outage"):
+        return None
+    return cast("list[Row]", (await context.read("list_tasks", status="queued", limit=LOOK_TASKS))["items"])
 
 
 def counts(snapshot: NetworkSnapshot) -> dict[str, Any]:

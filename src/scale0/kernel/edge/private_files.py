@@ -20,7 +20,15 @@ log = logging.getLogger("scale0.files")
 
 NOBODY_ELSE: Final = stat.S_IRWXG | stat.S_IRWXO
 NOT_EVERYBODY: Final = stat.S_IWGRP | stat.S_IRWXO
-OWN_FILES: Final = ("scale0.db", "scale0.db-wal", "scale0.db-shm", TOKEN_FILE, "segments.json")
+OWN_FILES: Final = (
+    "scale0.db",
+    "scale0.db-wal",
+    "scale0.db-shm",
+    "commits",
+    TOKEN_FILE,
+    "segments.json",
+    "accepted-keys.json",
+)
 """Files in the data directory that Scale0 creates with mode 0600."""
 
 

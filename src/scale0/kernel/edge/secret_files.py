@@ -69,15 +69,19 @@ def _unavailable(path: Path, reason: str) -> SecretUnavailable:
 
 
 def write_secret(path: Path, content: str | bytes) -> None:
-    """Replaces the file atomically; its content is on disk when this returns. Raises OSError."""
+    """Replaces the file atomically; its content is on disk when this returns. Raises OSError with the file's name."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     partial.rename(path)
 
 

@@ -71,7 +71,7 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 class IssuedRecord(msgspec.Struct, frozen=True):
-    """The certificates of one name that have not expired, oldest first."""
+    """The certificates of one name that have not expired, oldest first. Revoked ones stay until the next is signed."""
 
     name: str
     certificates: tuple[Issued, ...] = ()
@@ -168,9 +168,10 @@ class CertificateAuthority:
                 raise Refusal(
                     codes.IN_USE, f"{request.name} is enrolled already: revoke it, or make a token with --name"
                 )
+            record = self._record_with_room(request.name, now)
             if not self._tokens.use(token):
                 raise Refusal(codes.WRONG_CREDENTIALS, f"the token was used already: {_NEW_TOKEN}")
-            return self._sign(issuer, request, now)
+            return self._sign(issuer, request, record, now)
 
     def _renew(self, asked: CertificateRequest, name: str, serial: str, now: float) -> bytes:
         if asked.token:
@@ -185,17 +186,24 @@ class CertificateAuthority:
             revoked = self._signing_revocations.revokes(name, serial, 0.0) if serial else self._is_revoked(name, now)
             if revoked:
                 raise Refusal(codes.NOT_ALLOWED, f"the certificate of {name} is revoked: enrol again with a token")
-            return self._sign(issuer, request, now)
+            return self._sign(issuer, request, self._record_with_room(name, now), now)
 
-    def _sign(self, issuer: Issuer, request: SigningRequest, now: float) -> bytes:
+    def _record_with_room(self, name: str, now: float) -> IssuedRecord:
+        """The valid certificates of a name, under the lock. Refusal: no other certificate may be signed for it."""
+        revoked = self._signing_revocations
+        revoked.refresh()
+        if revoked.before_us(name) >= FOREVER_US:
+            raise Refusal(codes.NOT_ALLOWED, f"{name} is revoked, and its revocation file is unreadable")
+        known = self._record(name, now).certificates
+        valid = tuple(each for each in known if not revoked.revokes(name, each.serial, each.issued))
+        if len(valid) >= MAX_LIVE_CERTIFICATES:
+            problem = f"{name} has {MAX_LIVE_CERTIFICATES} valid certificates already"
+            raise Refusal(codes.TOO_MANY, f"{problem}: revoke them with `scale0 agent revoke {name}`")
+        return IssuedRecord(name, valid)
+
+    def _sign(self, issuer: Issuer, request: SigningRequest, record: IssuedRecord, now: float) -> bytes:
         """Sign under the lock. The record is written first: only recorded certificates can be listed and revoked."""
-        self._signing_revocations.refresh()
         before_us = self._signing_revocations.before_us(request.name)
-        if before_us >= FOREVER_US:
-            raise Refusal(codes.NOT_ALLOWED, f"{request.name} is revoked, and its revocation file is unreadable")
-        record = self._record(request.name, now)
-        if len(record.certificates) >= MAX_LIVE_CERTIFICATES:
-            raise Refusal(codes.TOO_MANY, f"{request.name} has {MAX_LIVE_CERTIFICATES} valid certificates already")
         # Later than the revocation in any case: if the clock went back, a new certificate must not be revoked at once.
         serial = certificates.new_serial(max(int(now * 1e6), before_us + 1))
         signed = certificates.agent_certificate(issuer, request, serial, now, self._agent_days)

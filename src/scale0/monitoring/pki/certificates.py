@@ -113,7 +113,7 @@ def read_request(pem: str) -> SigningRequest:
         key = request.public_key()
         genuine = request.is_signature_valid
         weak = isinstance(request.signature_hash_algorithm, _WEAK_HASHES)
-    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature) as error:
+    except (ValueError, TypeError, x509.InvalidVersion, UnsupportedAlgorithm, InvalidSignature) as error:
         raise Refusal(codes.MALFORMED, "the certificate request cannot be parsed: PKCS #10 in PEM is needed") from error
     if not genuine or weak:
         raise Refusal(codes.MALFORMED, "the certificate request is not signed by its own key, or with a weak hash")

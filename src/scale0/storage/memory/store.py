@@ -81,7 +81,7 @@ class MemoryStore:
             boots=self._boots,
             next_task_seq=self._tasks.next_seq,
             leased=self._tasks.start(),
-            open_tasks=len(self._tasks),
+            usage=self._tasks.usage(),
         )
 
     @property

@@ -30,6 +30,7 @@ class TasksSnapshot(msgspec.Struct, frozen=True):
     """(after_seq, seq), always true: a set that can be undone like the other tables."""
     clients: dict[str, task_rows.TaskClient] = {}
     next_seq: int = FIRST_TASK_SEQ
+    usage: dict[str, task_rows.TaskUsage] = {}
 
 
 class SortedSet:
@@ -75,15 +76,18 @@ class MemoryTasks:
         self._ended = dict(start.ended)
         self._dependencies = dict(start.dependencies)
         self._clients = dict(start.clients)
+        self._usage = dict(start.usage)
         self.next_seq = start.next_seq
         tasks: Iterable[OpenTask | EndedTask] = (*self._open.values(), *self._ended.values())
         self._ids = {task.id: task.seq for task in tasks}
-        self._keys = {(task.client, task.key): task.seq for task in tasks if task.key is not None}
+        self._keys = {(task.client, task.key, task.owner): task.seq for task in tasks if task.key is not None}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self._index()
 
     def _index(self) -> None:
         self._backlog: dict[tuple[str, int], SortedSet] = {}
+        self._backlog_of: dict[tuple[str, int, str], SortedSet] = {}
+        """By method, priority and submitter."""
         self._schedule = SortedSet()
         self._expiry = SortedSet()
         self._dependents: dict[int, SortedSet] = {}
@@ -97,7 +101,12 @@ class MemoryTasks:
     def snapshot(self) -> TasksSnapshot:
         """A copy; later writes do not change it."""
         return TasksSnapshot(
-            dict(self._open), dict(self._ended), dict(self._dependencies), dict(self._clients), self.next_seq
+            dict(self._open),
+            dict(self._ended),
+            dict(self._dependencies),
+            dict(self._clients),
+            self.next_seq,
+            dict(self._usage),
         )
 
     def __len__(self) -> int:
@@ -119,13 +128,17 @@ class MemoryTasks:
         self._undo.clear()
 
     def start(self) -> tuple[OpenTask, ...]:
-        """A process starts and holds nothing: all queued tasks go to the stored backlog. The leased tasks."""
+        """A process starts and holds nothing: all queued tasks go to the stored backlog. The leased tasks, without
+        large params."""
         for task in list(self._open.values()):
             if task.status == task_rows.QUEUED and not task.shelved:
                 self._set_open(task.seq, msgspec.structs.replace(task, shelved=True))
         self._undo.clear()
         leased = (task for task in self._open.values() if task.status in (task_rows.ASSIGNED, task_rows.RUNNING))
-        return tuple(sorted(leased, key=lambda task: task.seq))
+        return without_large_params(sorted(leased, key=lambda task: task.seq))
+
+    def usage(self) -> tuple[task_rows.TaskUsage, ...]:
+        return tuple(self._usage[account] for account in sorted(self._usage))
 
     # ---- writes
 
@@ -151,10 +164,10 @@ class MemoryTasks:
             raise StoreFailed(f"a task with the id {write.id!r} exists already. Please report this.")
         self._set(self._ids, write.id, write.seq)
         if write.key is not None:
-            if (write.client, write.key) in self._keys:
+            if (write.client, write.key, write.owner) in self._keys:
                 raise StoreFailed(f"a task with the key {write.key!r} exists already. Please report this.")
-            self._set(self._keys, (write.client, write.key), write.seq)
-        self._set_open(write.seq, OpenTask(*msgspec.structs.astuple(write)))
+            self._set(self._keys, (write.client, write.key, write.owner), write.seq)
+        self._set_open(write.seq, task_rows.opened(write))
         self.next_seq = max(self.next_seq, write.seq + 1)
 
     def _lease(self, write: task_rows.LeaseTask) -> None:
@@ -186,7 +199,7 @@ class MemoryTasks:
             self._set(self._ended, seq, None)
             self._set(self._ids, task.id, None)
             if task.key is not None:
-                self._set(self._keys, (task.client, task.key), None)
+                self._set(self._keys, (task.client, task.key, task.owner), None)
             self._expiry.drop((task.expires_us, seq))
 
     def _put_dependency(self, write: task_rows.PutDependency) -> None:
@@ -208,7 +221,16 @@ class MemoryTasks:
         self._set(self._clients, write.id, task_rows.TaskClient(write.id, owner, write.heard_us))
 
     def _drop_client(self, write: task_rows.DropTaskClient) -> None:
-        self._set(self._clients, write.id, None)
+        known = self._clients.get(write.id)
+        if known is not None and known.heard_us <= write.heard_us:
+            self._set(self._clients, write.id, None)
+
+    def _add_usage(self, write: task_rows.AddTaskUsage) -> None:
+        old = self._usage.get(write.account) or task_rows.TaskUsage(write.account, 0, 0, 0)
+        new = task_rows.TaskUsage(
+            write.account, old.tasks + write.tasks, old.bytes + write.bytes, old.delayed + write.delayed
+        )
+        self._set(self._usage, write.account, new if new.tasks else None)
 
     def _expect(self, table: dict[int, Any], seq: int) -> Any:
         if seq not in table:
@@ -225,15 +247,22 @@ class MemoryTasks:
 
     def _add_to_index(self, task: OpenTask) -> None:
         if task.status == task_rows.QUEUED and task.shelved:
-            self._backlog.setdefault((task.method, task.priority), SortedSet()).add(task.seq)
+            for backlog, key in self._backlogs(task):
+                backlog.setdefault(key, SortedSet()).add(task.seq)
         elif task.status == task_rows.SCHEDULED and task.waits == 0:
             self._schedule.add((task.runnable_us, task.seq))
 
     def _remove_from_index(self, task: OpenTask) -> None:
         if task.status == task_rows.QUEUED and task.shelved:
-            self._backlog[task.method, task.priority].drop(task.seq)
+            for backlog, key in self._backlogs(task):
+                backlog[key].drop(task.seq)
         elif task.status == task_rows.SCHEDULED and task.waits == 0:
             self._schedule.drop((task.runnable_us, task.seq))
+
+    def _backlogs(self, task: OpenTask) -> tuple[tuple[dict[Any, SortedSet], Any], ...]:
+        """The indexes of the stored backlog, and the key of this task in each."""
+        place = (task.method, task.priority)
+        return (self._backlog, place), (self._backlog_of, (*place, task_rows.account_name(task.owner, task.client)))
 
     def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
         self._undo.append((table, key, table.get(key)))
@@ -259,22 +288,26 @@ class MemoryTasks:
     def _brief(self, name: str) -> OpenTask | EndedTask | None:
         return _without_large(self.by_id(name))
 
-    def _read_results(self, query: queries.ReadResults) -> tuple[tuple[int, bytes] | None, ...]:
-        results: list[tuple[int, bytes] | None] = []
+    def _read_results(self, query: queries.ReadResults) -> tuple[tuple[int, bytes, int] | None, ...]:
+        results: list[tuple[int, bytes, int] | None] = []
         size = 0
         for seq in query.seqs:
             task = self._ended.get(seq)
             size += 0 if task is None else len(task.result)
             if results and size > query.max_bytes:
                 break
-            results.append(None if task is None else (task.status, task.result))
+            results.append(None if task is None else (task.status, task.result, task.result_sum))
         return tuple(results)
 
     def _claim(self, query: queries.ClaimTasks) -> tuple[queries.ClaimedTask, ...]:
         return tuple(queries.ClaimedTask(self.by_id(name)) for name in query.ids)
 
     def _look_up(self, query: queries.LookUpSubmission) -> queries.SubmissionLookup:
-        keyed = None if query.key is None else _without_large(self._by_seq(self._keys.get((query.client, query.key))))
+        keyed = None
+        if query.key is not None:
+            without_owner = self._keys.get((query.client, query.key, ""))
+            seq = self._keys.get((query.client, query.key, query.owner), without_owner)
+            keyed = _without_large(self._by_seq(seq))
         series = "" if query.series is None else f"{query.series}."
         last = max((name for name in self._ids if name.startswith(series)), default="") if series else ""
         return queries.SubmissionLookup(
@@ -284,7 +317,11 @@ class MemoryTasks:
     def _read_queue(self, query: queries.ReadQueue) -> tuple[OpenTask, ...]:
         tasks: list[OpenTask] = []
         size = 0
-        backlog = self._backlog.get((query.method, query.priority), SortedSet())
+        place = (query.method, query.priority)
+        if query.owner is None:
+            backlog = self._backlog.get(place, SortedSet())
+        else:
+            backlog = self._backlog_of.get((*place, query.owner), SortedSet())
         for seq in islice(backlog.after(query.after_seq), bounded(query.limit)):
             tasks.append(self._open[seq])
             size += len(self._open[seq].params)
@@ -292,13 +329,18 @@ class MemoryTasks:
                 break
         return tuple(tasks)
 
+    def _read_owners(self, query: queries.ReadOwners) -> tuple[tuple[int, str, int], ...]:
+        lasts = [(*key[1:], backlog.last()) for key, backlog in self._backlog_of.items() if key[0] == query.method]
+        found = [row for row in lasts if row[2] is not None]
+        return tuple(sorted(found, key=lambda row: (-row[0], row[1])))
+
     def _read_priorities(self, query: queries.ReadPriorities) -> tuple[tuple[int, int], ...]:
         lasts = [(key[1], backlog.last()) for key, backlog in self._backlog.items() if key[0] == query.method]
         return tuple(sorted(((priority, seq) for priority, seq in lasts if seq is not None), reverse=True))
 
-    def _read_schedule(self, query: queries.ReadSchedule) -> tuple[OpenTask, ...]:
+    def _read_schedule(self, query: queries.ReadSchedule) -> tuple[Any, ...]:
         due = islice(self._schedule.after((query.after_us, query.after_seq)), bounded(query.limit))
-        return tuple(self._open[seq] for _, seq in due)
+        return tuple(_without_large(self._open[seq]) for _, seq in due)
 
     def _read_dependents(self, query: queries.ReadDependents) -> tuple[OpenTask, ...]:
         seqs = self._dependents.get(query.after_seq, SortedSet()).after(query.seq)
@@ -313,6 +355,14 @@ class MemoryTasks:
             return max((task.expires_us for task in self._ended.values()), default=None)
         first = next(self._expiry.after((-MAX_INTEGER, 0)), None)
         return None if first is None else int(first[0])
+
+    def _count_clients(self, _: queries.CountTaskClients) -> dict[str, int]:
+        return dict(Counter(client.owner for client in self._clients.values()))
+
+    def _read_unused_clients(self, query: queries.ReadUnusedClients) -> tuple[str, ...]:
+        used = {task.client for tasks in (self._open, self._ended) for task in tasks.values()}
+        unheard = {each.id for each in self._clients.values() if each.heard_us <= query.heard_us}
+        return tuple(sorted(unheard - used)[: bounded(query.limit)])
 
     def _count(self, _: queries.CountTasks) -> dict[int, int]:
         return dict(Counter(task.status for task in self._open.values()))
@@ -360,6 +410,14 @@ def _matches(task: OpenTask | EndedTask, wanted: dict[str, Any]) -> bool:
     return all(getattr(task, name) == value for name, value in wanted.items())
 
 
+def without_large_params(tasks: Iterable[OpenTask]) -> tuple[OpenTask, ...]:
+    """Leased tasks as a broker reads them."""
+    return tuple(
+        task if task.size <= task_rows.KEPT_PARAMS_BYTES else msgspec.structs.replace(task, params=b"")
+        for task in tasks
+    )
+
+
 def _without_large(task: OpenTask | EndedTask | None) -> OpenTask | EndedTask | None:
     if task is None:
         return None
@@ -398,6 +456,7 @@ _WRITES: Final[Handlers] = {
     task_rows.DropDependency: MemoryTasks._drop_dependency,
     task_rows.PutTaskClient: MemoryTasks._put_client,
     task_rows.DropTaskClient: MemoryTasks._drop_client,
+    task_rows.AddTaskUsage: MemoryTasks._add_usage,
 }
 
 TASK_ANSWERS: Final[Handlers] = {
@@ -406,11 +465,14 @@ TASK_ANSWERS: Final[Handlers] = {
     queries.ClaimTasks: MemoryTasks._claim,
     queries.LookUpSubmission: MemoryTasks._look_up,
     queries.ReadQueue: MemoryTasks._read_queue,
+    queries.ReadOwners: MemoryTasks._read_owners,
     queries.ReadPriorities: MemoryTasks._read_priorities,
     queries.ReadSchedule: MemoryTasks._read_schedule,
     queries.ReadDependents: MemoryTasks._read_dependents,
     queries.ReadEndedDependencies: MemoryTasks._read_ended_dependencies,
     queries.ReadExpiry: MemoryTasks._read_expiry,
+    queries.CountTaskClients: MemoryTasks._count_clients,
+    queries.ReadUnusedClients: MemoryTasks._read_unused_clients,
     queries.CountTasks: MemoryTasks._count,
     queries.ListTasks: MemoryTasks._list,
 }

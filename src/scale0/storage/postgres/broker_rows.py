@@ -23,8 +23,8 @@ _STATEMENTS: Final[dict[type, str]] = {
         INSERT INTO settings VALUES (%s, %s, %b) ON CONFLICT (broker, key) DO UPDATE SET value = excluded.value""",
     rows.DropSetting: "DELETE FROM settings WHERE broker = %s AND key = %s",
     rows.PutToken: """
-        INSERT INTO tokens VALUES (%s, %s, %s, %s, %s) ON CONFLICT (broker, digest) DO UPDATE
-        SET name = excluded.name, role = excluded.role, expires_us = excluded.expires_us""",
+        INSERT INTO tokens VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (broker, digest) DO UPDATE SET
+        name = excluded.name, role = excluded.role, expires_us = excluded.expires_us, parent = excluded.parent""",
     rows.DropToken: "DELETE FROM tokens WHERE broker = %s AND digest = %s",
 }
 """By class: the statement whose parameters are the slot and the fields in order; documents need two."""
@@ -77,7 +77,7 @@ def read_own(connection: psycopg.Connection[Any], slot: int) -> dict[str, Any]:
     document = connection.execute(_CURRENT, (slot,), binary=True).fetchone()
     settings = connection.execute("SELECT key, value FROM settings WHERE broker = %s", (slot,), binary=True)
     tokens = connection.execute(
-        "SELECT digest, name, role, expires_us FROM tokens WHERE broker = %s ORDER BY digest", (slot,)
+        "SELECT digest, name, role, expires_us, parent FROM tokens WHERE broker = %s ORDER BY digest", (slot,)
     )
     return {
         "settings": dict(settings.fetchall()),

@@ -12,7 +12,8 @@ import msgspec
 
 from scale0.storage.interface import MAX_SLOT, StoreFailed, StoreFenced, StoreRefused
 from scale0.storage.postgres.schema import LOCK_MIGRATE
-from scale0.storage.task_queries import StoreHeartbeat, StoreHeartbeatResult
+from scale0.storage.task_queries import MAX_USAGE, StoreHeartbeat, StoreHeartbeatResult
+from scale0.storage.task_rows import TaskUsage
 
 if TYPE_CHECKING:
     import psycopg
@@ -53,7 +54,20 @@ _DECLARE_DEAD: Final = """
         SELECT slot FROM brokers WHERE alive_until_us < %(now)s AND slot <> %(slot)s FOR UPDATE SKIP LOCKED)
     RETURNING slot, identity"""
 _ALIVE: Final = "SELECT identity FROM brokers WHERE alive_until_us IS NOT NULL AND slot <> %s ORDER BY identity"
-_OPEN_TASKS: Final = "SELECT coalesce(sum(opened - ended), 0)::bigint FROM brokers"
+_USAGE: Final = """
+    SELECT account, sum(tasks)::bigint, sum(bytes)::bigint, sum(delayed)::bigint FROM task_usage GROUP BY account
+    HAVING sum(tasks) <> 0 ORDER BY sum(tasks) DESC, account LIMIT %s"""
+_TOTAL_USAGE: Final = """
+    SELECT coalesce(sum(tasks), 0)::bigint, coalesce(sum(bytes), 0)::bigint, coalesce(sum(delayed), 0)::bigint
+    FROM task_usage"""
+# The sums of brokers that cancel each other out. Only locked rows are deleted, by their values under the lock: what
+# another broker adds meanwhile is in a row of its own afterwards.
+_DROP_USAGE: Final = """
+    WITH l AS (SELECT * FROM task_usage WHERE account IN (SELECT account FROM task_usage GROUP BY account
+            HAVING sum(tasks) = 0 AND sum(bytes) = 0 AND sum(delayed) = 0)
+        ORDER BY account, slot FOR UPDATE),
+    z AS (SELECT account FROM l GROUP BY account HAVING sum(tasks) = 0 AND sum(bytes) = 0 AND sum(delayed) = 0)
+    DELETE FROM task_usage u USING l, z WHERE u.account = l.account AND u.slot = l.slot AND l.account = z.account"""
 
 
 class BrokerEpoch(msgspec.Struct, frozen=True):
@@ -127,10 +141,20 @@ def was_committed(
     return bool(reached == number)
 
 
-def count_open(connection: psycopg.Connection[Any]) -> int:
-    """The approximate number of tasks that have not ended."""
-    row = connection.execute(_OPEN_TASKS).fetchone()
-    return 0 if row is None else int(row[0])
+def read_usage(connection: psycopg.Connection[Any]) -> tuple[TaskUsage, ...]:
+    """What the open tasks of the largest accounts use."""
+    found = [TaskUsage(*row) for row in connection.execute(_USAGE, (MAX_USAGE,)).fetchall()]
+    return tuple(sorted(found, key=lambda usage: usage.account))
+
+
+def _total_usage(connection: psycopg.Connection[Any]) -> TaskUsage:
+    row = connection.execute(_TOTAL_USAGE).fetchone() or (0, 0, 0)
+    return TaskUsage("", *row)
+
+
+def drop_unused(connection: psycopg.Connection[Any]) -> None:
+    """Delete the usage of accounts without tasks."""
+    connection.execute(_DROP_USAGE)
 
 
 def heartbeat(
@@ -153,7 +177,8 @@ def heartbeat(
         connection.execute(_RELEASE_TASKS, ([slot for slot, _ in died],))
     alive = connection.execute(_ALIVE, (epoch.slot,)).fetchall()
     return StoreHeartbeatResult(
-        open_tasks=count_open(connection),
+        usage=read_usage(connection),
+        total=_total_usage(connection),
         died=tuple(sorted(identity for _, identity in died)),
         alive=tuple(identity for (identity,) in alive),
         now_us=now,

@@ -1,5 +1,6 @@
 """A connection to PostgreSQL that reconnects after a loss, for as long as necessary. A database that does not answer
-(its host or its processes are suspended) is noticed by `check`, from another thread: keepalives do not show it.
+(its host or its processes are suspended) is noticed from another thread, because keepalives do not show it: in `run` by
+`check`, which the store's owner calls, and in `once` by a thread of its own.
 
 No text that a user may read contains the URL. Work that is repeated after a loss was not committed, or can find out
 whether it was. Closing the store ends every wait.
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import re
 import socket
 import threading
 import time
@@ -36,7 +38,11 @@ ANSWER_SECONDS: Final = 5.0
 """How long an answer may take before the connection is given up; doubled each time, because work may be slow."""
 SCAN_SECONDS: Final = 60.0
 """The same for a scan, which may read a whole table."""
+MIN_SECRET_CHARS: Final = 4
+"""A shorter password occurs inside of ordinary words, and to mask it there would only show what it is."""
 MAX_ANSWER_FACTOR: Final = 16
+PROBE_SECONDS: Final = 2
+"""How long the connection may take that shows whether the database answers at all."""
 
 _NETWORK: Final[dict[str, Any]] = {
     "connect_timeout": 5,
@@ -95,8 +101,41 @@ class PostgresConnection:
         if self._connection is not None and not self._connection.closed:
             return self._connection
         self._connection = open_connection(self._url)
+        if self._since is not None:
+            self._since = time.monotonic()
         prepare(self._connection, self._index_only)
         return self._connection
+
+    def once(self, work: Callable[[psycopg.Connection[Any]], T], may_be_slow: bool = False) -> T:
+        """Do this in one attempt, when nobody calls `check`: before the store is open, and when it closes.
+
+        It is given up when the answer is overdue. Work that `may_be_slow` is given up only if the database does not
+        answer on another connection either. Raises psycopg.Error.
+        """
+        ended = threading.Event()
+        reasons: list[str] = []
+
+        def watch() -> None:
+            while not ended.wait(self._answer_seconds):
+                if not (may_be_slow and self._answers()) and not ended.is_set():
+                    reasons.append(f"no answer within {self._answer_seconds:g} s")
+                    self._shut_down()
+
+        threading.Thread(target=watch, name="scale0-deadline", daemon=True).start()
+        try:
+            return work(self.connect())
+        except psycopg.Error as error:
+            raise psycopg.OperationalError(reasons[0]) if reasons else error from None
+        finally:
+            ended.set()
+
+    def _answers(self) -> bool:
+        """True if the database answers on a new connection."""
+        try:
+            open_connection(self._url, connect_timeout=PROBE_SECONDS).close()
+        except psycopg.Error:
+            return False
+        return True
 
     def run(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Do this; after a transient error, repeat it until it succeeds."""
@@ -111,7 +150,7 @@ class PostgresConnection:
                 self._roll_back()
                 if not is_transient(error) and not self._is_lost():
                     raise
-                if error.sqlstate not in _CONFLICTS:
+                if error.sqlstate not in _CONFLICTS and self._since is not None:  # else `check` has set the reason
                     self._set_unreachable(describe_error(error, self._url))
                 self._closing.wait(backoff.next() * (0.5 + random.random()))
             except BaseException:
@@ -125,14 +164,21 @@ class PostgresConnection:
 
     def check(self) -> None:
         """Called by another thread: give up a connection whose answer is overdue; its work is repeated on another."""
-        since, connection = self._since, self._connection
+        since = self._since
         if since is None or time.monotonic() - since < self._patience:
+            return
+        if self._is_lost():  # `connect_timeout` ends the attempt to connect, and what follows it has a time of its own
+            self._set_unreachable(f"no connection within {self._patience:g} s")
             return
         self._since = None
         self._set_unreachable(f"no answer within {self._patience:g} s")
         self._patience = min(2 * self._patience, MAX_ANSWER_FACTOR * self._answer_seconds)
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        """Wake the thread that waits; to close the connection here would free memory that it uses."""
+        connection = self._connection
         if connection is not None:
-            # This wakes the thread that waits; to close the connection here would free memory that it uses.
             with (
                 contextlib.suppress(psycopg.Error, OSError),
                 socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as shared,
@@ -176,9 +222,9 @@ def connect(url: str, index_only: bool) -> psycopg.Connection[Any]:
     return connection
 
 
-def open_connection(url: str) -> psycopg.Connection[Any]:
+def open_connection(url: str, **options: Any) -> psycopg.Connection[Any]:
     """A connection in which every BEGIN is explicit."""
-    whole = conninfo.make_conninfo(url, **{**_NETWORK, **conninfo.conninfo_to_dict(url)})
+    whole = conninfo.make_conninfo(url, **{**_NETWORK, **conninfo.conninfo_to_dict(url), **options})
     return psycopg.connect(whole, autocommit=True)
 
 
@@ -209,13 +255,15 @@ def describe_error(error: BaseException, url: str) -> str:
 
 
 def redact(text: str, url: str) -> str:
-    """A text without the URL and its password."""
+    """A text without the URL and its password; a short password is masked where it is a whole word."""
     secrets = [url]
     with contextlib.suppress(psycopg.Error):
         secrets += [str(value) for key, value in conninfo.conninfo_to_dict(url).items() if "password" in key]
     for secret in secrets:
-        if secret:
+        if len(secret) >= MIN_SECRET_CHARS:
             text = text.replace(secret, "***")
+        elif secret:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
     return text
 
 

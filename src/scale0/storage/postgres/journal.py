@@ -11,7 +11,6 @@ from typing import Any, Final
 import psycopg
 
 from scale0.kernel.errors import StoreError
-from scale0.storage.interface import AUDIT_HEAD
 from scale0.storage.postgres.broker_rows import JOURNAL_FROM, TRIM
 from scale0.storage.postgres.connection import check_url, connect, describe_error
 from scale0.storage.postgres.schema import LOCK_JOURNAL, check_version
@@ -33,7 +32,7 @@ _STATEMENTS: Final = JournalStatements(
     rows="""
         SELECT first_seq, last_seq, boot, time_us, body FROM journal
         WHERE broker = %(broker)s AND first_seq BETWEEN %(first)s AND %(last)s ORDER BY first_seq""",
-    audit_head=f"SELECT value FROM settings WHERE broker = %(broker)s AND key = '{AUDIT_HEAD}'",
+    setting="SELECT value FROM settings WHERE broker = %(broker)s AND key = %(key)s",
 )
 _LOCK: Final = "SELECT pg_try_advisory_lock(%s, %s)"
 _DEAD_WITH_ROWS: Final = """
@@ -56,7 +55,7 @@ class JournalTable(JournalPages):
         """Delete rows of a dead broker that another has exported."""
         self._all(f"{TRIM} RETURNING first_seq", up_to=up_to_seq)
 
-    def _all(self, statement: str, **values: int) -> list[tuple[Any, ...]]:
+    def _all(self, statement: str, **values: int | str) -> list[tuple[Any, ...]]:
         try:
             if self._connection is None:
                 self._connection = self._connect()

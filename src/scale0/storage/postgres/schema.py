@@ -96,6 +96,38 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             UNIQUE (receiver, kind, id)
         )""",
     ),
+    # Tasks, leases and idempotency keys belong to public keys; empty: not known.
+    (
+        *(
+            f"""ALTER TABLE {table} ADD COLUMN owner text COLLATE "C" NOT NULL DEFAULT '',
+            ADD COLUMN node_owner text COLLATE "C" NOT NULL DEFAULT ''"""
+            for table in ("open_tasks", "ended_tasks")
+        ),
+        """ALTER TABLE task_keys ADD COLUMN owner text COLLATE "C" NOT NULL DEFAULT '',
+            DROP CONSTRAINT task_keys_pkey, ADD PRIMARY KEY (client, key, owner)""",
+    ),
+    # Sums by account and by the broker that added: so brokers do not wait for each other, and one may be negative.
+    (
+        """CREATE TABLE task_usage (
+            account text COLLATE "C" NOT NULL, slot smallint NOT NULL, tasks bigint NOT NULL, bytes bigint NOT NULL,
+            delayed bigint NOT NULL, PRIMARY KEY (account, slot)
+        ) WITH (fillfactor = 50)""",
+        """INSERT INTO task_usage SELECT client, 0, count(*), sum(octet_length(params)), count(*) FILTER (
+            WHERE status = 500) FROM open_tasks GROUP BY client""",
+    ),
+    # Checksums, 0 for older rows.
+    (
+        "ALTER TABLE open_tasks ADD COLUMN params_sum bigint NOT NULL DEFAULT 0",
+        """ALTER TABLE ended_tasks ADD COLUMN params_sum bigint NOT NULL DEFAULT 0,
+            ADD COLUMN result_sum bigint NOT NULL DEFAULT 0""",
+    ),
+    # Accounts take turns: each has a part of a claim.
+    (
+        """CREATE INDEX shelf_account ON open_tasks (method, priority, coalesce(nullif(owner, ''), client), seq)
+            WHERE shelved AND status = 1000""",
+    ),
+    # The token that made a session; empty: none, or not known.
+    ("""ALTER TABLE tokens ADD COLUMN parent text COLLATE "C" NOT NULL DEFAULT ''""",),
 )
 """Version n is MIGRATIONS[n - 1]."""
 

@@ -6,7 +6,6 @@ assumed. A broker whose epoch has ended changes nothing any more.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 
 from scale0.history.events.journal import JournalRow
-from scale0.storage.data_dir import acquire_lock, free_bytes, make_directory
+from scale0.storage.data_dir import DirectoryLock, free_bytes, make_directory
 from scale0.storage.interface import (
     CHECK_WRITES,
     SLOT_BITS,
@@ -39,7 +38,7 @@ from scale0.storage.postgres.task_queries import TASK_ANSWERS, TASK_CLAIMS, Clai
 from scale0.storage.postgres.tasks import TaskCommit
 from scale0.storage.rows import Answer, Query, Write, is_claim
 from scale0.storage.task_queries import ClaimTasks, LookUpSubmission, StoreHeartbeat, SubmissionLookup
-from scale0.storage.task_rows import EndTask, PutTask
+from scale0.storage.task_rows import PutTask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,8 +54,8 @@ _NOT_OPEN: Final = "the store is not open"
 _FAILED: Final = "the store is not open, or an earlier commit failed"
 
 _FENCE: Final = """
-    UPDATE brokers SET commits = %(number)s, counter = greatest(counter, %(counter)s), opened = opened + %(opened)s,
-        ended = ended + %(ended)s, next_seq = coalesce(%(next_seq)s, next_seq),
+    UPDATE brokers SET commits = %(number)s, counter = greatest(counter, %(counter)s),
+        next_seq = coalesce(%(next_seq)s, next_seq),
         last_time_us = coalesce(%(time_us)s, last_time_us), last_boot_us = coalesce(%(boot)s, last_boot_us)
     WHERE slot = %(slot)s AND epoch = %(epoch)s AND commits = %(number)s - 1"""
 _FENCE_CLAIM: Final = (
@@ -72,7 +71,7 @@ class PostgresStore:
         self._identity = identity
         self._data_dir = data_dir
         self._failpoint = failpoint
-        self._lock: int | None = None
+        self._lock: DirectoryLock | None = None
         self._closing = threading.Event()
         self._writer = PostgresConnection(url, self._closing, index_only=True)
         self._reader = PostgresConnection(url, self._closing, index_only=True)
@@ -89,12 +88,12 @@ class PostgresStore:
             raise StoreRefused("this store was opened before")
         check_url(self._url)
         make_directory(self._data_dir)
-        self._lock = acquire_lock(self._data_dir)
+        self._lock = DirectoryLock(self._data_dir)
         try:
-            connection = self._writer.connect()
-            migrate(connection)
-            self._epoch, row = self._join(connection)
-            opened = self._opened(connection, row)
+            self._writer.once(migrate, may_be_slow=True)
+            self._epoch, row = self._join()
+            self._writer.once(brokers.drop_unused, may_be_slow=True)
+            opened = self._writer.once(lambda connection: self._opened(connection, row), may_be_slow=True)
         except psycopg.Error as error:
             self.close()
             kind = StoreUnavailable if is_transient(error) else StoreRefused
@@ -109,11 +108,11 @@ class PostgresStore:
         self._state = "open"
         return opened
 
-    def _join(self, connection: Connection) -> tuple[brokers.BrokerEpoch, brokers.BrokerRow]:
+    def _join(self) -> tuple[brokers.BrokerEpoch, brokers.BrokerRow]:
         """Start an epoch. Wait for the lease of a predecessor that was killed, but not for one that renews it."""
         first: brokers.Predecessor | None = None
         while True:
-            joined = brokers.join(connection, self._identity)
+            joined = self._writer.once(lambda used: brokers.join(used, self._identity), may_be_slow=True)
             if not isinstance(joined, brokers.Predecessor):
                 return joined
             first = first or joined
@@ -131,23 +130,23 @@ class PostgresStore:
             last_boot_us=row.last_boot_us,
             boots=row.boots,
             next_task_seq=row.counter + 1,
-            open_tasks=brokers.count_open(connection),
+            usage=brokers.read_usage(connection),
             shared=SharedStoreInfo(self._epoch.slot, self._epoch.epoch),
         )
 
     def close(self) -> None:
-        """End the epoch, so that a successor need not wait; if the database is unreachable, the lease expires there."""
+        """End the epoch, so that a successor need not wait; if the database is silent, the lease expires there."""
         opened, self._state = self._state in ("open", "failed"), "closed"
         self._closing.set()
         if opened and not self._writer.unreachable:
             try:
-                brokers.end_epoch(self._writer.connect(), self._epoch)
+                self._writer.once(lambda connection: brokers.end_epoch(connection, self._epoch))
             except psycopg.Error:
                 pass
         for connection in (self._scanner, self._reader, self._writer):
             connection.close()
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None
 
     def free_bytes(self) -> int:
@@ -156,7 +155,7 @@ class PostgresStore:
             connection.check()
         reason = self._writer.unreachable or self._reader.unreachable
         if reason:
-            raise StoreRefused(f"the database is unreachable: {reason}")
+            raise StoreUnavailable(f"the database is unreachable: {reason}")
         return free_bytes(self._data_dir)
 
     # ---- commits
@@ -177,15 +176,11 @@ class PostgresStore:
 
     def _fence_values(self, writes: Sequence[Write], next_seq: int) -> dict[str, Any]:
         """What a commit writes to the row of its broker."""
-        counter = opened = ended = 0
+        counter = 0
         row: JournalRow | None = None
         for write in writes:
-            kind = type(write)
-            if kind is PutTask:
-                opened += 1
-                counter = max(counter, write.seq >> SLOT_BITS)  # type: ignore[union-attr]
-            elif kind is EndTask:
-                ended += 1
+            if type(write) is PutTask:
+                counter = max(counter, write.seq >> SLOT_BITS)
             elif isinstance(write, JournalRow):
                 row = write
         return {
@@ -193,8 +188,6 @@ class PostgresStore:
             "slot": self._epoch.slot,
             "epoch": self._epoch.epoch,
             "counter": counter,
-            "opened": opened,
-            "ended": ended,
             "next_seq": None if row is None else next_seq,
             "time_us": None if row is None else row.time_us,
             "boot": None if row is None else row.boot,
@@ -218,9 +211,7 @@ class PostgresStore:
             if brokers.was_committed(connection, self._epoch, commit=values["number"]):
                 return
             raise StoreFailed("the database has another state than this broker committed. Please report this.")
-        reopened = commit.check()
-        if reopened:
-            commit.count_opened(reopened)
+        commit.check()
         hit_failpoint(self._failpoint, "after_writes")
         hit_failpoint(self._failpoint, "before_commit")
         connection.execute("COMMIT")

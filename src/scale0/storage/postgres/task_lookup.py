@@ -22,8 +22,9 @@ _FENCE: Final = "SELECT 1 FROM brokers WHERE slot = %s AND epoch = %s FOR SHARE"
 _CLIENTS: Final = "SELECT id, owner, heard_us FROM task_clients WHERE id = ANY(%s::text[])"
 _IDS: Final = f"SELECT n.id, {NAMED_BRIEF} FROM task_ids n {JOINED} WHERE n.id = ANY(%s::text[])"
 _KEYS: Final = f"""
-    SELECT n.client, n.key, {NAMED_BRIEF} FROM unnest(%s::text[], %s::text[]) AS v (client, key)
-    JOIN task_keys n ON n.client = v.client AND n.key = v.key {JOINED}"""
+    SELECT n.client, n.key, n.owner, {NAMED_BRIEF}
+    FROM unnest(%s::text[], %s::text[], %s::text[]) AS v (client, key, owner)
+    JOIN task_keys n ON n.client = v.client AND n.key = v.key AND n.owner IN (v.owner, '') {JOINED}"""
 # "/" is the character after ".".
 _LASTS: Final = """
     SELECT s.name, (SELECT n.id FROM task_ids n WHERE n.id >= s.name || '.' AND n.id < s.name || '/'
@@ -37,14 +38,17 @@ _RESERVE_IDS: Final = f"""
     INSERT INTO task_ids AS n (id, broker, epoch) SELECT v.id, %s, %s FROM unnest(%s::text[]) AS v (id)
     ON CONFLICT (id) DO UPDATE {_REPLACE} RETURNING n.id"""
 _RESERVE_KEYS: Final = f"""
-    INSERT INTO task_keys AS n (client, key, broker, epoch)
-    SELECT v.client, v.key, %s, %s FROM unnest(%s::text[], %s::text[]) AS v (client, key)
-    ON CONFLICT (client, key) DO UPDATE {_REPLACE} RETURNING n.client, n.key"""
+    INSERT INTO task_keys AS n (client, key, owner, broker, epoch)
+    SELECT v.client, v.key, v.owner, %s, %s FROM unnest(%s::text[], %s::text[], %s::text[]) AS v (client, key, owner)
+    ON CONFLICT (client, key, owner) DO UPDATE {_REPLACE} RETURNING n.client, n.key, n.owner"""
 _FREE_IDS: Final = "DELETE FROM task_ids WHERE id = ANY(%s::text[]) AND seq IS NULL AND broker = %s"
-_FREE_KEY: Final = "DELETE FROM task_keys WHERE client = %s AND key = %s AND seq IS NULL AND broker = %s"
+_FREE_KEY: Final = """
+    DELETE FROM task_keys WHERE client = %s AND key = %s AND owner = %s AND seq IS NULL AND broker = %s"""
 
-Name = tuple[str] | tuple[str, str]
-"""A cleaned id, or a cleaned client and key."""
+Key = tuple[str, str, str]
+"""A cleaned client and key, and their owner."""
+Name = tuple[str] | Key
+"""A cleaned id, or a key."""
 
 
 def look_up_submissions(
@@ -64,7 +68,7 @@ class _Names:
         self, connection: psycopg.Connection[Any], epoch: BrokerEpoch, queries: Sequence[LookUpSubmission], begin: bool
     ) -> None:
         ids = {clean(name) for query in queries for name in (*query.ids, query.reserve or "")} - {""}
-        keys = sorted({(clean(query.client), clean(query.key)) for query in queries if query.key is not None})
+        keys = sorted({key for query in queries if (key := _key(query)) is not None})
         series = sorted({clean(query.series) for query in queries if query.series is not None})
         with connection.pipeline():
             fence = None
@@ -75,18 +79,23 @@ class _Names:
             by_id = connection.execute(_IDS, (sorted(ids),), binary=True) if ids else None
             by_key = None
             if keys:
-                by_key = connection.execute(_KEYS, ([key[0] for key in keys], [key[1] for key in keys]), binary=True)
+                by_key = connection.execute(_KEYS, _columns(keys), binary=True)
             lasts = connection.execute(_LASTS, (series,)) if series else None
         if fence is not None and fence.fetchone() is None:
             raise StoreFenced(FENCED)
         self.clients = {row[0]: TaskClient(*row) for row in clients}
         self.names: dict[Name, NamedTask] = {(row[0],): named_task(row[1:]) for row in by_id or ()}
-        self.names.update({(row[0], row[1]): named_task(row[2:]) for row in by_key or ()})
+        self.names.update({(row[0], row[1], row[2]): named_task(row[3:]) for row in by_key or ()})
         self.lasts: dict[str, str | None] = dict(lasts.fetchall()) if lasts is not None else {}
 
     def task(self, name: Name) -> Any:
         known = self.names.get(name)
         return None if known is None else known.task
+
+    def keyed(self, query: LookUpSubmission) -> Any:
+        """The task of the query's key: of its owner, or without one."""
+        key = _key(query)
+        return None if key is None else self.task(key) or self.task((*key[:2], ""))
 
     def is_busy(self, name: Name, slot: int) -> bool:
         known = self.names.get(name)
@@ -99,29 +108,37 @@ class _Names:
     def reservable(self, query: LookUpSubmission, slot: int) -> list[Name]:
         """The names to reserve for a query: none if one of them has a task, or another broker reserved it."""
         names = _names(query)
-        if any(self.task(name) is not None or self.is_busy(name, slot) for name in names):
+        if self.keyed(query) or any(self.task(name) is not None or self.is_busy(name, slot) for name in names):
             return []
         return names
 
     def answer(self, query: LookUpSubmission, slot: int, busy: bool) -> SubmissionLookup:
-        names = _names(query)
-        free = all(self.task(name) is None for name in names)
+        names, keyed = _names(query), self.keyed(query)
+        free = keyed is None and all(self.task(name) is None for name in names)
         return SubmissionLookup(
             client=self.clients.get(clean(query.client)),
             tasks=tuple(self.task((clean(name),)) for name in query.ids),
-            keyed=None if query.key is None else self.task((clean(query.client), clean(query.key))),
+            keyed=keyed,
             last="" if query.series is None else self.lasts.get(clean(query.series)) or "",
             busy=busy or (free and any(self.is_busy(name, slot) for name in names)),
         )
+
+
+def _key(query: LookUpSubmission) -> Key | None:
+    return None if query.key is None else (clean(query.client), clean(query.key), query.owner)
+
+
+def _columns(keys: Sequence[Key]) -> tuple[list[str], list[str], list[str]]:
+    """As array parameters."""
+    return [key[0] for key in keys], [key[1] for key in keys], [key[2] for key in keys]
 
 
 def _names(query: LookUpSubmission) -> list[Name]:
     if query.reserve is None:
         return []
     names: list[Name] = [(clean(query.reserve),)] if query.reserve else []
-    if query.key is not None:
-        names.append((clean(query.client), clean(query.key)))
-    return names
+    key = _key(query)
+    return names if key is None else [*names, key]
 
 
 def _reserve(
@@ -130,13 +147,12 @@ def _reserve(
     """Reserve the names; the queries that lost a name to a faster broker, for which nothing stays reserved."""
     every: set[Name] = {name for names in wanted.values() for name in names}
     ids = sorted(name[0] for name in every if len(name) == 1)
-    keys = sorted(name for name in every if len(name) == 2)
+    keys = sorted(name for name in every if len(name) == 3)
     with connection.pipeline():
         by_id = connection.execute(_RESERVE_IDS, (epoch.slot, epoch.epoch, ids)) if ids else None
         by_key = None
         if keys:
-            values = (epoch.slot, epoch.epoch, [key[0] for key in keys], [key[1] for key in keys])
-            by_key = connection.execute(_RESERVE_KEYS, values)
+            by_key = connection.execute(_RESERVE_KEYS, (epoch.slot, epoch.epoch, *_columns(keys)))
     got: set[Name] = set(by_id or ()) | set(by_key or ())
     lost = {number for number, names in wanted.items() if not got.issuperset(names)}
     if lost:

@@ -17,9 +17,11 @@ from scale0.storage.postgres.task_rows import (
     ENDED_BRIEF,
     ENDED_LISTED,
     JOINED,
+    LEASED,
     NAMED,
     NAMED_BRIEF,
     OPEN,
+    OPEN_BRIEF,
     OPEN_LISTED,
     NamedTask,
     clean,
@@ -30,7 +32,7 @@ from scale0.storage.postgres.task_rows import (
 )
 from scale0.storage.rows import bounded, clamp
 from scale0.storage.sql_tasks import Access, PageStatements, list_tasks, page_statements
-from scale0.storage.task_rows import EndedTask, OpenTask, PutTaskCommand
+from scale0.storage.task_rows import ACCOUNT, EndedTask, OpenTask, PutTaskCommand
 
 _BACKLOG: Final = "shelved AND status = 1000 AND method = {method}"
 
@@ -40,7 +42,7 @@ _FIND_ENDED: Final = f"""
 _RESULTS: Final = """
     WITH s AS (SELECT v.seq, v.number, sum(coalesce(octet_length(e.result), 0)) OVER (ORDER BY v.number) AS size
         FROM unnest(%(seqs)s::bigint[]) WITH ORDINALITY AS v (seq, number) LEFT JOIN ended_tasks e ON e.seq = v.seq)
-    SELECT e.status, e.result FROM s LEFT JOIN ended_tasks e ON e.seq = s.seq
+    SELECT e.status, e.result, e.result_sum FROM s LEFT JOIN ended_tasks e ON e.seq = s.seq
     WHERE s.number = 1 OR s.size <= %(max_bytes)s ORDER BY s.number"""
 _FIND: Final = f"SELECT n.id, {NAMED} FROM task_ids n {JOINED} WHERE n.id = ANY(%s::text[])"
 _FIND_BRIEF: Final = f"SELECT n.id, {NAMED_BRIEF} FROM task_ids n {JOINED} WHERE n.id = ANY(%s::text[])"
@@ -65,10 +67,13 @@ _PRIORITIES: Final = f"""{_each_priority("%(method)s")}
 _PEEK_BACKLOG: Final = f"""
     SELECT m.name, p.priority FROM unnest(%s::text[]) AS m (name)
     CROSS JOIN LATERAL ({_each_priority("m.name")} SELECT priority FROM p) p"""
-_PEEK_QUEUE: Final = f"""
-    SELECT id FROM open_tasks WHERE {_BACKLOG.format(method="%s")} ORDER BY priority DESC, seq LIMIT %s"""
+_PEEK_QUEUES: Final = f"""
+    SELECT m.name, t.id, t.owner FROM unnest(%s::text[]) AS m (name)
+    CROSS JOIN LATERAL (SELECT id, owner, priority, seq FROM open_tasks
+        WHERE {_BACKLOG.format(method="m.name")} ORDER BY priority DESC, seq LIMIT %s) t
+    ORDER BY m.name, t.priority DESC, t.seq"""
 _SCHEDULE: Final = f"""
-    SELECT {OPEN} FROM open_tasks o WHERE status = 500 AND waits = 0 AND (runnable_us, seq) > (%s, %s)
+    SELECT {OPEN_BRIEF} FROM open_tasks o WHERE status = 500 AND waits = 0 AND (runnable_us, seq) > (%s, %s)
     ORDER BY runnable_us, seq LIMIT %s"""
 # It scans all dependencies.
 _ENDED_DEPENDENCIES: Final = f"""
@@ -76,16 +81,50 @@ _ENDED_DEPENDENCIES: Final = f"""
     ORDER BY e.seq LIMIT %s"""
 _EXPIRY: Final = "SELECT min(expires_us) FROM ended_tasks"
 _LAST_EXPIRY: Final = "SELECT max(expires_us) FROM ended_tasks"
+# Both scan, on the connection of `scan`.
+_COUNT_CLIENTS: Final = "SELECT owner, count(*) FROM task_clients GROUP BY owner"
+_UNUSED_CLIENTS: Final = """
+    SELECT id FROM task_clients WHERE heard_us <= %s AND id NOT IN (SELECT client FROM open_tasks)
+        AND id NOT IN (SELECT client FROM ended_tasks) ORDER BY id LIMIT %s"""
 # It scans all open tasks, on the connection of `scan`.
 _COUNT: Final = "SELECT status, count(*) FROM open_tasks GROUP BY status"
 
 _TAKE: Final = f"""
     UPDATE open_tasks o SET holder = %(slot)s, shelved = false, orphaned_us = NULL FROM t
     WHERE o.seq = t.seq RETURNING {OPEN}"""
+_TAKE_LEASED: Final = _TAKE.replace(OPEN, LEASED)
 
-_TAKE_QUEUE: Final = f"""
+_SHELF: Final = _BACKLOG.format(method="%(method)s") + " AND priority = %(priority)s AND seq > %(after)s"
+
+
+def _accounts(name: str, first: str, limit: str = "true") -> str:
+    """The accounts in the backlog, in order, with one index lookup for each."""
+    lookup = f"SELECT {ACCOUNT} AS account FROM open_tasks WHERE {_SHELF} AND {{beyond}} ORDER BY {ACCOUNT} LIMIT 1"
+    following = lookup.format(beyond=f"{ACCOUNT} > {name}.account")
+    return f"""{name} (account, number) AS ((SELECT account, 1 FROM ({lookup.format(beyond=first)}) f)
+        UNION ALL SELECT n.account, {name}.number + 1 FROM {name}, LATERAL ({following}) n
+        WHERE {name}.number < %(accounts)s AND {limit})"""
+
+
+# The accounts behind `owner`, then those up to it, if these are not enough.
+_NOT_ENOUGH: Final = "n.account <= %(owner)s AND u.number < %(accounts)s - (SELECT count(*) FROM b)"
+_TAKE_PARTS: Final = f"""
+    WITH RECURSIVE {_accounts("b", f"{ACCOUNT} > %(owner)s")},
+    w AS (SELECT * FROM (WITH RECURSIVE {_accounts("u", f"{ACCOUNT} <= %(owner)s", _NOT_ENOUGH)}
+        SELECT account, number FROM u) x),
+    a AS (SELECT account FROM (SELECT account, 0 AS part, number FROM b UNION ALL SELECT account, 1, number FROM w) x
+        ORDER BY part, number LIMIT %(accounts)s),
+    c AS (SELECT a.account, l.seq, l.size FROM a CROSS JOIN LATERAL (
+        SELECT seq, length(params) AS size FROM open_tasks WHERE {_SHELF} AND {ACCOUNT} = a.account
+        ORDER BY seq LIMIT (SELECT %(limit)s / count(*) FROM a) FOR UPDATE SKIP LOCKED) l),
+    r AS (SELECT seq, size, row_number() OVER (PARTITION BY account ORDER BY seq) AS turn FROM c),
+    s AS (SELECT seq, row_number() OVER w AS number, sum(size) OVER w - size AS before FROM r
+        WINDOW w AS (ORDER BY turn, seq)),
+    t AS (SELECT seq FROM s WHERE number = 1 OR before < %(max_bytes)s)
+    {_TAKE}"""
+_TAKE_OLDEST: Final = f"""
     WITH c AS (SELECT seq, length(params) AS size FROM open_tasks
-        WHERE {_BACKLOG.format(method="%(method)s")} AND priority = %(priority)s AND seq > %(after)s
+        WHERE {_SHELF}
         ORDER BY seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED),
     s AS (SELECT seq, row_number() OVER w AS number, sum(size) OVER w - size AS before FROM c
         WINDOW w AS (ORDER BY seq)),
@@ -105,11 +144,11 @@ _TAKE_DUE: Final = f"""
 _TAKE_ORPHANS: Final = f"""
     WITH t AS (SELECT seq, orphaned_us FROM open_tasks WHERE orphaned_us <= clock_us() - %(patience)s
         ORDER BY orphaned_us, seq LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
-    {_TAKE}, t.orphaned_us"""
+    {_TAKE_LEASED}, t.orphaned_us"""
 _TAKE_NODES: Final = f"""
     WITH t AS (SELECT seq FROM open_tasks WHERE orphaned_us IS NOT NULL AND node = ANY(%(nodes)s::text[])
         ORDER BY seq FOR UPDATE SKIP LOCKED)
-    {_TAKE}"""
+    {_TAKE_LEASED}"""
 # Without SKIP LOCKED: the answer must name the holder.
 _CLAIM: Final = f"""
     WITH t AS (SELECT seq FROM open_tasks WHERE holder IS NULL AND seq IN (
@@ -149,10 +188,10 @@ def _find_tasks(session: StoreSession, query: queries.FindTasks) -> tuple[OpenTa
     return tuple(named[name].task if name in named else None for name in query.ids)
 
 
-def _read_results(session: StoreSession, query: queries.ReadResults) -> tuple[tuple[int, bytes] | None, ...]:
+def _read_results(session: StoreSession, query: queries.ReadResults) -> tuple[tuple[int, bytes, int] | None, ...]:
     values = {"seqs": integers(map(clamp, query.seqs)), "max_bytes": clamp(query.max_bytes)}
     rows = session.connection.execute(_RESULTS, values, binary=True).fetchall()
-    return tuple(None if status is None else (status, result) for status, result in rows)
+    return tuple(None if row[0] is None else row for row in rows)
 
 
 def _find_ended(session: StoreSession, query: queries.FindEnded) -> tuple[EndedTask, ...]:
@@ -168,9 +207,9 @@ def _peek_backlog(session: StoreSession, query: queries.PeekBacklog) -> tuple[tu
     return tuple(session.connection.execute(_PEEK_BACKLOG, (sorted(set(map(clean, query.methods))),)).fetchall())
 
 
-def _peek_queue(session: StoreSession, query: queries.PeekQueue) -> tuple[str, ...]:
-    rows = session.connection.execute(_PEEK_QUEUE, (clean(query.method), bounded(query.limit)))
-    return tuple(name for (name,) in rows)
+def _peek_queues(session: StoreSession, query: queries.PeekQueues) -> tuple[tuple[str, str, str], ...]:
+    values = (sorted(set(map(clean, query.methods))), bounded(query.limit))
+    return tuple(session.connection.execute(_PEEK_QUEUES, values).fetchall())
 
 
 def _read_schedule(session: StoreSession, query: queries.ReadSchedule) -> tuple[OpenTask, ...]:
@@ -186,6 +225,15 @@ def _read_ended_dependencies(session: StoreSession, query: queries.ReadEndedDepe
 def _read_expiry(session: StoreSession, query: queries.ReadExpiry) -> int | None:
     row = session.connection.execute(_LAST_EXPIRY if query.last else _EXPIRY).fetchone()
     return None if row is None or row[0] is None else int(row[0])
+
+
+def _count_task_clients(session: StoreSession, _: queries.CountTaskClients) -> dict[str, int]:
+    return dict(session.connection.execute(_COUNT_CLIENTS).fetchall())
+
+
+def _read_unused_clients(session: StoreSession, query: queries.ReadUnusedClients) -> tuple[str, ...]:
+    values = (clamp(query.heard_us), bounded(query.limit))
+    return tuple(row[0] for row in session.connection.execute(_UNUSED_CLIENTS, values))
 
 
 def _count_tasks(session: StoreSession, _: queries.CountTasks) -> dict[int, int]:
@@ -209,10 +257,12 @@ TASK_ANSWERS: Final[Handlers] = {
     queries.FindEnded: _find_ended,
     queries.ReadPriorities: _read_priorities,
     queries.PeekBacklog: _peek_backlog,
-    queries.PeekQueue: _peek_queue,
+    queries.PeekQueues: _peek_queues,
     queries.ReadSchedule: _read_schedule,
     queries.ReadEndedDependencies: _read_ended_dependencies,
     queries.ReadExpiry: _read_expiry,
+    queries.CountTaskClients: _count_task_clients,
+    queries.ReadUnusedClients: _read_unused_clients,
     queries.CountTasks: _count_tasks,
     queries.ListTasks: _list_tasks,
 }
@@ -232,15 +282,14 @@ def _take(session: StoreSession, statement: str, **values: Any) -> tuple[OpenTas
 
 
 def _take_queue(session: StoreSession, query: queries.ReadQueue) -> tuple[OpenTask, ...]:
-    return _take(
-        session,
-        _TAKE_QUEUE,
-        method=clean(query.method),
-        priority=clamp(query.priority),
-        after=clamp(query.after_seq),
-        limit=bounded(query.limit),
-        max_bytes=clamp(query.max_bytes),
-    )
+    limit, max_bytes = bounded(query.limit), clamp(query.max_bytes)
+    place = {"method": clean(query.method), "priority": clamp(query.priority), "after": clamp(query.after_seq)}
+    values = {"owner": clean(query.owner or ""), "accounts": queries.claim_accounts(limit)}
+    tasks = _take(session, _TAKE_PARTS, limit=limit, max_bytes=max_bytes, **place, **values) if limit > 0 else ()
+    left, left_bytes = limit - len(tasks), max_bytes - sum(len(task.params) for task in tasks)
+    if left > 0 and (left_bytes > 0 or not tasks):
+        tasks += _take(session, _TAKE_OLDEST, limit=left, max_bytes=left_bytes, **place)
+    return tuple(sorted(tasks, key=lambda task: task.seq))
 
 
 def _take_dependents(session: StoreSession, query: queries.ReadDependents) -> tuple[OpenTask, ...]:

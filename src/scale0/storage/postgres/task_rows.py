@@ -14,7 +14,7 @@ import msgspec
 from scale0.storage.interface import StoreFailed
 from scale0.storage.rows import MAX_INTEGER
 from scale0.storage.sql_tasks import BLOBS, ENDED_FIELDS, FLAGS, LARGE, OPEN_FIELDS, UNLISTED, columns
-from scale0.storage.task_rows import EndedTask, OpenTask
+from scale0.storage.task_rows import KEPT_PARAMS_BYTES, EndedTask, OpenTask
 
 _NUL: Final = "\0"
 _ESCAPE: Final = "\x01"
@@ -47,7 +47,7 @@ _TYPES: Final = {
     "status": "smallint",
     **dict.fromkeys(BLOBS, "bytea"),
     **dict.fromkeys(FLAGS, "boolean"),
-    **dict.fromkeys(("id", "client", "method", "node", "key"), "text"),
+    **dict.fromkeys(("id", "client", "method", "node", "key", "owner", "node_owner"), "text"),
 }
 """The types of columns that are not bigint."""
 
@@ -76,9 +76,10 @@ def arrays(writes: Sequence[Any]) -> dict[str, Any]:
 
 
 _NO_BYTES: Final = dict.fromkeys(UNLISTED, "''::bytea")
-OPEN: Final = columns(OPEN_FIELDS, prefix="o.")
+_SIZE: Final = "octet_length(o.params)"  # it does not read params that are stored apart from their row
+OPEN: Final = f"{columns(OPEN_FIELDS, prefix='o.')}, {_SIZE}"
 ENDED: Final = columns(ENDED_FIELDS, prefix="e.")
-OPEN_LISTED: Final = columns(OPEN_FIELDS, _NO_BYTES, "o.")
+OPEN_LISTED: Final = f"{columns(OPEN_FIELDS, _NO_BYTES, 'o.')}, {_SIZE}"
 ENDED_LISTED: Final = columns(ENDED_FIELDS, _NO_BYTES, "e.")
 _NO_LARGE: Final = dict.fromkeys(LARGE, "''::bytea")
 ENDED_BRIEF: Final = columns(ENDED_FIELDS, _NO_LARGE, "e.")
@@ -86,11 +87,15 @@ ENDED_BRIEF: Final = columns(ENDED_FIELDS, _NO_LARGE, "e.")
 # n: the name, h: the holder of the task, r: the broker that reserved the name.
 _NAME: Final = "coalesce(h.identity, ''), n.broker, coalesce(r.epoch = n.epoch, false)"
 NAMED: Final = f"{_NAME}, {OPEN}, {ENDED}"
-NAMED_BRIEF: Final = f"{_NAME}, {columns(OPEN_FIELDS, _NO_LARGE, 'o.')}, {ENDED_BRIEF}"
+OPEN_BRIEF: Final = f"{columns(OPEN_FIELDS, _NO_LARGE, 'o.')}, {_SIZE}"
+_SMALL_PARAMS: Final = {"params": f"CASE WHEN {_SIZE} <= {KEPT_PARAMS_BYTES} THEN o.params ELSE ''::bytea END"}
+LEASED: Final = f"{columns(OPEN_FIELDS, _SMALL_PARAMS, 'o.')}, {_SIZE}"
+NAMED_BRIEF: Final = f"{_NAME}, {OPEN_BRIEF}, {ENDED_BRIEF}"
 JOINED: Final = """
     LEFT JOIN open_tasks o ON o.seq = n.seq LEFT JOIN ended_tasks e ON e.seq = n.seq
     LEFT JOIN brokers h ON h.slot = o.holder LEFT JOIN brokers r ON r.slot = n.broker"""
 
+_OPEN_COLUMNS: Final = len(OpenTask.__struct_fields__)
 _OPEN_KEY: Final = OPEN_FIELDS.index("key")
 _ENDED_KEY: Final = ENDED_FIELDS.index("key")
 
@@ -121,7 +126,7 @@ def ended_task(row: Sequence[Any]) -> EndedTask:
 
 def named_task(row: Sequence[Any]) -> NamedTask:
     holder, reserver, is_live, *fields = row
-    opened, ended = fields[: len(OPEN_FIELDS)], fields[len(OPEN_FIELDS) :]
+    opened, ended = fields[:_OPEN_COLUMNS], fields[_OPEN_COLUMNS:]
     task: OpenTask | EndedTask | None = None
     if opened[0] is not None:
         task = open_task(opened)

@@ -65,8 +65,9 @@ _PUT_IDS: Final = f"""
     ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, broker = NULL, epoch = NULL WHERE {_RESERVED}"""
 _USE_KEYS: Final = f"""
     UPDATE task_keys n SET seq = v.seq, broker = NULL, epoch = NULL
-    FROM unnest(%(client)s::text[], %(key)s::text[], %(seq)s::bigint[]) AS v (client, key, seq)
-    WHERE n.client = v.client AND n.key = v.key AND {_RESERVED}"""
+    FROM unnest(%(client)s::text[], %(key)s::text[], %(owner)s::text[], %(seq)s::bigint[])
+        AS v (client, key, owner, seq)
+    WHERE n.client = v.client AND n.key = v.key AND n.owner = v.owner AND {_RESERVED}"""
 
 _LEASE: Final = f"""
     UPDATE open_tasks o SET {_assignments(LEASE_FIELDS)}, shelved = false, orphaned_us = NULL,
@@ -95,28 +96,35 @@ _REOPEN: Final = f"""
     WITH e AS (DELETE FROM ended_tasks WHERE seq = %(seq)s AND status <> 7000 RETURNING *)
     INSERT INTO open_tasks ({columns(OPEN_FIELDS)})
     SELECT {reopened_columns("%(runnable_us)s", _HAS_DEPENDENTS, "true", "''")} FROM e"""
-_COUNT_OPENED: Final = "UPDATE brokers SET opened = opened + %s WHERE slot = %s"
 _SWEEP: Final = """
     WITH e AS (DELETE FROM ended_tasks WHERE seq IN (
             SELECT seq FROM ended_tasks WHERE expires_us <= %(before)s ORDER BY expires_us, seq LIMIT %(limit)s
             FOR UPDATE SKIP LOCKED)
-        RETURNING id, client, key),
+        RETURNING id, client, key, owner),
     i AS (DELETE FROM task_ids n USING e WHERE n.id = e.id)
-    DELETE FROM task_keys n USING e WHERE n.client = e.client AND n.key = e.key"""
+    DELETE FROM task_keys n USING e WHERE n.client = e.client AND n.key = e.key AND n.owner = e.owner"""
 
 _STATEMENTS: Final[dict[type, str]] = {
     task_rows.PutDependency: "INSERT INTO follows VALUES (%s, %s) ON CONFLICT DO NOTHING",
     task_rows.PutTaskClient: """
         INSERT INTO task_clients VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET heard_us = excluded.heard_us""",
-    task_rows.DropTaskClient: "DELETE FROM task_clients WHERE id = %s",
+    task_rows.DropTaskClient: "DELETE FROM task_clients WHERE id = %s AND heard_us <= %s",
     task_rows.PutTaskCommand: """
         INSERT INTO errands (receiver, kind, id, body) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING""",
 }
 """For writes other than tasks: the statement whose parameters are the fields in order."""
+_ADD_USAGE: Final = """
+    INSERT INTO task_usage AS u VALUES (%(account)s, %(slot)s, %(tasks)s, %(bytes)s, %(delayed)s)
+    ON CONFLICT (account, slot) DO UPDATE SET
+        tasks = u.tasks + excluded.tasks, bytes = u.bytes + excluded.bytes, delayed = u.delayed + excluded.delayed"""
+_DROP_USAGE: Final = """
+    DELETE FROM task_usage
+    WHERE account = %(account)s AND slot = %(slot)s AND tasks = 0 AND bytes = 0 AND delayed = 0"""
 _DROP_DEPENDENCY: Final = "DELETE FROM follows WHERE after_seq = %s AND seq = ANY(%s::bigint[])"
 _DROP_DEPENDENCIES: Final = "DELETE FROM follows WHERE after_seq = %s"
 _FREE_ID: Final = "DELETE FROM task_ids WHERE id = %s AND seq IS NULL AND broker = %s"
-_FREE_KEY: Final = "DELETE FROM task_keys WHERE client = %s AND key = %s AND seq IS NULL AND broker = %s"
+_FREE_KEY: Final = """
+    DELETE FROM task_keys WHERE client = %s AND key = %s AND owner = %s AND seq IS NULL AND broker = %s"""
 
 MAX_STATEMENT_BYTES: Final = 64 * 1024 * 1024
 """The bytes of params, results and other blobs in one statement, unless its first row alone has more."""
@@ -132,7 +140,6 @@ class TaskCommit:
         self._written: set[int] = set()
         """The tasks that this commit put, changed or reopened."""
         self._expected: list[tuple[psycopg.Cursor[Any], int, str]] = []
-        self._reopens: list[psycopg.Cursor[Any]] = []
 
     def send(self, writes: Sequence[Write]) -> None:
         """Each class of task writes in one statement, the rest one by one."""
@@ -153,15 +160,10 @@ class TaskCommit:
             if batch.barrier is not None:
                 dispatch(_BARRIERS, self, batch.barrier)
 
-    def check(self) -> int:
-        """After all results have arrived: StoreFailed if a task was not found; the number of reopened tasks."""
+    def check(self) -> None:
+        """After all results have arrived: StoreFailed if a task was not found."""
         for cursor, expected, verb in self._expected:
             expect_rows(cursor.rowcount, expected, verb)
-        return sum(cursor.rowcount for cursor in self._reopens)
-
-    def count_opened(self, count: int) -> None:
-        """Add reopened tasks to the number of open tasks."""
-        self.connection.execute(_COUNT_OPENED, (count, self.slot))
 
     def _expect(self, statement: str, values: dict[str, Any], expected: int, verb: str) -> None:
         self._expected.append((self.connection.execute(statement, values), expected, verb))
@@ -187,6 +189,7 @@ class TaskCommit:
             values = {
                 "client": [put.client for put in keyed],
                 "key": [clean(put.key or "") for put in keyed],
+                "owner": [put.owner for put in keyed],
                 "seq": integers(put.seq for put in keyed),
                 **self._epoch,
             }
@@ -194,7 +197,7 @@ class TaskCommit:
 
     def _reopen(self, write: task_rows.ReopenTask) -> None:
         integers((write.seq, write.runnable_us))
-        self._reopens.append(self.connection.execute(_REOPEN, msgspec.structs.asdict(write)))
+        self.connection.execute(_REOPEN, msgspec.structs.asdict(write))
         self._written.add(write.seq)
 
     def _release(self, write: task_rows.ReleaseTask) -> None:
@@ -211,11 +214,17 @@ class TaskCommit:
         else:
             self.connection.execute(_DROP_DEPENDENCY, (write.after_seq, integers(write.seqs)))
 
+    def _add_usage(self, write: task_rows.AddTaskUsage) -> None:
+        values = {**msgspec.structs.asdict(write), "account": clean(write.account), "slot": self.slot}
+        integers((write.tasks, write.bytes, write.delayed))
+        self.connection.execute(_ADD_USAGE, values)
+        self.connection.execute(_DROP_USAGE, values)
+
     def _free_reservation(self, write: task_rows.FreeReservation) -> None:
         if write.id is not None:
             self.connection.execute(_FREE_ID, (clean(write.id), self.slot))
         if write.key is not None:
-            self.connection.execute(_FREE_KEY, (write.client, clean(write.key), self.slot))
+            self.connection.execute(_FREE_KEY, (write.client, clean(write.key), write.owner, self.slot))
 
     def _execute(self, write: Any) -> None:
         self.connection.execute(_STATEMENTS[type(write)], msgspec.structs.astuple(write))
@@ -229,6 +238,7 @@ _BARRIERS: Final[Handlers] = {
 _OTHERS: Final[Handlers] = {
     task_rows.DropDependency: TaskCommit._drop_dependency,
     task_rows.FreeReservation: TaskCommit._free_reservation,
+    task_rows.AddTaskUsage: TaskCommit._add_usage,
     **dict.fromkeys(_STATEMENTS, TaskCommit._execute),
     **OWN_WRITES,
 }

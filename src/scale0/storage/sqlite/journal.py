@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import quote
 
+from scale0.history.events.audit import AuditStart, decode_start
 from scale0.history.events.journal import JournalRow
 from scale0.kernel.errors import StoreError
-from scale0.storage.interface import AUDIT_HEAD
+from scale0.storage.interface import AUDIT_HEAD, AUDIT_START
 from scale0.storage.rows import MAX_INTEGER
 from scale0.storage.sqlite.schema import check_owner
-from scale0.storage.sqlite.store import BUSY_SECONDS, DATABASE_NAME
+from scale0.storage.sqlite.store import DATABASE_NAME, connect_read_only
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ class JournalStatements(NamedTuple):
     sizes_after: str
     sizes_before: str
     rows: str
-    audit_head: str
+    setting: str
 
 
 class JournalPages:
@@ -57,8 +57,12 @@ class JournalPages:
 
     def audit_head(self) -> str:
         """The hash of the newest audit event; blank: there is none."""
-        found = self._all(self._statements.audit_head)
-        return bytes(found[0][0]).decode() if found else ""
+        return (self._setting(AUDIT_HEAD) or b"").decode()
+
+    def audit_start(self) -> AuditStart | None:
+        """Where the audit events begin; None: that is not recorded."""
+        found = self._setting(AUDIT_START)
+        return None if found is None else decode_start(found)
 
     def close(self) -> None:
         """Close the connection and release its locks; the next read opens it again."""
@@ -80,7 +84,11 @@ class JournalPages:
         rows = self._all(self._statements.rows, first=min(first_seqs), last=max(first_seqs))
         return [JournalRow(*row) for row in rows]
 
-    def _all(self, statement: str, **values: int) -> list[tuple[Any, ...]]:
+    def _setting(self, key: str) -> bytes | None:
+        found = self._all(self._statements.setting, key=key)
+        return bytes(found[0][0]) if found else None
+
+    def _all(self, statement: str, **values: int | str) -> list[tuple[Any, ...]]:
         raise NotImplementedError
 
 
@@ -98,7 +106,7 @@ _STATEMENTS: Final = JournalStatements(
     rows="""
         SELECT first_seq, last_seq, boot, time_us, body FROM journal
         WHERE first_seq BETWEEN :first AND :last ORDER BY first_seq""",
-    audit_head=f"SELECT value FROM settings WHERE key = '{AUDIT_HEAD}'",
+    setting="SELECT value FROM settings WHERE key = :key",
 )
 
 
@@ -109,7 +117,7 @@ class JournalFile(JournalPages):
         super().__init__(_STATEMENTS)
         self._path = data_dir / DATABASE_NAME
 
-    def _all(self, statement: str, **values: int) -> list[tuple[Any, ...]]:
+    def _all(self, statement: str, **values: int | str) -> list[tuple[Any, ...]]:
         try:
             if self._connection is None:
                 self._connection = self._connect()
@@ -120,12 +128,8 @@ class JournalFile(JournalPages):
         return found
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(str(self._path.absolute()))}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None
-        )
+        connection = connect_read_only(self._path)
         try:
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute("PRAGMA trusted_schema = OFF")
             check_owner(connection)
         except BaseException:
             connection.close()

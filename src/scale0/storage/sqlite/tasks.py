@@ -32,7 +32,7 @@ from scale0.storage.sql_tasks import (
     reopened_columns,
     write_batches,
 )
-from scale0.storage.sqlite.task_queries import SELECT_OPEN, open_task
+from scale0.storage.sqlite.task_queries import SELECT_LEASED, open_task
 from scale0.storage.task_rows import LeaseTask, OpenTask, PutTask
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ _PUT_IDS: Final = "INSERT OR FAIL INTO task_ids SELECT id, seq FROM open_tasks W
 _PUT_ID: Final = """
     INSERT OR FAIL INTO task_ids SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM ended_tasks WHERE seq = ?2)"""
 _ANY_ENDED: Final = "SELECT seq FROM ended_tasks WHERE seq BETWEEN ? AND ? LIMIT 1"
-_PUT_KEY: Final = "INSERT OR FAIL INTO task_keys VALUES (?, ?, ?)"
+_PUT_KEY: Final = "INSERT OR FAIL INTO task_keys VALUES (?, ?, ?, ?)"
 _COLUMN: Final = {name: f"column{number}" for number, name in enumerate(END_FIELDS, 1)}
 """The columns of VALUES have no other names."""
 _ENDED: Final = {**_COLUMN, "seq": "seq", "params": f"iif({_COLUMN['status']} = 7000, x'', params)"}
@@ -101,6 +101,10 @@ _LEASE: Final = f"""
     FROM (VALUES {{rows}}) WHERE seq = column{len(LEASE_FIELDS)}"""
 _CHANGE: Final = f"UPDATE open_tasks SET {_assignments(CHANGE_FIELDS, lambda _: '?')} WHERE seq = ?"
 
+_ADD_USAGE: Final = """
+    INSERT INTO task_usage VALUES (?, ?, ?, ?) ON CONFLICT (account) DO UPDATE SET
+        tasks = tasks + excluded.tasks, bytes = bytes + excluded.bytes, delayed = delayed + excluded.delayed"""
+_DROP_USAGE: Final = "DELETE FROM task_usage WHERE account = ? AND tasks = 0"
 _DROP_DEPENDENCY: Final = "DELETE FROM follows WHERE after_seq = ? AND seq = ?"
 _DROP_DEPENDENCIES: Final = "DELETE FROM follows WHERE after_seq = ?"
 
@@ -111,7 +115,7 @@ TASK_STATEMENTS: Final[dict[type, str]] = {
     task_rows.PutDependency: "INSERT OR IGNORE INTO follows VALUES (?, ?)",
     task_rows.PutTaskClient: """
         INSERT INTO task_clients VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET heard_us = excluded.heard_us""",
-    task_rows.DropTaskClient: "DELETE FROM task_clients WHERE id = ?",
+    task_rows.DropTaskClient: "DELETE FROM task_clients WHERE id = ? AND heard_us <= ?",
 }
 """For writes other than tasks: the statement whose parameters are the fields in order."""
 
@@ -123,8 +127,8 @@ _STORE_NEXT_SEQ: Final = """
 _SWEEPS: Final = (
     """DELETE FROM task_ids WHERE id IN (
         SELECT id FROM ended_tasks WHERE expires_us <= ? ORDER BY expires_us, seq LIMIT ?)""",
-    """DELETE FROM task_keys WHERE (client, key) IN (SELECT client, key FROM (
-        SELECT client, key FROM ended_tasks WHERE expires_us <= ? ORDER BY expires_us, seq LIMIT ?)
+    """DELETE FROM task_keys WHERE (client, key, owner) IN (SELECT client, key, owner FROM (
+        SELECT client, key, owner FROM ended_tasks WHERE expires_us <= ? ORDER BY expires_us, seq LIMIT ?)
         WHERE key IS NOT NULL)""",
     """DELETE FROM ended_tasks WHERE seq IN (
         SELECT seq FROM ended_tasks WHERE expires_us <= ? ORDER BY expires_us, seq LIMIT ?)""",
@@ -148,6 +152,8 @@ def apply_writes(writer: sqlite3.Connection, writes: Sequence[Write], others: Ap
         for kind, group in itertools.groupby(batch.others, type):
             if kind is task_rows.DropDependency:
                 _drop_dependencies(writer, group)
+            elif kind is task_rows.AddTaskUsage:
+                _add_usage(writer, group)
             else:
                 others(writer, kind, group)
         if batch.barrier is not None:
@@ -160,6 +166,12 @@ def _drop_dependencies(writer: sqlite3.Connection, group: Iterable[task_rows.Dro
             writer.execute(_DROP_DEPENDENCIES, (drop.after_seq,))
         else:
             writer.executemany(_DROP_DEPENDENCY, [(drop.after_seq, seq) for seq in drop.seqs])
+
+
+def _add_usage(writer: sqlite3.Connection, group: Iterable[task_rows.AddTaskUsage]) -> None:
+    for write in group:
+        writer.execute(_ADD_USAGE, msgspec.structs.astuple(write))
+        writer.execute(_DROP_USAGE, (write.account,))
 
 
 def execute_rows(writer: sqlite3.Connection, statement: str, row: str, rows: Sequence[Sequence[Any]]) -> int:
@@ -204,7 +216,7 @@ def _put(writer: sqlite3.Connection, puts: list[PutTask]) -> None:
     if len(plain) < len(puts):
         full = [put for put in puts if put.key is not None or put.info or put.history]
         writer.executemany(_PUT, map(msgspec.structs.astuple, full))
-        writer.executemany(_PUT_KEY, [(put.client, put.key, put.seq) for put in full if put.key is not None])
+        writer.executemany(_PUT_KEY, [(p.client, p.key, p.owner, p.seq) for p in full if p.key is not None])
     seqs = [put.seq for put in puts]
     first, last = min(seqs), max(seqs)
     if last - first + 1 == len(seqs):  # all are different, so they are a range without gaps
@@ -228,15 +240,23 @@ def _sweep(writer: sqlite3.Connection, write: task_rows.SweepTasks) -> None:
 
 _BARRIERS: Final[Handlers] = {task_rows.ReopenTask: _reopen, task_rows.SweepTasks: _sweep}
 
-# At the start of a process one scan of the open tasks is cheaper than an index that each of them would pay for.
-_SHELVE: Final = "UPDATE open_tasks SET shelved = 1 WHERE status = 1000 AND shelved = 0"
-_LEASED: Final = f"{SELECT_OPEN} FROM open_tasks WHERE status IN (3000, 5000) ORDER BY seq"
+# The index contains what the predecessor held in memory: a start does not scan the open tasks.
+_HELD: Final = "INDEXED BY held"
+_HELD_ONLY: Final = "(status > 1000 OR (status = 1000 AND shelved = 0))"
+"""The condition of the index, without which SQLite does not use it; `status = 1000` would be put into it."""
+_SHELVE: Final = f"UPDATE open_tasks {_HELD} SET shelved = 1 WHERE {_HELD_ONLY} AND status <= 1000"
+_LEASED: Final = f"{SELECT_LEASED} FROM open_tasks {_HELD} WHERE {_HELD_ONLY} AND status > 1000 ORDER BY seq"
+_USAGE: Final = "SELECT account, tasks, bytes, delayed FROM task_usage ORDER BY account"
 _NEXT_SEQ: Final = "SELECT next_task_seq FROM tail"
 
 
 def start_tasks(writer: sqlite3.Connection) -> tuple[int, tuple[OpenTask, ...]]:
-    """At the start of a process, within its transaction: the next seq, and the leased tasks."""
+    """At the start of a process, within its transaction: the next seq, and the leased tasks without large params."""
     writer.execute(_SHELVE)
     writer.execute(_STORE_NEXT_SEQ)
     next_seq = int(writer.execute(_NEXT_SEQ).fetchone()[0])
     return next_seq, tuple(map(open_task, writer.execute(_LEASED)))
+
+
+def read_usage(writer: sqlite3.Connection) -> tuple[task_rows.TaskUsage, ...]:
+    return tuple(task_rows.TaskUsage(*row) for row in writer.execute(_USAGE))

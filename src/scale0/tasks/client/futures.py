@@ -67,7 +67,7 @@ class TaskFuture:
     """One task, as its client knows it."""
 
     __slots__ = (
-        *("__weakref__", "broker", "ended", "id", "template", "part", "receipt", "sent", "status"),
+        *("__weakref__", "bound_to", "broker", "ended", "id", "template", "part", "receipt", "sent", "status"),
         *("pushed_on", "tries", "fault", "original", "value", "waits"),
     )
 
@@ -92,12 +92,18 @@ class TaskFuture:
         """Its key was used before: the future of the first task with this key."""
         self.broker = ""
         """The broker that has, or may have, it; empty if unknown."""
+        self.bound_to = ""
+        """The only broker that it may be submitted to; empty: any."""
         self.tries = 0
         """How often it may have been sent."""
         self.sent = 0
         """The number of the connection on which it was last sent."""
         self.pushed_on = 0
         """The number of the connection on which its end will be pushed; on any other, ask for it."""
+
+    def bind(self, broker: str) -> None:
+        """Submit it to this broker only; before it is sent."""
+        self.broker = self.bound_to = broker
 
     @property
     def service(self) -> str:

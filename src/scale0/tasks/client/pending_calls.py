@@ -86,7 +86,8 @@ class PendingCalls:
     def _mark_unsent(self, call: Call) -> None:
         if call.sent and call.sent == self.connection:
             call.sent, call.tries = 0, call.tries - 1
-            call.broker = call.broker if call.tries else ""
+            if not call.tries:
+                call.broker = call.bound_to if isinstance(call, TaskFuture) else ""
 
     def take(self, now: Now) -> list[Call]:
         """The calls to send now."""

@@ -28,7 +28,7 @@ from scale0.tasks.client.futures import (
 from scale0.tasks.client.pending_calls import PendingCalls
 from scale0.tasks.client.responses import COMPLETE, RpcErrorBody, RpcResponse
 from scale0.tasks.client.subscriptions import FutureSubscriptions, Why
-from scale0.tasks.jsonrpc.messages import BAD_CLIENT, BAD_TASK, NO_ROOM, NOT_SERVING, RATE_LIMITED
+from scale0.tasks.jsonrpc.messages import BAD_CLIENT, BAD_TASK, NO_ROOM, NOT_SERVING, NOT_STORED, RATE_LIMITED
 from scale0.transport.core.session import SessionEffects
 
 if TYPE_CHECKING:
@@ -258,8 +258,8 @@ class TaskClientSession:
         elif error.code in TEMPORARY:
             future.fault = fault
             self._delay(number, future, error.code, now)
-        elif error.code == BAD_TASK and future.tries > 1:
-            # Our own earlier try may have taken the id, if its response was lost.
+        elif error.code in (BAD_TASK, NOT_STORED) and future.tries > 1:
+            # Our own earlier try may have taken the id or be stored, if its response was lost.
             future.fault = fault
             self._check(future, now)
         else:
@@ -321,7 +321,7 @@ class TaskClientSession:
 
     def _receive_response(self, query: TaskQuery, response: RpcResponse, now: Now, effects: SessionEffects) -> None:
         error = response.error
-        if error is not None and error.code in TEMPORARY and query.kind not in OWN_QUERIES:
+        if error is not None and is_repeated(query, error.code):
             query.fault = error.fault()
             self._delay(query.number, query, error.code, now)
             return
@@ -391,3 +391,9 @@ class TaskClientSession:
         self._calls.close(query)
         if query.tag is not None:
             effects.notifications.append(FutureChanged(query.tag))
+
+
+def is_repeated(query: TaskQuery, code: int) -> bool:
+    """True if this query is sent again after such an error. A CHECK waits until the store can be read: only then is it
+    known whether the submission is stored."""
+    return query.kind not in OWN_QUERIES and (code in TEMPORARY or (code == NOT_STORED and query.kind == futures.CHECK))

@@ -46,8 +46,9 @@ class AdaptivePrefetch:
         if not backend.prefetch or not offering.pace or not backend.pushes:
             return 0
         quota = min(backend.prefetch, int(HORIZON_SECONDS / offering.pace * offering.slots))
-        own = quota - (offering.held - offering.slotted)
-        return min(own, backend.prefetch - (len(backend.tasks) - backend.slotted))
+        # A backend that reduced its slots may have more tasks in slots than it has slots.
+        own = quota - (offering.held - min(offering.slotted, offering.slots))
+        return min(own, backend.prefetch - (len(backend.tasks) - min(backend.slotted, backend.slots)))
 
     def measured(self, offering: Offering, count: int, now: Now) -> None:
         """Updates the average seconds per task of this service: the backend has just completed `count` of them."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from scale0.broker.admin.access import OPERATOR, VIEWER
+from scale0.broker.admin.access import OPERATOR, VIEWER, key_of
 from scale0.broker.admin.commands import AdminCall, AdminCommands, AdminResult, Outcome
 from scale0.broker.admin.views import MAX_PAGE_ROWS
+from scale0.broker.core.connections import Connection
 from scale0.history.events.tasks import TaskReopened
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
@@ -17,11 +19,23 @@ from scale0.kernel.effects import Effects, StoreQuery
 from scale0.kernel.errors import Refusal
 from scale0.storage.rows import MAX_INTEGER
 from scale0.storage.task_queries import ListTasks, TaskPage
-from scale0.storage.task_rows import FINISHED, STATUS_CODES, STATUS_NAMES, EndedTask, OpenTask, ReopenTask, reopened
+from scale0.storage.task_rows import (
+    FINISHED,
+    STATUS_CODES,
+    STATUS_NAMES,
+    EndedTask,
+    OpenTask,
+    ReopenTask,
+    account_name,
+    reopened,
+)
+from scale0.tasks.core.result_reads import intact
 from scale0.tasks.core.task import MICRO, QueuedTask, from_store, read_kept
 from scale0.tasks.core.tasks import BrokerTasks
 from scale0.tasks.jsonrpc.messages import CANCELLED_ERROR, error_object
 
+MAX_LISTS: Final = 16
+"""Lists of one administrator on the connections of one key that are being read."""
 MAX_SEQ_DIGITS: Final = 19
 """Maximum length of a list position in decimal digits."""
 
@@ -32,6 +46,8 @@ class TaskCommands:
     def __init__(self, management: AdminCommands, tasks: BrokerTasks) -> None:
         self._management = management
         self._tasks = tasks
+        self._reading: Counter[tuple[str | Connection, str]] = Counter()
+        """By key and administrator: the lists that are being read."""
         management.table.update(
             {
                 "list_tasks": (VIEWER, self._list),
@@ -59,15 +75,26 @@ class TaskCommands:
             client=request.client,
         )
 
-        def found(page: TaskPage, now: Now, effects: Effects) -> None:
+        sender = (key_of(call.connection), call.admin.name)
+        if self._reading[sender] >= MAX_LISTS:
+            raise Refusal(codes.TOO_MANY, f"{MAX_LISTS} lists of {call.admin.name} are being read: try again later")
+        self._reading[sender] += 1
+
+        def found(page: TaskPage | Refusal, now: Now, effects: Effects) -> None:
+            self._reading[sender] -= 1
+            if not self._reading[sender]:
+                del self._reading[sender]
+            self._management.later(call._replace(now=now, effects=effects), lambda _: listed(page))
+
+        def listed(page: TaskPage | Refusal) -> AdminResult:
+            if isinstance(page, Refusal):
+                raise page
             tasks = self._tasks.backlog.tasks
             items = [task_row(tasks.get(row.id) or row) for row in page.tasks]
             after = None if page.next_seq is None else str(page.next_seq)
-            self._management.finish(
-                call._replace(now=now, effects=effects), AdminResult({"items": items, "next": after})
-            )
+            return AdminResult({"items": items, "next": after})
 
-        call.effects.ask(StoreQuery(ask, found, aside=True))
+        call.effects.ask(StoreQuery(ask, found, aside=True, sender=sender))
         return None
 
     def _show(self, call: AdminCall) -> Outcome:
@@ -126,6 +153,10 @@ class TaskCommands:
             raise Refusal(codes.NO_SUCH_SERVICE, f"the task {row.id} has expired: submit a new one")
         if row.status == FINISHED:
             raise Refusal(codes.IN_USE, f"the task {row.id} has finished: submit a new one")
+        account = account_name(row.owner, row.client)
+        reason = self._tasks.queue.quotas.why_not(account, len(row.params), False)
+        if reason:
+            raise Refusal(codes.TOO_MANY, f"the task {row.id} cannot be queued again: {reason}")
         runnable_us = self._tasks.queue.schedule.now_us(call.now)
         call.effects.write(ReopenTask(row.seq, runnable_us))
         call.effects.record(TaskReopened(row.id, row.method, row.client))
@@ -161,11 +192,14 @@ def task_page(row: Row) -> dict[str, Any]:
         "max_attempts": kept.max_attempts,
         "backoff": kept.backoff,
         "result_ttl": kept.result_ttl,
-        "error": msgspec.Raw(end.result) if end and failed and end.result else None,
+        "error": msgspec.Raw(intact(end.seq, end.status, end.result, end.result_sum)[1])
+        if end and failed and end.result
+        else None,
         "info": msgspec.Raw(row.info) if row.info else None,
         "attempts": msgspec.Raw(row.history) if row.history else [],
-        "params_bytes": len(row.params),
+        "params_bytes": len(row.params) if isinstance(row, EndedTask) else row.size,
         "result_bytes": len(end.result) if end and not failed else None,
         "runnable": None if isinstance(row, EndedTask) else row.runnable_us / MICRO,
         "expires": end.expires_us / MICRO if end else None,
+        "owner": row.owner or None,
     }

@@ -10,6 +10,7 @@ import msgspec
 
 from scale0.history.events.columns import clip_int
 from scale0.history.events.tasks import TaskAttemptEnded
+from scale0.kernel.backoff import pause
 from scale0.kernel.clock import Now
 from scale0.tasks.core.task import MICRO, QueuedTask
 
@@ -26,7 +27,7 @@ def pause_before_next(task: QueuedTask, rng: Any) -> float:
     """The backoff, doubled for each attempt, times a random factor between 1 and 1.5."""
     if not task.kept.backoff:
         return 0.0
-    whole = min(task.kept.backoff * 2.0 ** min(max(task.starts, 1) - 1, 32), MAX_BACKOFF_SECONDS)
+    whole = pause(task.kept.backoff, MAX_BACKOFF_SECONDS, max(task.starts, 1) - 1)
     # The jitter is only ever added: the delay must not be shorter than the requested backoff.
     jitter: float = rng.random()
     return whole * (1.0 + 0.5 * jitter)

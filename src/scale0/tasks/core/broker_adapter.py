@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from scale0.broker.core.audit_limit import AuditLimit
 from scale0.broker.core.connections import Connection, Connections
 from scale0.broker.core.members import ZEROTASK, Members
+from scale0.broker.core.permission_check import PermissionCheck
 from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.requests import Requests
 from scale0.broker.core.scheduler import Backend
 from scale0.broker.core.state import BrokerState
+from scale0.history.events.columns import clip_int
+from scale0.history.events.tasks import TaskRefused
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
@@ -22,6 +26,11 @@ from scale0.transport.core.codec import depth_within
 from scale0.transport.core.sockets import BACKEND
 
 
+def results_refused(user: str, more: int, _subjects: Sequence[str]) -> TaskRefused:
+    """For refused results of a key, or without keys of a node, that are recorded as a number."""
+    return TaskRefused("", user, 0, 0, more)
+
+
 class BrokerAdapter:
     def __init__(
         self,
@@ -30,6 +39,7 @@ class BrokerAdapter:
         members: Members,
         requests: Requests,
         rate_limits: RateLimits,
+        permission_check: PermissionCheck,
     ) -> None:
         self._state = state
         self._connections = connections
@@ -37,6 +47,22 @@ class BrokerAdapter:
         self._requests = requests
         self.reject = rate_limits.reject
         self.allows_request = rate_limits.allows_request
+        self.why_not = permission_check.why_not
+        self._refused_results = AuditLimit(state, results_refused)
+
+    def refuse_result(
+        self,
+        connection: Connection,
+        node: str,
+        id_: str,
+        attempt: int | None,
+        code: int,
+        now: Now,
+        effects: Effects,
+    ) -> None:
+        """Records a refused result: the first ones of a key by themselves, a flood as a number."""
+        event = TaskRefused(id_[:128], node, clip_int(attempt or 0), code)
+        self._refused_results.record(connection.user_id or node, event, now, effects)
 
     def force(self, connection: Connection, now: Now, effects: Effects) -> None:
         """Requires the client to negotiate again. It may have many results to report, so this does not count as bad
@@ -116,8 +142,9 @@ class BrokerAdapter:
         if connection.member is not None:
             connection.member.status = status
 
-    def is_shallow(self, data: bytes) -> bool:
-        return depth_within(data, self._state.limits.max_json_depth)
+    def is_shallow(self, data: bytes, around: int = 0) -> bool:
+        """True for JSON that nests at most `max_json_depth` deep; `around`: levels that do not count."""
+        return depth_within(data, self._state.limits.max_json_depth + around)
 
     def is_service(self, name: str) -> bool:
         return is_service_name(name, self._state.limits.max_service_bytes) and not is_reserved(name)

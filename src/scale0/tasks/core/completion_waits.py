@@ -19,6 +19,8 @@ from scale0.tasks.jsonrpc.messages import QUEUE_FULL, RpcError, notification
 TASK_COMPLETE: Final = b"zerotask.client.task_complete"
 MAX_CONNECTION_WAITS: Final = 1_000
 """Unanswered client_task_wait calls of one connection."""
+WAIT_ID_BYTES: Final = 400
+"""What an id in a wait needs beside its characters: measured, with tasks for which nobody else waits."""
 MAX_AWAY: Final = 100_000
 """Tasks that other brokers may end and whose ends are pushed to a connection here; clients must poll for any more."""
 MAX_ARRAY_BYTES: Final = 4 * 1024 * 1024
@@ -33,11 +35,12 @@ Resolve = Callable[[list[bytes], bool, Now, Effects], None]
 
 
 class CompletionWait:
-    __slots__ = ("bucket", "complete", "connection", "ended", "ids", "more", "ready", "resolve")
+    __slots__ = ("bucket", "bytes", "complete", "connection", "ended", "ids", "more", "ready", "resolve")
 
     def __init__(self, connection: Connection, ids: tuple[str, ...], resolve: Resolve) -> None:
         self.connection = connection
         self.ids = ids
+        self.bytes = sum(map(len, ids)) + WAIT_ID_BYTES * (len(ids) + 1)
         self.resolve = resolve
         self.complete: dict[str, bytes] = {}
         self.more = False
@@ -62,6 +65,10 @@ class CompletionWaits:
         self._away: dict[str, int] = {}
         """Tasks that are not in memory, by id: the number of the connection to notify of their end."""
         self.waiting = 0
+        self.bytes = 0
+        """What all waits need in memory."""
+        self._of_owner: dict[Any, int] = {}
+        """The part of it that each key needs; without keys, each connection."""
 
     def number(self, connection: Connection) -> int:
         """Returns the number of a connection that wants notifications; assigns one if needed."""
@@ -115,7 +122,7 @@ class CompletionWaits:
                     else:
                         notes.append(note)
         if self._publisher.topics:
-            self._publisher.ended(task.client, task.id, STATUS_NAMES[status], effects)
+            self._publisher.ended(task, STATUS_NAMES[status], effects)
         if task.id in self._waits:
             result = entry(task.id, status, body)
             for wait in self._waits.pop(task.id):
@@ -150,6 +157,18 @@ class CompletionWaits:
         if self._per_connection.get(connection, 0) >= MAX_CONNECTION_WAITS:
             raise RpcError(QUEUE_FULL, f"a connection waits at most {MAX_CONNECTION_WAITS} times at once")
         wait = CompletionWait(connection, tuple(dict.fromkeys(ids)), resolve)
+        owner, limits = connection.sender or connection, self._state.limits
+        own = self._of_owner.get(owner, 0) + wait.bytes
+        key_most = limits.max_key_wait_bytes or (limits.max_wait_bytes + 1) // 2
+        for used, most, limit, whose in (
+            (own, key_most, "max_key_wait_bytes", "your waits"),
+            (self.bytes + wait.bytes, limits.max_wait_bytes, "max_wait_bytes", "all waits together"),
+        ):
+            if used > most:
+                reason = f"{whose} may need {most} bytes ({limit}): wait for fewer tasks at once, or raise {limit}"
+                raise RpcError(QUEUE_FULL, reason)
+        self._of_owner[owner] = own
+        self.bytes += wait.bytes
         for id_ in wait.ids:
             self._waits.setdefault(id_, {})[wait] = None
         self._per_connection[connection] = self._per_connection.get(connection, 0) + 1
@@ -171,6 +190,11 @@ class CompletionWaits:
         wait.ended = True
         wait.connection.waits -= 1
         self.waiting -= 1
+        self.bytes -= wait.bytes
+        owner = wait.connection.sender or wait.connection
+        self._of_owner[owner] -= wait.bytes
+        if not self._of_owner[owner]:
+            del self._of_owner[owner]
         self._per_connection[wait.connection] -= 1
         if not self._per_connection[wait.connection]:
             del self._per_connection[wait.connection]

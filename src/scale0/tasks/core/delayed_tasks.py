@@ -1,8 +1,8 @@
 """Delayed tasks: the schedule of tasks that become runnable later, of which only the next ones are in memory. A delay
 or a backoff that this process scheduled passes by the monotonic clock: a jump of the wall clock neither shortens nor
 prolongs it. For `at`, a calendar time, and for tasks of an earlier process the wall clock decides, checked every
-second. Invariant: every scheduled task without open dependencies whose `runnable_us` is at or before `horizon` is in
-memory; the store orders the others."""
+second. Invariants: every scheduled task without open dependencies whose `runnable_us` is at or before `horizon` is in
+memory; the store orders the others. A scheduled task is in memory without its params, which are read when it is due."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.storage.task_queries import ReadSchedule
+from scale0.storage.task_queries import FindTasks, ReadSchedule
 from scale0.storage.task_rows import SCHEDULED, OpenTask
 from scale0.tasks.core.stored_backlog import StoredBacklog
 from scale0.tasks.core.task import MICRO, QueuedTask, from_store, of_seconds
@@ -26,6 +26,8 @@ LOOK_SECONDS: Final = 1.0
 """Interval between checks of the wall clock while any task is scheduled."""
 DUE_PER_LOOK: Final = 1_000
 """Tasks that become runnable in one turn."""
+DUE_BYTES: Final = 8 * 1024 * 1024
+"""Params of due tasks that are read at once, unless those of one task are larger. A queue has room for as many."""
 STEP_SECONDS: Final = 1.0
 """A larger change of the wall clock against the monotonic one is a jump."""
 STEPPED_TASKS: Final = 100_000
@@ -61,8 +63,14 @@ class DelayedTasks:
         self._horizon: Place = BEGINNING
         self._beyond = True
         """True if the store may hold tasks after the horizon."""
-        self._crowded: list[QueuedTask] = []
-        """Tasks that are due but have no room in their queue."""
+        self._due_tasks: list[QueuedTask] = []
+        """Tasks that are due: their params are not read yet, or there was no room in their queue."""
+        self._untried = 0
+        """How many of them are still to be released by this look."""
+        self._reading = False
+        """Params are being read."""
+        self._full: set[tuple[str, int]] = set()
+        """Methods and priorities that had no room in this look: the params of their other tasks are not read."""
         self._loading = False
         self._shortened: Place | None = None
         """Tasks after this place were dropped from memory during a read of the store."""
@@ -122,6 +130,8 @@ class DelayedTasks:
             self._push(task, now.mono + task.runnable_us / MICRO - now.wall if task.attempt else self._due(task))
 
     def _push(self, task: QueuedTask, due: float | None) -> None:
+        if not task.fresh:
+            task.params = b""  # those of a new task are written first
         self._backlog.tasks[task.id] = task
         if due is None:
             heapq.heappush(self._calendar, (task.runnable_us, task.seq, task))
@@ -168,7 +178,7 @@ class DelayedTasks:
         again = [row.id for row in rows if row.id not in self._backlog.tasks and self._backlog.is_stale(row.seq, mark)]
         if again:
             # These tasks changed during the read: read them again to learn whether they are still scheduled.
-            self._backlog.find(tuple(again), self._read_again, effects)
+            self._backlog.find(tuple(again), self._read_again, effects, brief=True)
         stale = set(again)
         for row in rows:
             if row.id not in stale and row.id not in self._backlog.tasks:
@@ -194,7 +204,7 @@ class DelayedTasks:
             rest = min(rest, max(0.0, self._delays[0][0] - now.mono))
         if self._calendar:
             rest = min(rest, max(0.0, self._calendar[0][0] / MICRO - now.wall))
-        if len(self._crowded) >= SCHEDULE_TASKS:
+        if len(self._due_tasks) >= SCHEDULE_TASKS:
             rest = LOOK_SECONDS
         when = now.mono + rest
         if when < self._armed:
@@ -205,17 +215,52 @@ class DelayedTasks:
         if when != self._armed:
             return
         self._armed = math.inf
-        crowded, self._crowded = self._crowded, []
-        due = [task for task in crowded if not task.ended]
+        due = self._due_tasks
         for _ in range(DUE_PER_LOOK):
             task = self._pop_due(now) if len(due) < SCHEDULE_TASKS + DUE_PER_LOOK else None
             if task is None:
                 break
-            if not task.ended:
-                due.append(task)
-        self._crowded = [task for task in due if not self._release(task, now, effects)]
+            due.append(task)
+        self._untried = len(due)
+        self._full.clear()
+        self._read_params(effects)
         self._load(now, effects)
         self._arm(now)
+
+    def _read_params(self, effects: Effects) -> None:
+        """Reads the params of the next due tasks, as many as one read may have."""
+        if self._reading:
+            return
+        tasks: list[QueuedTask] = []
+        size = 0
+        while (
+            self._untried and len(tasks) < DUE_PER_LOOK and (not tasks or size + self._due_tasks[0].size <= DUE_BYTES)
+        ):
+            task = self._due_tasks.pop(0)
+            self._untried -= 1
+            if (task.method, task.priority) in self._full and not task.ended:
+                self._due_tasks.append(task)
+            elif not task.ended:
+                tasks.append(task)
+                size += task.size
+        if tasks:
+            self._reading = True
+            ids = tuple(task.id for task in tasks)
+            self._backlog.ask(
+                FindTasks(ids), lambda rows, _mark, now, out: self._params_read(tasks, rows, now, out), effects
+            )
+
+    def _params_read(self, tasks: list[QueuedTask], rows: tuple[Any, ...], now: Now, effects: Effects) -> None:
+        self._reading = False
+        for task, row in zip(tasks, rows, strict=True):
+            if task.ended:
+                continue
+            task.params = row.params  # params never change
+            if not self._release(task, now, effects):
+                task.params = b""
+                self._due_tasks.append(task)
+                self._full.add((task.method, task.priority))
+        self._read_params(effects)
 
     def _pop_due(self, now: Now) -> QueuedTask | None:
         """Removes and returns a due task, in the order of the store."""

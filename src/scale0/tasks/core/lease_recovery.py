@@ -5,17 +5,20 @@ its method queue's limit."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_rows import RUNNING, OpenTask
 from scale0.tasks.core.queue import TaskQueue
-from scale0.tasks.core.task import QueuedTask, from_store
+from scale0.tasks.core.task import QueuedTask, belongs_to, from_store
 
 if TYPE_CHECKING:
     from scale0.tasks.core.leases import Leases
+
+GIVE_UP_FACTOR: Final = 2
+"""Leases wait for their nodes for so many times the liveness, in heartbeat intervals."""
 
 
 class LeaseRecovery:
@@ -37,14 +40,16 @@ class LeaseRecovery:
             self._queue.backlog.tasks[task.id] = task
             self.awaited.setdefault(task.node, {})[task.id] = task
         if rows:
-            patience = 2 * self._state.liveness * self._state.interval
-            self._state.timers.add((self._give_up, None), now.mono + patience)
+            self._state.timers.add(
+                (self._give_up, GIVE_UP_FACTOR * self._state.liveness - 1), now.mono + self._state.interval
+            )
 
     def claim(self, backend: Any, holds: Mapping[str, int] | None, now: Now, effects: Effects) -> None:
         """Resumes or ends the leases of a node that reconnected and holds `holds` (None: it cannot report that)."""
         for id_, task in self.awaited.pop(backend.identity, {}).items():
             self._stop_waiting(task, now, effects)
-            if holds is None or holds.get(id_) == task.attempt:
+            is_held = holds is None or holds.get(id_) == task.attempt
+            if is_held and belongs_to(task.node_owner, backend.peer.public_key):
                 self._leases.resume(task, backend, now, effects)
             else:
                 self._leases.lost(task, now, effects)
@@ -56,8 +61,13 @@ class LeaseRecovery:
             method_queue.leased -= 1
             self._queue.dirty[task.method] = None
 
-    def _give_up(self, _: None, now: Now, effects: Effects) -> None:
-        """Marks the leases of all nodes that did not reconnect in time as lost."""
+    def _give_up(self, intervals: int, now: Now, effects: Effects) -> None:
+        """Marks the leases of all nodes that did not reconnect in time as lost.
+
+        The time is counted in intervals: while this process is suspended, it serves nobody, and one interval passes."""
+        if intervals > 0:
+            self._state.timers.add((self._give_up, intervals - 1), now.mono + self._state.interval)
+            return
         awaited, self.awaited = self.awaited, {}
         for tasks in awaited.values():
             for task in tasks.values():

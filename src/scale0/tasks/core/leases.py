@@ -1,8 +1,8 @@
 """Leases: which node runs which attempt of which task, from the hand-out to its end. Invariants: a lease is (task,
-attempt, node), and a task has at most one; a lease is stored before its holder receives the task; a backend never holds
-more than slots + prefetch tasks, and in slots never more of a service than that service has; a slot taken for a task is
-freed exactly once; a lease that the store does not confirm within UNSTORED_SECONDS occupies no slot until it does.
-`lease_recovery` handles leases from before this broker's start."""
+attempt, node), with CURVE also the key of the node, and a task has at most one; a lease is stored before its holder
+receives the task; a backend never holds more than slots + prefetch tasks, and in slots never more of a service than
+that service has; a slot taken for a task is freed exactly once; a lease that the store does not confirm within
+UNSTORED_SECONDS occupies no slot until it does. `lease_recovery` handles leases from before this broker's start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scale0.broker.core.scheduler import Backend, Offering, Scheduler
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
-from scale0.storage.task_rows import ASSIGNED, FINISHED, RUNNING, OpenTask
+from scale0.storage.task_rows import ASSIGNED, FINISHED, KEPT_PARAMS_BYTES, RUNNING, OpenTask
 from scale0.tasks.core.adaptive_prefetch import AdaptivePrefetch
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.lease_recovery import LeaseRecovery
@@ -24,7 +24,7 @@ from scale0.tasks.core.method_queues import MethodQueue
 from scale0.tasks.core.node_reports import NodeReport
 from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.reclaim import Reclaim
-from scale0.tasks.core.task import MICRO, QueuedTask, of_seconds
+from scale0.tasks.core.task import MICRO, QueuedTask, belongs_to, of_seconds
 from scale0.tasks.core.task_messages import bodies_of
 from scale0.tasks.jsonrpc.messages import quoted
 
@@ -61,6 +61,8 @@ class Leases:
         self.leased = 0
         self._unstored: deque[tuple[float, list[QueuedTask]]] = deque()
         """Hand-outs whose commit has not returned, each with its time: their tasks have not left."""
+        self._stored_count = 0
+        """How many hand-outs are stored. They are stored in order: those with a higher number are in `_unstored`."""
         self.withheld: Counter[Offering] = Counter()
         """By service of a backend: its tasks that occupy no slot, because the store does not confirm their leases."""
 
@@ -98,7 +100,7 @@ class Leases:
         """Starts to take over a lease of this node from the shared store; False if the node does not hold it."""
         if self.others is None or not isinstance(row, OpenTask) or row.status not in (ASSIGNED, RUNNING):
             return False
-        if row.node != backend.identity or attempt not in (None, row.attempt):
+        if not is_lease_of(row, backend) or attempt not in (None, row.attempt):
             return False
         self.others.fetch(backend, row.id, row.attempt, now, effects)
         return True
@@ -148,6 +150,7 @@ class Leases:
         """Resumes a lease from before this broker's start or from another broker."""
         self._bind(task, backend, now, effects)
         task.restored = True
+        task.drop_params()
         if task.status == RUNNING or not task.native:
             self._time(task, now)
         self.on_resumed(task, now, effects)
@@ -192,7 +195,8 @@ class Leases:
             self._hand_to_slot(method_queue, backend.offerings[method], now, effects)
         backend = method_queue.hungry
         if backend is not None:
-            room = self._pacing.room(backend.offerings[method]) if method in backend.services else 0
+            able = method in backend.services and method not in backend.untaken
+            room = self._pacing.room(backend.offerings[method]) if able else 0
             if room > 0:
                 taken = method_queues.take(method_queue, room, effects)
                 self._hand(taken, method_queue, backend.offerings[method], now, effects)
@@ -204,10 +208,27 @@ class Leases:
         if backend.slotted == len(backend.tasks):
             return
         for offering in offerings:
-            left = offering.held - self.withheld.get(offering, 0)
-            while offering.slotted < left and self._slots.take_for_held(offering):
+            while self._is_unslotted(offering) and self._slots.take_for_held(offering):
                 offering.slotted += 1
                 backend.slotted += 1
+        received = len(backend.tasks)
+        if self.withheld:
+            received -= sum(self.withheld.get(offering, 0) for offering in backend.offerings.values())
+        if received - backend.busy <= backend.prefetch:
+            return
+        # More than slots and prefetch, because slots were reduced: these tasks use the slots of any service.
+        for offering in backend.offerings.values():
+            while (
+                self._is_unslotted(offering)
+                and received - backend.busy > backend.prefetch
+                and self._slots.take_beyond(offering)
+            ):
+                offering.slotted += 1
+                backend.slotted += 1
+
+    def _is_unslotted(self, offering: Offering) -> bool:
+        """True if the backend has received tasks of this service that occupy no slot."""
+        return offering.slotted < offering.held - self.withheld.get(offering, 0)
 
     def _feed(self, backend: Any, marked: Mapping[str | None, None], now: Now, effects: Effects) -> None:
         """Gives one backend as many tasks as it has room for: the free slots of the marked services, plus prefetch if
@@ -219,6 +240,8 @@ class Leases:
         self._adapter.serve(backend, offerings, now, effects)
         if self.is_closed or not backend.alive:
             return
+        if backend.untaken:
+            offerings = {name: one for name, one in offerings.items() if name not in backend.untaken}
         method_queues = self._queue.method_queues
         fed = {name: None for name in marked if name is not None}
         heads = method_queues.heads(offerings)
@@ -268,16 +291,20 @@ class Leases:
         """Pushes tasks of one method queue."""
         backend = offering.backend
         node, mono, now_us = backend.identity, now.mono, self._queue.schedule.now_us(now)
-        held, writes, touch = backend.tasks, effects.writes, self._queue.backlog.touch
+        hand_out = self._stored_count + len(self._unstored) + 1
+        public_key = backend.peer.public_key
+        queue = self._queue
+        held, writes, touch = backend.tasks, effects.writes, queue.backlog.touch
         if not offering.held:
             offering.paced = mono
         for task in tasks:
             task.attempt += 1
             task.status = ASSIGNED
-            task.node = node
+            task.node, task.node_owner = node, public_key
             task.native, task.restored = True, False
             task.backend = backend
             task.handed = mono
+            task.hand_out = hand_out
             waited = (now_us - task.runnable_us) / MICRO
             task.waited = waited if waited > 0.0 else 0.0
             held[task.id] = task
@@ -296,13 +323,20 @@ class Leases:
         else:
             for task in tasks:
                 self._time(task, now)
+        for task in [task for task in tasks if task.is_damaged()]:
+            self.release(task)
+            queue.fail_damaged(task, now, effects)
 
-    def pull(self, task: QueuedTask, backend: Backend, now: Now, effects: Effects) -> None:
-        """Hands a task out by JSON-RPC, which counts as its start. The caller has removed the task from its queue."""
+    def pull(self, task: QueuedTask, backend: Backend, now: Now, effects: Effects) -> bool:
+        """Hands a task out by JSON-RPC, which counts as its start; False if it is damaged, which ends it. The caller
+        has removed the task from its queue."""
+        if task.is_damaged():
+            self._queue.fail_damaged(task, now, effects)
+            return False
         task.attempt += 1
         task.starts += 1
         task.status = ASSIGNED
-        task.node = backend.identity
+        task.node, task.node_owner = backend.identity, backend.peer.public_key
         task.started_us = of_seconds(now.wall)
         task.native, task.start_reported, task.shelved = False, False, False
         task.waited = max(0.0, (self._queue.schedule.now_us(now) - task.runnable_us) / MICRO)
@@ -311,6 +345,7 @@ class Leases:
         self._queue.changed(task, effects)
         task.started = now.mono
         self._time(task, now)
+        return True
 
     def _bind(self, task: QueuedTask, backend: Any, now: Now, effects: Effects) -> None:
         offering = backend.offering(task.method)
@@ -320,6 +355,7 @@ class Leases:
         backend.tasks[task.id] = task
         task.backend = backend
         task.handed = now.mono
+        task.hand_out = 0
         task.started = 0.0
         self._queue.method_queues.need(task.method, now, effects).leased += 1
         self.leased += 1
@@ -334,6 +370,8 @@ class Leases:
         self.leased -= 1
         offering = backend.offerings[task.method]
         offering.held -= 1
+        if offering in self.withheld and task.hand_out > self._stored_count:
+            self._reduce_withheld(offering)
         if offering.slotted > offering.held:
             offering.slotted -= 1
             backend.slotted -= 1
@@ -358,21 +396,38 @@ class Leases:
             still = [task for task in tasks if task.backend is backend]
             for body in bodies_of(still, self._queue.method_queues.quoted, self._owner):
                 effects.promise(backend.peer, ("TASKS", {}, body))
+            for task in still:
+                if task.size > KEPT_PARAMS_BYTES:
+                    task.drop_params()
 
     def _stored(self, now: Now, effects: Effects) -> None:
-        """Handles the commit of the oldest hand-out. The last one ends a stall: all tasks have left, and need slots."""
-        self._unstored.popleft()
-        if self.withheld and not self._unstored:
-            offerings, self.withheld = self.withheld, Counter()
-            for offering in offerings:
+        """Handles the commit of the oldest hand-out: its tasks leave, and need slots if theirs were given back."""
+        _, tasks = self._unstored.popleft()
+        self._stored_count += 1
+        if not self.withheld:
+            return
+        for task in tasks:
+            if task.backend is not None and task.hand_out == self._stored_count:
+                offering = task.backend.offerings[task.method]
+                self._reduce_withheld(offering)
                 self.feed(offering.backend, offering.name)
+
+    def _reduce_withheld(self, offering: Offering) -> None:
+        """One task fewer is withheld; the last one ends the stall."""
+        self.withheld[offering] -= 1
+        if not self.withheld[offering]:
+            del self.withheld[offering]
 
     def withhold(self, now: Now, effects: Effects) -> None:
         """Gives slots back whose leases the store does not confirm in time; nothing is handed out meanwhile."""
         if not self._unstored or now.mono - self._unstored[0][0] < UNSTORED_SECONDS:
             return
-        unstored = {task.id: task for _, tasks in self._unstored for task in tasks if task.backend is not None}
-        self.withheld = Counter(task.backend.offering(task.method) for task in unstored.values())
+        self.withheld = Counter(
+            task.backend.offerings[task.method]
+            for hand_out, (_, tasks) in enumerate(self._unstored, self._stored_count + 1)
+            for task in tasks
+            if task.backend is not None and task.hand_out == hand_out
+        )
         for offering, count in self.withheld.items():
             backend = offering.backend
             while offering.slotted > offering.held - count:
@@ -488,3 +543,8 @@ class Leases:
             self.release(task)
             self._queue.attempt_over(task, "timeout", None, b"", counted=True, now=now, effects=effects)
             self.reclaim.ask(backend, (task.method,), now, effects)
+
+
+def is_lease_of(row: QueuedTask | OpenTask, backend: Backend) -> bool:
+    """True if the lease is of this node and of its key."""
+    return row.node == backend.identity and belongs_to(row.node_owner, backend.peer.public_key)

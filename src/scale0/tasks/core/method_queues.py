@@ -1,91 +1,42 @@
 """Method queues: the queue of each method, of which only a window is in memory. Invariants: within a method and
-priority, tasks leave in the order of acceptance; a waiting task is in memory or in the stored backlog, never both; a
-method that no backend offers has no queue in memory, so its tasks use no memory."""
+priority, submitters take turns, and the tasks of each leave in the order of acceptance; a waiting task is in memory or
+in the stored backlog, never both; a method that no backend offers has no queue in memory, so its tasks use no
+memory."""
 
 from __future__ import annotations
 
 import heapq
-import itertools
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Protocol
 
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
+from scale0.tasks.core.fair_queue import PriorityQueue, WindowMemory
 from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import quoted
 
 WINDOW_TASKS: Final = 4_000
-"""Tasks of one method and priority that are in memory."""
+"""Tasks of one method, priority and submitter that are in memory; all submitters together have twice that."""
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Size limit of their params."""
+ALL_WINDOWS_BYTES: Final = 64 * 1024 * 1024
+"""Size limit of the params in the windows of all methods; beyond it, each of them has its share, or one task."""
 UNOFFERED_SECONDS: Final = 60.0
 """How long an unused method queue stays in memory."""
+MAX_SPARE: Final = 10_000
+"""Method queues above twice those that are used, before empty ones are dropped without a delay: a backend may offer new
+names with each READY."""
 
 Head = tuple[int, int, str]
 """The next task of a method: its priority (negative), its place, and the method."""
 
 
-class PriorityQueue:
-    """The waiting tasks of one method and priority."""
-
-    __slots__ = ("back", "bytes", "fresh", "loading", "newest", "position", "pushed")
-
-    def __init__(self) -> None:
-        self.fresh: deque[QueuedTask] = deque()
-        self.back: list[tuple[int, int, QueuedTask]] = []
-        """Tasks that were handed out before or were delayed: they are older than those in `fresh`."""
-        self.position = 0
-        self.newest = 0
-        """The largest seq that may be in the stored backlog."""
-        self.bytes = 0
-        self.loading = False
-        self.pushed = 0
-
-    def __len__(self) -> int:
-        return len(self.fresh) + len(self.back)
-
-    @property
-    def more(self) -> bool:
-        """True if the stored backlog may have tasks after the window."""
-        return self.newest > self.position
-
-    @property
-    def has_room(self) -> bool:
-        return len(self.fresh) < WINDOW_TASKS and self.bytes < WINDOW_BYTES
-
-    def push(self, task: QueuedTask) -> None:
-        self.pushed += 1
-        heapq.heappush(self.back, (task.seq, self.pushed, task))
-
-    def append(self, task: QueuedTask) -> None:
-        self.fresh.append(task)
-        self.bytes += len(task.params)
-
-    def head(self) -> QueuedTask | None:
-        """Returns the next task; drops cancelled ones on the way."""
-        while self.back and self.back[0][2].ended:
-            heapq.heappop(self.back)
-        while self.fresh and self.fresh[0].ended:
-            self.bytes -= len(self.fresh.popleft().params)
-        if self.back and (not self.fresh or self.back[0][0] < self.fresh[0].seq):
-            return self.back[0][2]
-        return self.fresh[0] if self.fresh else None
-
-    def pop(self, task: QueuedTask) -> None:
-        """Removes the task that `head` returned."""
-        if self.fresh and self.fresh[0] is task:
-            self.fresh.popleft()
-            self.bytes -= len(task.params)
-        else:
-            heapq.heappop(self.back)
-
-
 class MethodQueue:
-    __slots__ = ("flow", "hungry", "known", "leased", "levels", "method", "needed", "quoted", "window")
+    __slots__ = ("flow", "hungry", "known", "leased", "levels", "memory", "method", "needed", "quoted", "window")
 
-    def __init__(self, method: str, mono: float) -> None:
+    def __init__(self, method: str, mono: float, memory: WindowMemory) -> None:
         self.method = method
+        self.memory = memory
         self.levels: dict[int, PriorityQueue] = {}
         self.known = False
         """True once the store has reported what it holds."""
@@ -103,10 +54,16 @@ class MethodQueue:
     def level(self, priority: int) -> PriorityQueue:
         found = self.levels.get(priority)
         if found is None:
-            found = PriorityQueue()
+            found = PriorityQueue(self.memory)
             self.levels[priority] = found
             self.levels = dict(sorted(self.levels.items(), reverse=True))
         return found
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no task of this method is handed out, in memory or in the stored backlog."""
+        holds = any(len(level) or level.more or level.loading for level in self.levels.values())
+        return self.known and not self.leased and not holds
 
     @property
     def is_loading(self) -> bool:
@@ -151,6 +108,8 @@ class MethodQueues:
         self.ready: dict[str, MethodQueue] = {}
         """Method queues that may have tasks in memory."""
         self.window: BacklogWindow
+        self.memory = WindowMemory()
+        self._most = MAX_SPARE
 
     def quoted(self, method: str) -> bytes:
         method_queue = self.find(method)
@@ -163,7 +122,7 @@ class MethodQueues:
         """Returns the queue of a method that is offered or requested; a new one asks the store for its tasks."""
         method_queue = self._method_queues.get(method)
         if method_queue is None:
-            self._method_queues[method] = method_queue = MethodQueue(method, now.mono)
+            self._method_queues[method] = method_queue = MethodQueue(method, now.mono, self.memory)
             self.window.begin(method_queue, effects)
         method_queue.needed = now.mono
         return method_queue
@@ -189,7 +148,7 @@ class MethodQueues:
     def top_up(self, method_queue: MethodQueue, effects: Effects) -> None:
         """Reads the backlog where a window ran empty by other means than a hand-out."""
         for priority, level in list(method_queue.levels.items()):
-            if level.newest > level.position and level.head() is None:
+            if level.more and level.head() is None:
                 self.window.refill(method_queue, priority, level, effects)
 
     def top_up_all(self, effects: Effects) -> None:
@@ -235,20 +194,9 @@ class MethodQueues:
         taken: list[QueuedTask] = []
         most = min(most, self._limit(method_queue.method) - method_queue.leased)
         for priority, level in method_queue.levels.items():
-            fresh, back = level.fresh, level.back
-            while len(taken) < most and (fresh or back):
-                if back:
-                    task = level.head()
-                    if task is None:
-                        break
-                    level.pop(task)
-                else:
-                    task = fresh.popleft()
-                    level.bytes -= len(task.params)
-                    if task.ended:
-                        continue
+            while len(taken) < most and (task := level.pop()) is not None:
                 taken.append(task)
-            more = level.newest > level.position
+            more = level.more
             if more:
                 self.window.refill(method_queue, priority, level, effects)
             if len(taken) >= most or (more and method_queue.window):
@@ -257,17 +205,10 @@ class MethodQueues:
         return taken
 
     def withdraw(self, task: QueuedTask) -> None:
-        """Removes a task from the middle of its queue. This is rare, so a linear scan is acceptable."""
+        """Removes a task from the middle of its queue."""
         method_queue = self._method_queues.get(task.method)
-        if method_queue is None:
-            return
-        level = method_queue.level(task.priority)
-        if task in level.fresh:
-            level.fresh.remove(task)
-            level.bytes -= len(task.params)
-        else:
-            level.back = [entry for entry in level.back if entry[2] is not task]
-            heapq.heapify(level.back)
+        if method_queue is not None:
+            method_queue.level(task.priority).withdraw(task)
 
     def drop_unneeded(self, offered: Callable[[str], bool], now: Now) -> Iterable[QueuedTask]:
         """Drops queues that were not needed for a while; the caller must return their tasks to the stored backlog."""
@@ -282,11 +223,28 @@ class MethodQueues:
             )
             if busy or now.mono - method_queue.needed <= UNOFFERED_SECONDS:
                 continue
-            del self._method_queues[method_queue.method]
-            self.ready.pop(method_queue.method, None)
-            for level in method_queue.levels.values():
-                waiting = [*level.fresh, *(entry[2] for entry in level.back)]
-                dropped.extend(task for task in waiting if not task.ended)
+            dropped += self._drop(method_queue)
+        return dropped
+
+    @property
+    def is_crowded(self) -> bool:
+        return len(self._method_queues) > self._most
+
+    def drop_empty(self, is_used: Callable[[str], bool]) -> None:
+        """Drops the queues without tasks that are not used."""
+        for method_queue in list(self._method_queues.values()):
+            if method_queue.is_empty and not is_used(method_queue.method):
+                self._drop(method_queue)
+        self._most = 2 * len(self._method_queues) + MAX_SPARE
+
+    def _drop(self, method_queue: MethodQueue) -> list[QueuedTask]:
+        """Drops a queue; returns its tasks."""
+        del self._method_queues[method_queue.method]
+        self.ready.pop(method_queue.method, None)
+        dropped: list[QueuedTask] = []
+        for level in method_queue.levels.values():
+            level.leave()
+            dropped.extend(task for task in level.tasks() if not task.ended)
         return dropped
 
     def in_order(self, methods: Iterable[str]) -> list[str]:
@@ -333,9 +291,7 @@ class MethodQueues:
         method_queue = self._method_queues.get(method)
         found: list[QueuedTask] = []
         for level in method_queue.levels.values() if method_queue is not None else ():
-            for task in (*(entry[2] for entry in sorted(level.back)[:most]), *itertools.islice(level.fresh, most)):
-                if len(found) >= most:
-                    return found
-                if not task.ended:
-                    found.append(task)
+            found += level.first(most - len(found))
+            if len(found) >= most:
+                break
         return found

@@ -1,27 +1,26 @@
 """Tasks of native backends: TASKSTATUS and TASKSDONE in, TASKSOK out (PROTOCOL 2.3). Invariants: a result is
-acknowledged only after it is stored; every entry is acknowledged or refused, so that the backend can discard it; a late
-result is refused and recorded."""
+acknowledged only after it is stored; every entry is acknowledged or refused, so that the backend can discard it, or the
+backend is asked to send it again; a late result is refused and recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.state import BrokerState
-from scale0.history.events.columns import clip_int
-from scale0.history.events.tasks import TaskRefused
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
 from scale0.storage.task_rows import FAILED, FINISHED
 from scale0.tasks.core.broker_adapter import BrokerAdapter
+from scale0.tasks.core.fair_reads import MAX_WAITING_ROWS, PIECE_IDS, FairReads
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, NodeReport, late, read_error
-from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, error_object, quoted
@@ -55,36 +54,37 @@ class StatusEntry(msgspec.Struct, gc=False):
 
 _dones: Final = msgspec.json.Decoder(list[DoneEntry])
 _statuses: Final = msgspec.json.Decoder(list[StatusEntry])
-_wholes: Final = msgspec.json.Decoder(list[dict[str, Any]])
+_raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_whole: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class NativeProtocol:
     def __init__(
-        self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases, results: ResultReads
+        self, state: BrokerState, adapter: BrokerAdapter, leases: Leases, results: ResultReads, reads: FairReads
     ) -> None:
         self._state = state
         self._adapter = adapter
-        self._queue = queue
         self._leases = leases
         self._results = results
+        self._reads = reads
         self._oks: dict[Any, list[bytes]] = {}
         self._early: dict[tuple[str, int], tuple[Any, DoneEntry]] = {}
         self._early_bytes = 0
         """Size of results that arrived before their lease was taken over from another broker of a shared store."""
         leases.on_resumed, leases.on_refused = self._arrived, self._turned_away
         self._unheard: dict[Any, None] = {}
-        """Connections whose results could not be stored; they are asked to send them again."""
+        """Connections whose results could not be stored or looked up; they are asked to send them again."""
 
     def status(
         self, connection: Connection, _message: Any, bodies: Sequence[bytes], now: Now, effects: Effects
     ) -> None:
         body = one_body(bodies)
-        entries: list[Any] = read(_statuses, body)
+        entries = self._entries("TASKSTATUS", _statuses, body)
         backend = self._adapter.backend_of(connection)
         if backend is None:
             return
         bare = body.count(KEY_END) == BARE_KEYS * len(entries)
-        wholes: list[dict[str, Any]] | None = None if bare else read(_wholes, body)
+        raws: list[msgspec.Raw] | None = None if bare else read(_raws, body)
         tasks, begun = backend.tasks, self._leases.begun
         for place, entry in enumerate(entries):
             task = tasks.get(entry.id)
@@ -94,19 +94,18 @@ class NativeProtocol:
             if entry.status == RETURNED:
                 self._leases.reclaim.returned(task, now, effects)
                 continue
-            info = b"" if wholes is None else info_of(wholes[place])
-            if not self._adapter.is_shallow(info):
-                info = b""
+            info = b"" if raws is None else self._info(bytes(raws[place]))
             if entry.status != "running" and not info:
                 info = msgspec.json.encode({"status": entry.status})
             begun(task, info, now, effects)
 
+    def _info(self, entry: bytes) -> bytes:
+        """The additional keys of an entry. Beyond the limit of depth its status counts, and nothing else of it."""
+        return info_of(read(_whole, entry)) if self._adapter.is_shallow(entry) else b""
+
     def done(self, connection: Connection, _message: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
         body = one_body(bodies)
-        entries: list[Any] = read(_dones, body)
-        most = self._state.limits.max_batch_messages
-        if len(entries) > most:
-            raise Refusal(codes.TOO_BIG, f"TASKSDONE holds at most {most} entries")
+        entries = self._entries("TASKSDONE", _dones, body)
         if self._state.full:
             # Nothing can be stored. Without an acknowledgement the backend keeps the result and is asked again.
             self._unheard[connection] = None
@@ -130,9 +129,16 @@ class NativeProtocol:
                 self._leases.reclaim.confirmed(backend, entry.id, entry.attempt, now, effects)
                 strangers.append(entry)
         if strangers:
-            self._late(connection, backend, strangers, effects)
+            self._late(connection, backend, strangers, len(body), effects)
         for method, count in ended.items():
             self._leases.measured(backend.offering(method), count, now)
+
+    def _entries(self, command: str, decoder: msgspec.json.Decoder[Any], body: bytes) -> list[Any]:
+        entries: list[Any] = read(decoder, body)
+        most = self._state.limits.max_batch_messages
+        if len(entries) > most:
+            raise Refusal(codes.TOO_BIG, f"{command} holds at most {most} entries")
+        return entries
 
     def _end(self, task: Any, entry: DoneEntry, now: Now, effects: Effects) -> None:
         self._leases.end(task, self._report(entry), now, effects)
@@ -149,32 +155,53 @@ class NativeProtocol:
             return NodeReport(FAILED, RESULT_ERROR, INVALID_PARAMS)
         return NodeReport(FINISHED, result)
 
-    def _late(self, connection: Connection, backend: Any, entries: list[DoneEntry], effects: Effects) -> None:
-        """Handles results without a lease: they are duplicates, late or unknown."""
+    def _late(
+        self, connection: Connection, backend: Any, entries: list[DoneEntry], size: int, effects: Effects
+    ) -> None:
+        """Handles results without a lease: they are duplicates, late or unknown. `size`: of the body that they are
+        part of."""
+        sender = connection.account
+        if not self._reads.has_room(sender, len(entries), size):
+            self._unheard[connection] = None
+            return
+        sender.charge_rows(found=len(entries))
+        for first in range(0, len(entries), PIECE_IDS):
+            piece = entries[first : first + PIECE_IDS]
+            kept = size if first + PIECE_IDS >= len(entries) else 0
+            found = partial(self._found, connection, backend, piece)
+            self._reads.find(sender, [entry.id for entry in piece], found, effects, kept)
+
+    def _found(
+        self,
+        connection: Connection,
+        backend: Any,
+        entries: list[DoneEntry],
+        rows: tuple[Any, ...],
+        now: Now,
+        effects: Effects,
+    ) -> None:
         name = backend.identity
-
-        def found(rows: tuple[Any, ...], now: Now, out: Effects) -> None:
-            oks = self._oks.setdefault(connection, [])
-            again: list[tuple[int, DoneEntry]] = []
-            for entry, row in zip(entries, rows, strict=True):
-                held = backend.tasks.get(entry.id)
-                if held is not None and held.attempt == entry.attempt:
-                    # Meanwhile this broker took the lease over from another broker of the shared store.
-                    self._end(held, entry, now, out)
-                    oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
-                    continue
-                if self._leases.fetch(row, backend, entry.attempt, now, out):
-                    self._keep(connection, entry)  # its lease is being taken over
-                    continue
-                code = late(row, name, entry.attempt)
-                if code:
-                    oks.append(refusal_of(entry, name, code, out))
-                else:
-                    again.append((row.seq, entry))
-            if again:
-                self._compare(connection, name, again, out)
-
-        self._queue.backlog.find(tuple(entry.id for entry in entries), found, effects, brief=True)
+        oks = self._oks.setdefault(connection, [])
+        again: list[tuple[int, DoneEntry]] = []
+        for entry, row in zip(entries, rows, strict=True):
+            held = backend.tasks.get(entry.id)
+            if held is not None and held.attempt == entry.attempt:
+                # Meanwhile this broker took the lease over from another broker of the shared store.
+                self._end(held, entry, now, effects)
+                oks.append(b'["%b",%d,200]' % (entry.id.encode(), entry.attempt))
+                continue
+            if self._leases.fetch(row, backend, entry.attempt, now, effects):
+                self._keep(connection, entry)  # its lease is being taken over
+                continue
+            code = late(row, backend, entry.attempt)
+            if code:
+                self._adapter.refuse_result(connection, name, entry.id, entry.attempt, code, now, effects)
+                oks.append(refused_entry(entry, code))
+            else:
+                again.append((row.seq, entry))
+        if again:
+            self._reads.hold(connection.account, len(again))
+            self._compare(connection, name, again, effects)
 
     def _compare(
         self, connection: Connection, name: str, again: Sequence[tuple[int, DoneEntry]], effects: Effects
@@ -187,7 +214,9 @@ class NativeProtocol:
                 if self._report(entry).is_stored_as(stored):
                     oks.append(b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, codes.OK))
                 else:
-                    oks.append(refusal_of(entry, name, NOT_YOURS, out))
+                    self._adapter.refuse_result(connection, name, entry.id, entry.attempt, NOT_YOURS, now, out)
+                    oks.append(refused_entry(entry, NOT_YOURS))
+            self._reads.let_go(connection.account, len(results))
             if len(results) < len(again):
                 self._compare(connection, name, again[len(results) :], out)
 
@@ -221,13 +250,16 @@ class NativeProtocol:
 
     def forget(self, connection: Connection) -> None:
         """Discards early results of a closed connection: the backend sends them again on its next one."""
+        self._unheard.pop(connection, None)
         for key in [key for key, (whose, _) in self._early.items() if whose is connection]:
             self._pop_early(key)
 
     def ask_again(self, now: Now, effects: Effects) -> None:
-        """Asks for rejected results again when the disk has room: the backend sends them after a new READY."""
-        unheard, self._unheard = self._unheard, {}
-        for connection in unheard:
+        """Asks for rejected results again when the disk has room, and no more than half of what its sender may have
+        waiting: the backend sends them after a new READY."""
+        half = MAX_WAITING_ROWS // 2
+        for connection in [one for one in self._unheard if self._reads.has_room(one.account, half)]:
+            del self._unheard[connection]
             self._adapter.renegotiate(connection, now, effects)
 
     def settle(self, effects: Effects) -> None:
@@ -254,9 +286,8 @@ def read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise Refusal(codes.MALFORMED, str(error)[:200]) from error
 
 
-def refusal_of(entry: DoneEntry, node: str, code: int, effects: Effects) -> bytes:
-    """Records a refused result; returns its entry of TASKSOK."""
-    effects.record(TaskRefused(entry.id[:128], node, clip_int(entry.attempt), code))
+def refused_entry(entry: DoneEntry, code: int) -> bytes:
+    """The entry of TASKSOK for a refused result."""
     answer = codes.NO_SUCH_SERVICE if code == BAD_TASK else codes.IN_USE
     return b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, answer)
 

@@ -7,10 +7,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from scale0.broker.core.scheduler import Backend
 from scale0.storage.task_rows import FAILED, FINISHED, EndedTask, OpenTask
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.result_reads import StoredResult
-from scale0.tasks.core.task import QueuedTask
+from scale0.tasks.core.task import QueuedTask, belongs_to
 from scale0.tasks.jsonrpc.arguments import ErrorObject
 from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, canonical, error_object
 
@@ -20,11 +21,13 @@ FINAL: Final = frozenset({"finished", "failed", "cancelled"})
 _error: Final = msgspec.json.Decoder(ErrorObject)
 
 
-def late(row: QueuedTask | OpenTask | EndedTask | None, node: str, attempt: int | None) -> int:
-    """Returns the code for a result without a lease: 0 if the node ended the task with this attempt."""
+def late(row: QueuedTask | OpenTask | EndedTask | None, node: Backend, attempt: int | None) -> int:
+    """Returns the code for a result without a lease: 0 if the node ended the task with this attempt and its key."""
     if row is None:
         return BAD_TASK
-    if not isinstance(row, EndedTask) or row.node != node or row.status not in (FINISHED, FAILED):
+    if not isinstance(row, EndedTask) or row.node != node.identity or row.status not in (FINISHED, FAILED):
+        return NOT_YOURS
+    if not belongs_to(row.node_owner, node.peer.public_key):
         return NOT_YOURS
     return 0 if attempt is None or attempt == row.attempt else NOT_YOURS
 

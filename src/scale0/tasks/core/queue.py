@@ -25,11 +25,13 @@ from scale0.storage.task_rows import (
     EndTask,
     OpenTask,
     ReleaseTask,
+    checksum,
 )
 from scale0.tasks.core.attempts import attempt_ended, pause_before_next, remembered
 from scale0.tasks.core.backlog_window import OwnBacklogWindow
 from scale0.tasks.core.delayed_tasks import DelayedTasks
 from scale0.tasks.core.method_queues import MethodQueues
+from scale0.tasks.core.quotas import TaskQuotas
 from scale0.tasks.core.retention import Retention
 from scale0.tasks.core.shared_backlog_window import SharedBacklogWindow
 from scale0.tasks.core.shared_delayed_tasks import SharedDelayedTasks
@@ -42,10 +44,12 @@ from scale0.tasks.jsonrpc.arguments import (
     NewTaskOptions,
     StoredOptions,
 )
-from scale0.tasks.jsonrpc.messages import ATTEMPTS_LOST, error_object
+from scale0.tasks.jsonrpc.messages import ATTEMPTS_LOST, DAMAGED, error_object
 
 OWN_IDS: Final = "s0:"
 """Prefix of ids that a broker generates; clients may not use it."""
+SERIES_BITS: Final = 64
+"""Random bits that the ids of one start have in common: no other start uses them, also not one of a restored store."""
 MAX_USUAL: Final = 1_000
 """Connections whose default options are cached in their stored form."""
 UNLIMITED: Final = 2**62
@@ -64,8 +68,11 @@ class TaskQueue:
         on_end: OnEnd,
     ) -> None:
         self._state = state
+        self.quotas = TaskQuotas(state)
         self.backlog = backlog
         self._next = next_seq
+        self._series, self._made = "", 0
+        """Of the ids that this process made."""
         self.shared = shared
         self.method_queues = MethodQueues(self._limit)
         self.window = (
@@ -82,13 +89,16 @@ class TaskQueue:
         """Tasks accepted in this turn."""
         self.dirty: dict[str, None] = {}
         """Methods that may have tasks to hand out."""
-        self.retention = Retention()
+        self.retention = Retention(shared is not None)
         self._on_end = on_end
-        self.open = 0
-        """Number of tasks that have not ended."""
         self.total_submitted = self.total_finished = self.total_failed = 0
         self._usual: dict[int, tuple[StoredOptions, bytes]] = {}
         backlog.on_loaded = self._dirty
+
+    @property
+    def open(self) -> int:
+        """Number of tasks that have not ended."""
+        return self.quotas.total.tasks
 
     def is_expired(self, row: EndedTask, now: Now) -> bool:
         """True if the result of a task is no longer kept."""
@@ -120,8 +130,12 @@ class TaskQueue:
         self.dirty[method] = None
 
     def next_id(self) -> str:
-        """Returns a unique id for a task whose client gives none."""
-        return f"{OWN_IDS}{self._next:x}" + ("" if self.shared is None else f".{self.shared.slot:x}")
+        """Returns a unique id for a task whose client gives none. A store that was restored
+        from an older copy does not know all ids that were given, so each start draws a series."""
+        if not self._series:
+            self._series = f"{OWN_IDS}{self._state.rng.getrandbits(SERIES_BITS):016x}"
+        self._made += 1
+        return f"{self._series}.{self._made:x}"
 
     def _number(self, wall_us: int) -> int:
         """Returns the seq of a new task. With several brokers, seqs follow the order of their clocks."""
@@ -137,6 +151,7 @@ class TaskQueue:
         self,
         id_: str,
         client: str,
+        owner: str,
         method: str,
         params: bytes,
         options: NewTaskOptions,
@@ -156,16 +171,18 @@ class TaskQueue:
         else:
             kept = self._kept(method, params, options, notify)
             packed = pack_kept(kept)
+        seq = self._number(wall_us)
         # fmt: off
         task = QueuedTask(
-            self._number(wall_us), id_, client, method, params, options.priority, status,
+            seq, id_, client, method, params, options.priority, status,
             0, 0, "", wall_us, runnable_us, 0,  # no attempt, no node, not started
-            waits, False, False, options.key, packed, b"", b"", kept, True,
+            waits, False, False, options.key, packed, b"", b"", owner, "", checksum(seq, params), len(params),
+            kept, True,
         )
         # fmt: on
         self.fresh.append(task)
         effects.events.append(TaskSubmitted(id_, method, client, options.priority, self._state.group))
-        self.open += 1
+        self.quotas.opened(task)
         self.total_submitted += 1
         if status == QUEUED:
             self._wait(task, now, effects)
@@ -218,9 +235,9 @@ class TaskQueue:
 
     def _release(self, task: QueuedTask, now: Now, effects: Effects) -> bool:
         """Makes a due task runnable."""
-        task.status = QUEUED
+        self.quotas.set_status(task, QUEUED)
         if not self._wait(task, now, effects):
-            task.status = SCHEDULED
+            self.quotas.set_status(task, SCHEDULED)
             return False
         self.changed(task, effects)
         return True
@@ -272,17 +289,17 @@ class TaskQueue:
         if left or not task.kept.at:
             task.runnable_us = self.schedule.now_us(now) + of_seconds(left)
         if not left:
-            task.status = QUEUED
+            self.quotas.set_status(task, QUEUED)
             if self._wait(task, now, effects):
                 self.changed(task, effects)
                 return
-            task.status = SCHEDULED
+            self.quotas.set_status(task, SCHEDULED)
         self.changed(task, effects)
         self.schedule.add(task, now, as_submitted=True)
 
     def reopened(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Counts an ended task as open and queues it again; the store has it in the backlog."""
-        self.open += 1
+        self.quotas.opened(task)
         self.backlog.touch(task.seq)
         method_queue = self.method_queues.find(task.method)
         if method_queue is not None and self.window is not None:
@@ -300,6 +317,11 @@ class TaskQueue:
             self._changed.pop(task, None)
         # These come first: a write that changes or ends one of them in this turn must come after.
         effects.writes[:0] = [task.put_write() for task in fresh]
+        for task in fresh:
+            if task.status == SCHEDULED:
+                task.params = b""  # they are read when it is due
+            elif task.backend is not None:
+                task.drop_params()
 
     def attempt_over(
         self,
@@ -326,11 +348,14 @@ class TaskQueue:
             message = f"all {task.starts} attempts ended without a result (the last one: {state})"
             self.end(task, FAILED, error_object(ATTEMPTS_LOST, message, data), ATTEMPTS_LOST, now, effects)
             return
-        task.node, task.started_us = "", 0
+        task.node, task.node_owner, task.started_us = "", "", 0
         pause = max(pause_before_next(task, self._state.rng), after) if counted else 0.0
         task.runnable_us = self.schedule.now_us(now) + of_seconds(pause)
-        if pause:
-            task.status = SCHEDULED
+        if not pause and task.is_unloaded and self.window is not None:
+            self._return_unloaded(task, self.window, now, effects)
+        elif pause or task.is_unloaded:
+            # Its params are read when it is due.
+            self.quotas.set_status(task, SCHEDULED)
             self.changed(task, effects)
             self.schedule.add(task, now)
         else:
@@ -339,14 +364,26 @@ class TaskQueue:
             self.dirty[task.method] = None
             self.changed(task, effects)
 
+    def _return_unloaded(self, task: QueuedTask, window: SharedBacklogWindow, now: Now, effects: Effects) -> None:
+        """Returns a task to the shared backlog, from which a broker that has room for its params claims it."""
+        task.status = QUEUED
+        self.return_to_backlog((task,), effects)
+        window.there_is(self.method_queues.need(task.method, now, effects), task.priority, False, effects)
+
     def fail(self, task: QueuedTask, code: int, error: bytes, now: Now, effects: Effects) -> None:
         """Ends a task with a final failure."""
         task.history = remembered(task, "failed", error, of_seconds(now.wall))
         self.end(task, FAILED, error, code, now, effects)
 
+    def fail_damaged(self, task: QueuedTask, now: Now, effects: Effects) -> None:
+        """Ends a task whose params are damaged in the store: it must not run."""
+        message = f"the stored params of the task {task.id} are damaged: submit it again; see `scale0 store check`"
+        self.fail(task, DAMAGED, error_object(DAMAGED, message), now, effects)
+
     def end(self, task: QueuedTask, status: int, body: bytes, code: int | None, now: Now, effects: Effects) -> None:
         """Ends a task. The caller has released the lease."""
         task.ended = True
+        self.quotas.ended(task)
         if task.fresh:
             # It is written as held, so that no other broker can claim it before it ends.
             task.status, task.shelved = QUEUED, False
@@ -358,13 +395,14 @@ class TaskQueue:
         begun = task.started or task.handed
         seconds = now.mono - begun if begun else 0.0
         ttl_us = int(task.kept.result_ttl * MICRO)
-        self.retention.ended(ttl_us)
+        self.retention.ended(ttl_us, effects)
         effects.writes.append(
             EndTask(
                 status,
                 task.attempt,
                 task.starts,
                 task.node,
+                task.node_owner,
                 task.started_us,
                 wall_us,
                 self.schedule.now_us(now) + ttl_us,
@@ -372,6 +410,7 @@ class TaskQueue:
                 task.info,
                 task.history,
                 task.seq,
+                checksum(task.seq, body),
             )
         )
         effects.events.append(
@@ -379,7 +418,6 @@ class TaskQueue:
                 task.id, task.method, task.attempt, task.node, STATUS_NAMES[status], task.waited, seconds, code
             )
         )
-        self.open -= 1
         if status == FINISHED:
             self.total_finished += 1
         else:

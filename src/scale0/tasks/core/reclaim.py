@@ -7,6 +7,7 @@ answered when the task cannot begin any more."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from scale0.broker.core.state import BrokerState
@@ -31,12 +32,14 @@ Then = Callable[[bool, Now, Effects], None]
 class CancelledTask:
     """A cancelled task that its backend may begin until it has read that."""
 
-    __slots__ = ("attempt", "backend", "id", "thens")
+    __slots__ = ("attempt", "backend", "ended", "id", "thens")
 
     def __init__(self, id_: str, attempt: int, backend: Any) -> None:
         self.id = id_
         self.attempt = attempt
         self.backend = backend
+        self.ended = False
+        """It cannot begin any more, or the time to confirm that is over."""
         self.thens: list[Then] = []
 
 
@@ -46,8 +49,9 @@ class Reclaim:
         self._leases = leases
         self._queue = queue
         self._asks: dict[Any, list[bytes]] = {}
-        self._cancelled: dict[str, CancelledTask] = {}
-        """Cancelled tasks, by id, whose backends have not confirmed that they do not begin them."""
+        self._cancelled: dict[str, list[CancelledTask]] = {}
+        """Cancelled attempts, by task, whose backends have not confirmed that they do not begin them. A task that was
+        retried and cancelled again has several."""
 
     def ask(self, backend: Any, services: Iterable[str], now: Now, effects: Effects) -> None:
         """Requests the return of tasks of these services that were pushed to the backend and that it has not started:
@@ -77,31 +81,39 @@ class Reclaim:
     def cancelled(self, task: QueuedTask, backend: Any, now: Now) -> None:
         """Requests the return of a task that was cancelled; its lease has ended."""
         self._asks.setdefault(backend.peer, []).append(b"[%b,%d]" % (quoted(task.id), task.attempt))
-        wait = self._cancelled[task.id] = CancelledTask(task.id, task.attempt, backend)
+        wait = CancelledTask(task.id, task.attempt, backend)
+        self._cancelled.setdefault(task.id, []).append(wait)
         self._state.timers.add((self._over, wait), now.mono + CONFIRM_SECONDS)
 
     def when_confirmed(self, id_: str, then: Then, now: Now, effects: Effects) -> None:
         """Calls `then` once an ended task cannot begin any more: at once, unless it was cancelled a moment ago."""
-        wait = self._cancelled.get(id_)
+        self._when_all(tuple(self._cancelled.get(id_, ())), then, True, now, effects)
+
+    def _when_all(self, waits: Iterable[CancelledTask], then: Then, known: bool, now: Now, effects: Effects) -> None:
+        wait = next((wait for wait in waits if not wait.ended), None)
         if wait is None:
-            then(True, now, effects)
+            then(known, now, effects)
         else:
-            wait.thens.append(then)
+            wait.thens.append(partial(self._when_all, waits, then))
 
     def confirmed(self, backend: Any, id_: str, attempt: int, now: Now, effects: Effects) -> None:
         """Handles a report about a task that its backend does not hold: it returned the task, or had begun it."""
-        wait = self._cancelled.get(id_)
-        if wait is not None and wait.backend is backend and wait.attempt == attempt:
-            self._over(wait, now, effects)
+        for wait in tuple(self._cancelled.get(id_, ())):
+            if wait.backend is backend and wait.attempt == attempt:
+                self._over(wait, now, effects)
 
     def gone(self, backend: Any, now: Now, effects: Effects) -> None:
         """Handles a backend that is dead or has left."""
-        for wait in [wait for wait in self._cancelled.values() if wait.backend is backend]:
+        for wait in [wait for waits in self._cancelled.values() for wait in waits if wait.backend is backend]:
             self._over(wait, now, effects)
 
     def _over(self, wait: CancelledTask, now: Now, effects: Effects) -> None:
-        if self._cancelled.get(wait.id) is wait:
-            del self._cancelled[wait.id]
+        if not wait.ended:
+            wait.ended = True
+            waits = self._cancelled[wait.id]
+            waits.remove(wait)
+            if not waits:
+                del self._cancelled[wait.id]
             for then in wait.thens:
                 then(True, now, effects)
 

@@ -11,13 +11,18 @@ from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import ReadResults
+from scale0.storage.task_rows import FAILED, checksum
 from scale0.tasks.core.stored_backlog import StoredBacklog
+from scale0.tasks.jsonrpc.messages import DAMAGED, error_object
 
-MAX_RESULTS: Final = 10_000
-"""Results that one query reads, unless a single request has more."""
+MAX_RESULTS: Final = 1_000
+"""Results that one query reads: some 10 ms of the store, for which commits wait."""
 
 StoredResult = tuple[int, bytes] | None
 """Status and body; None: the task is not ended any more."""
+DAMAGED_RESULT: Final = error_object(
+    DAMAGED, "the task has ended, but its stored result is damaged; see `scale0 store check`"
+)
 Then = Callable[[Sequence[StoredResult], Now, Effects], None]
 
 
@@ -30,7 +35,7 @@ class ResultReads:
 
     def ask(self, seqs: tuple[int, ...], then: Then, effects: Effects) -> None:
         """Reads the results of these tasks, at least one; `then` gets those of the first ones, as many as fit."""
-        self._waiting.append((seqs, then))
+        self._waiting.append((seqs[:MAX_RESULTS], then))
         self._next(effects)
 
     def _next(self, effects: Effects) -> None:
@@ -43,8 +48,9 @@ class ResultReads:
             requests.append(self._waiting.popleft())
             seqs += requests[-1][0]
 
-        def answered(results: Sequence[StoredResult], _mark: int, now: Now, out: Effects) -> None:
+        def answered(rows: Sequence[tuple[int, bytes, int] | None], _mark: int, now: Now, out: Effects) -> None:
             self._reading = False
+            results = [None if row is None else intact(seq, *row) for seq, row in zip(seqs, rows, strict=False)]
             first = 0
             unread: list[tuple[tuple[int, ...], Then]] = []
             for request in requests:
@@ -59,3 +65,10 @@ class ResultReads:
             self._next(out)
 
         self._backlog.ask(ReadResults(tuple(seqs), self._state.limits.max_message_bytes), answered, effects)
+
+
+def intact(seq: int, status: int, body: bytes, result_sum: int) -> tuple[int, bytes]:
+    """Status and body of an ended task; an error in place of a body that is not the one that was stored."""
+    if result_sum and checksum(seq, body) != result_sum:
+        return FAILED, DAMAGED_RESULT
+    return status, body

@@ -1,7 +1,7 @@
 """The in-memory window over a queue that brokers share: claims tasks when a backend here has room for them, and returns
-those that none takes. A claimed task is held: no other broker can hand it out. Invariants: a broker holds at most about
-one second of work for a method; tasks that no backend took for a second are returned; nothing is claimed for a method
-without a free backend here."""
+those that none takes. A claimed task is held: no other broker can hand it out. Invariants: accounts have equal parts of
+a claim; a broker holds at most about one second of work for a method; tasks that no backend took for a second are
+returned; nothing is claimed for a method without a free backend here."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Final
 
 from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import PeekBacklog, ReadQueue
-from scale0.storage.task_rows import OpenTask
+from scale0.storage.task_rows import OpenTask, account_name
 from scale0.tasks.core import method_queues
-from scale0.tasks.core.method_queues import MethodQueue, PriorityQueue
+from scale0.tasks.core.fair_queue import PriorityQueue
+from scale0.tasks.core.method_queues import MethodQueue
 from scale0.tasks.core.stored_backlog import StoredBacklog
 from scale0.tasks.core.task import QueuedTask
 
@@ -24,9 +25,6 @@ MAX_TAKES: Final = 50
 """Priority queues that one check claims from: each is a transaction that delays others."""
 FROM_THE_FIRST: Final = -1
 """Unclaimed tasks have no position, so every read starts at the first."""
-MORE: Final = 1
-NO_MORE: Final = 0
-"""Values of `newest`; `position` stays 0, so that they encode whether the backlog has more."""
 
 
 class SharedBacklogWindow:
@@ -81,7 +79,7 @@ class SharedBacklogWindow:
                 self.there_is(by_method[method], priority, take, out)
             for method, priority in levels[MAX_TAKES:]:
                 # Claimed when a backend asks for work, or at the next check.
-                by_method[method].level(priority).newest = MORE
+                by_method[method].level(priority).set_more(True)
                 self.short[method] = by_method[method]
 
         self._backlog.ask(PeekBacklog(tuple(by_method)), found, effects)
@@ -89,7 +87,7 @@ class SharedBacklogWindow:
     def there_is(self, method_queue: MethodQueue, priority: int, take: bool, effects: Effects) -> None:
         """Records that the store has tasks of this method and priority."""
         level = method_queue.level(priority)
-        level.newest = MORE
+        level.set_more(True)
         if take:
             self._take(method_queue, priority, level, effects)
         else:
@@ -98,11 +96,12 @@ class SharedBacklogWindow:
     def place(self, method_queue: MethodQueue, level: PriorityQueue, task: QueuedTask) -> str:
         """Returns `here` only if a backend here takes such tasks and none waits before this one."""
         full = len(level) >= method_queue.window or level.bytes >= method_queues.WINDOW_BYTES
+        full = full or (len(level) > 0 and not level.memory.room(level.bytes, method_queues.ALL_WINDOWS_BYTES))
         if level.more or not method_queue.known or full or not self._is_wanted(method_queue):
-            level.newest = MORE
+            level.set_more(True)
             self.short[method_queue.method] = method_queue
             return "store"
-        put(level, task)
+        level.insert(task)
         return "here"
 
     def _is_wanted(self, method_queue: MethodQueue) -> bool:
@@ -132,14 +131,17 @@ class SharedBacklogWindow:
     def _take(self, method_queue: MethodQueue, priority: int, level: PriorityQueue, effects: Effects) -> None:
         if level.loading or len(level) >= method_queue.window:
             return
-        if self._is_closed(method_queue.method):
-            self.short[method_queue.method] = method_queue  # other brokers may hand it out
+        left = level.memory.room(level.bytes, method_queues.ALL_WINDOWS_BYTES)
+        if self._is_closed(method_queue.method) or (not left and len(level)):
+            # Other brokers may hand it out; or it is claimed when the tasks in memory are handed out.
+            self.short[method_queue.method] = method_queue
             return
-        level.loading = True
+        level.loading = 1
         self.short.pop(method_queue.method, None)
         limit = method_queue.window - len(level)
-        most_bytes = max(1, method_queues.WINDOW_BYTES - level.bytes)
-        ask = ReadQueue(method_queue.method, priority, FROM_THE_FIRST, limit, most_bytes)
+        most_bytes = max(1, min(method_queues.WINDOW_BYTES - level.bytes, left))
+        level.reserve(0, most_bytes)
+        ask = ReadQueue(method_queue.method, priority, FROM_THE_FIRST, limit, most_bytes, level.last_account)
         self._backlog.ask(
             ask, lambda rows, _mark, _now, _out: self._load(method_queue, level, limit, most_bytes, rows), effects
         )
@@ -147,14 +149,19 @@ class SharedBacklogWindow:
     def _load(
         self, method_queue: MethodQueue, level: PriorityQueue, limit: int, most_bytes: int, rows: tuple[OpenTask, ...]
     ) -> None:
-        level.loading = False
+        level.loading = 0
+        level.reserve(0, -most_bytes)
+        accounts: set[str] = set()
         for row in rows:
             task = self._backlog.load(row)
             if task is not None:
-                put(level, task)
+                level.insert(task)
+                accounts.add(account_name(task.owner, task.client))
                 self._ready[method_queue.method] = method_queue
+        # The next claim begins behind the accounts that had their part in this one.
+        level.last_account = max(accounts, key=lambda one: (one <= level.last_account, one), default="")
         cut = len(rows) >= limit or sum(len(row.params) for row in rows) >= most_bytes
-        level.newest = MORE if cut else NO_MORE
+        level.set_more(cut)
         if cut:
             # A window that empties quickly doubles.
             method_queue.window = min(2 * method_queue.window, method_queues.WINDOW_TASKS)
@@ -167,22 +174,12 @@ class SharedBacklogWindow:
         method_queue.window = max(LEAST_WINDOW, min(method_queue.window, 2 * flow))
         spare: list[QueuedTask] = []
         for level in method_queue.levels.values():
-            while len(level.fresh) > (method_queue.window if flow else 0):
-                task = level.fresh.pop()
-                level.bytes -= len(task.params)
+            most = method_queue.window if flow else 0
+            while level.waiting > most and (task := level.pop_last()) is not None:
                 spare.append(task)
             if not flow:
-                spare.extend(entry[2] for entry in level.back)
-                level.back.clear()
+                spare += level.clear_back()
             if spare:
-                level.newest = MORE
+                level.set_more(True)
                 self.short[method_queue.method] = method_queue
         return [task for task in spare if not task.ended]
-
-
-def put(level: PriorityQueue, task: QueuedTask) -> None:
-    """Inserts a task in the order of acceptance."""
-    if level.fresh and task.seq < level.fresh[-1].seq:
-        level.push(task)
-    else:
-        level.append(task)

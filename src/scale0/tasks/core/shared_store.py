@@ -24,7 +24,7 @@ from scale0.storage.task_queries import (
 from scale0.storage.task_rows import ASSIGNED, CANCEL, CANCELLED, RELEASE, RUNNING, EndedTask, OpenTask, PutTaskCommand
 from scale0.tasks.core.completion_waits import CompletionWaits
 from scale0.tasks.core.dependencies import Dependencies
-from scale0.tasks.core.leases import Leases
+from scale0.tasks.core.leases import Leases, is_lease_of
 from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.shared_delayed_tasks import SharedDelayedTasks
@@ -138,7 +138,7 @@ class SharedStore:
         if now.mono - last > self._state.interval * self._state.liveness:
             # The store was unavailable, or this process was suspended: give other brokers more time.
             self._steady = now.mono
-        self._queue.open = result.open_tasks
+        self._queue.quotas.start(result.usage, result.total)
         self.others = result.alive
         patience = 2 * self._state.liveness * self._state.interval
         self._queue.backlog.ask(TakeOrphans(of_seconds(patience), MAX_ORPHANS), self._orphans, effects)
@@ -251,7 +251,7 @@ class SharedStore:
             held = backend.tasks.get(id_)
             if attempt is not None and (held is None or held.attempt != attempt):
                 self._leases.refuse(backend, id_, attempt)
-        elif task.status in LEASED and task.node == backend.identity and (holds is None or attempt == task.attempt):
+        elif task.status in LEASED and is_lease_of(task, backend) and (holds is None or attempt == task.attempt):
             if row.holder:
                 self._move(task, row.holder, backend, now, effects)
             else:
@@ -361,4 +361,5 @@ def as_leased(row: OpenTask) -> QueuedTask:
     task.start_reported = row.status == RUNNING
     # A pulled task counts as started when it is handed out.
     task.native = task.start_reported or not row.started_us
+    task.drop_params()
     return task

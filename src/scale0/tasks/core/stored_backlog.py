@@ -17,6 +17,7 @@ MAX_LOOKS: Final = 100
 """How often a row that keeps changing is read again."""
 
 Then = Callable[[Any, int, Now, Effects], None]
+Ask = Callable[[Any, Then, Effects], None]
 
 
 class StoredBacklog:
@@ -33,7 +34,7 @@ class StoredBacklog:
         self.on_leaving: Callable[[QueuedTask], None] = lambda _: None
         """Called with an open task that leaves memory."""
 
-    def ask(self, ask: Any, then: Then, effects: Effects) -> None:
+    def ask(self, ask: Any, then: Then, effects: Effects, rows: int = 1) -> None:
         """Queries the store; `then` gets the answer and the mark for `is_stale`."""
         mark = self._next
         self._next += 1
@@ -47,7 +48,7 @@ class StoredBacklog:
                 if not self._asked:
                     self._marks.clear()
 
-        effects.ask(StoreQuery(ask, answered))
+        effects.ask(StoreQuery(ask, answered, rows=rows))
 
     def touch(self, seq: int) -> None:
         """Records that a task has changed, so that pending answers are stale."""
@@ -93,7 +94,7 @@ class StoredBacklog:
                 return
             then(found + behind, now, out)
 
-        self.ask(ClaimTasks(ids, node), answered, effects)
+        self.ask(ClaimTasks(ids, node), answered, effects, rows=max(1, len(ids)))
 
     def loaded(self, method: str) -> None:
         self.on_loaded(method)
@@ -105,16 +106,18 @@ class StoredBacklog:
         effects: Effects,
         looks: int = 0,
         brief: bool = False,
+        ask: Ask | None = None,
     ) -> None:
         """Returns tasks by id in their current state: from memory, or from the store, read again if stale.
 
-        `brief`: rows of the store come without params and results."""
+        `brief`: rows of the store come without params and results. `ask`: how the store is queried, for a client: see
+        `FairReads.find`."""
 
         def answered(rows: tuple[OpenTask | EndedTask | None, ...], mark: int, now: Now, out: Effects) -> None:
             stale = any(row is not None and row.id not in self.tasks and self.is_stale(row.seq, mark) for row in rows)
             if stale and looks < MAX_LOOKS:
-                self.find(ids, then, out, looks + 1, brief)
+                self.find(ids, then, out, looks + 1, brief, ask)
                 return
             then(tuple(self.tasks.get(id_) or row for id_, row in zip(ids, rows, strict=True)), now, out)
 
-        self.ask(FindTasks(ids, brief), answered, effects)
+        (ask or self.ask)(FindTasks(ids, brief), answered, effects)

@@ -12,25 +12,36 @@ from typing import Any, Final
 import msgspec
 
 from scale0.broker.core.connections import Connection
+from scale0.broker.core.permissions import SUBMIT
 from scale0.broker.core.state import BrokerState
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_identity, is_reserved
 from scale0.storage.task_queries import LookUpSubmission, SubmissionLookup
-from scale0.storage.task_rows import FAILED, FINISHED, STATUS_NAMES, EndedTask, FreeReservation, OpenTask, PutDependency
+from scale0.storage.task_rows import (
+    FAILED,
+    FINISHED,
+    STATUS_NAMES,
+    EndedTask,
+    FreeReservation,
+    OpenTask,
+    PutDependency,
+    account_name,
+)
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.completion_waits import CompletionWaits
+from scale0.tasks.core.fair_reads import FairReads
 from scale0.tasks.core.queue import OWN_IDS, TaskQueue
-from scale0.tasks.core.task import QueuedTask, digest_of, from_store, read_kept
+from scale0.tasks.core.task import QueuedTask, belongs_to, digest_of, from_store, read_kept
 from scale0.tasks.core.task_clients import TaskClients
 from scale0.tasks.jsonrpc.arguments import USUAL, ArgumentForm, NewTask, NewTaskOptions
-from scale0.tasks.jsonrpc.endpoint import RpcCall
+from scale0.tasks.jsonrpc.endpoint import RpcCall, not_stored
 from scale0.tasks.jsonrpc.messages import (
     AFTER_FAILED,
     BAD_INPUT,
     BAD_TASK,
-    CANNOT_STORE,
     INVALID_PARAMS,
+    NOT_PERMITTED,
     NOT_SERVING,
     NOT_STORED,
     QUEUE_FULL,
@@ -73,7 +84,7 @@ def check_same(new: NewSubmission, first: OpenTask | EndedTask) -> None:
 class NewSubmission:
     """A submission that needs a lookup in the store."""
 
-    __slots__ = ("after", "args", "call", "options", "params", "until")
+    __slots__ = ("after", "args", "call", "keyed", "options", "owner", "params", "until")
 
     def __init__(self, call: RpcCall, args: Any, params: bytes, options: NewTaskOptions) -> None:
         self.call = call
@@ -81,6 +92,9 @@ class NewSubmission:
         self.params = params
         self.options = options
         self.after = tuple(dict.fromkeys(options.after))
+        self.owner: str = call.connection.public_key
+        self.keyed = None if options.key is None else (args.client_id, options.key, self.owner)
+        """Client, key and owner: while a task has these, it is the answer."""
         self.until = 0.0
         """When retries end while another broker is accepting the same submission; 0: not tried yet."""
 
@@ -93,17 +107,19 @@ class Submissions:
         queue: TaskQueue,
         clients: TaskClients,
         completion_waits: CompletionWaits,
+        reads: FairReads,
     ) -> None:
         self._state = state
         self._adapter = adapter
         self._queue = queue
+        self._reads = reads
         self._clients = clients
         self._completion_waits = completion_waits
         self._series: OrderedDict[str, str] = OrderedDict()
         """The largest counter of each series."""
         self._claimed: dict[str, list[NewSubmission]] = {}
         """Ids that are being looked up, and later submissions with the same id."""
-        self._keys: dict[tuple[str, str], list[NewSubmission]] = {}
+        self._keys: dict[tuple[str, str, str], list[NewSubmission]] = {}
         """Keys that are being looked up, and later submissions with the same key."""
 
     def new_task(self, call: RpcCall, now: Now, effects: Effects) -> None:
@@ -112,26 +128,34 @@ class Submissions:
         params = bytes(args.params)
         self._check_params(params)
         if options.key is None:
-            self._check_room()
+            self._check_room(call.connection, args.client_id, params, options)
         unknown = self._queue.method_queues.find(args.method) is None
         if is_reserved(args.method) or (unknown and not self._adapter.is_service(args.method)):
             raise RpcError(INVALID_PARAMS, f"a method's name is 1 to {state.limits.max_service_bytes} printable bytes")
-        known = self._clients.check(call.connection, args.client_id)
+        reason = self._adapter.why_not(call.connection, SUBMIT, args.method, now, effects)
+        if reason:
+            raise RpcError(NOT_PERMITTED, reason)
+        known = self._clients.check(call.connection, args.client_id, now, effects)
         id_ = args.task_id
         if not known or options.key is not None or options.after or not (id_ is None or self._is_new(id_)):
             if id_ is not None and (not is_identity(id_) or id_.startswith(OWN_IDS)):
                 raise RpcError(BAD_TASK, f"a task id is 1 to 128 characters of A-Z a-z 0-9 . _ : -, not from {OWN_IDS}")
+            call.connection.account.charge_rows(found=len(options.after))
+            self._reads.check(call.connection.account, len(options.after) + 1)
             self._look_up(NewSubmission(call, args, params, options), effects)
             return
         task = self._accept(id_, args, params, options, 0, call.connection, now, effects)
         call.answer(b'"%b"' % task.id.encode(), effects)
 
-    def _check_room(self) -> None:
+    def _check_room(self, connection: Connection, client_id: str, params: bytes, options: NewTaskOptions) -> None:
         state = self._state
         if state.full:
-            raise RpcError(NOT_STORED, CANNOT_STORE)
-        if self._queue.open >= state.limits.task_queue_limit:
-            raise RpcError(QUEUE_FULL, f"the queue is full: {state.limits.task_queue_limit} tasks have not ended")
+            raise not_stored(state)
+        account = account_name(connection.public_key, client_id)
+        delayed = bool(options.delay or options.at or options.after)
+        reason = self._queue.quotas.why_not(account, len(params), delayed)
+        if reason:
+            raise RpcError(QUEUE_FULL, reason)
         if state.draining:
             raise RpcError(NOT_SERVING, "this broker is draining: submit to another")
 
@@ -159,9 +183,9 @@ class Submissions:
         return True
 
     def _look_up(self, new: NewSubmission, effects: Effects) -> None:
-        id_, key = new.args.task_id, new.options.key
-        if key is not None:
-            waiting = self._keys.get((new.args.client_id, key))
+        id_ = new.args.task_id
+        if new.keyed is not None:
+            waiting = self._keys.get(new.keyed)
             if waiting is not None:
                 waiting.append(new)
                 return
@@ -172,8 +196,8 @@ class Submissions:
                 claimed.append(new)
                 return
             self._claimed[id_] = []
-        if key is not None:
-            self._keys[new.args.client_id, key] = []
+        if new.keyed is not None:
+            self._keys[new.keyed] = []
         self._ask(new, effects)
 
     def _ask(self, new: NewSubmission, effects: Effects) -> None:
@@ -184,9 +208,14 @@ class Submissions:
             prefix, _, counter = id_.rpartition(".")
             series = prefix if prefix and len(counter) == COUNTER_CHARS else None
         ids = new.after if id_ is None else (id_, *new.after)
-        ask = LookUpSubmission(new.args.client_id, ids, new.options.key, series, (id_ or "") if shared else None)
-        self._queue.backlog.ask(
-            ask, lambda found, mark, now, out: self._found(new, series, found, mark, now, out), effects
+        reserve = (id_ or "") if shared else None
+        ask = LookUpSubmission(new.args.client_id, ids, new.options.key, series, reserve, new.owner)
+        self._reads.ask(
+            new.call.connection.account,
+            ask,
+            len(ids) + 1,
+            lambda found, mark, now, out: self._found(new, series, found, mark, now, out),
+            effects,
         )
 
     def _found(
@@ -198,9 +227,9 @@ class Submissions:
         ):
             self._ask(new, effects)
             return
-        if found.busy and self._wait_for(new, now):
+        if found.busy and not new.call.is_answered and self._wait_for(new, now):
             return
-        id_, key, call = new.args.task_id, new.options.key, new.call
+        id_, call = new.args.task_id, new.call
         others = [] if id_ is None else self._claimed.pop(id_, [])
         if series is not None:
             self._learn_series(series, found.last)
@@ -214,13 +243,15 @@ class Submissions:
                 self._adapter.reject(call.connection, 400, error.message, now, effects)
         else:
             call.answer(quoted(answer), effects)
-        if key is not None:
-            others += self._keys.pop((new.args.client_id, key), ())
+        if new.keyed is not None:
+            others += self._keys.pop(new.keyed, ())
         for other in others:
+            if other.call.is_answered:
+                continue
             try:
                 self._look_up(other, effects)
             except RpcError as error:
-                other.call.refuse(error.code, error.message, effects)
+                other.call.refuse(error.code, error.message, effects, error.data)
 
     def _wait_for(self, new: NewSubmission, now: Now) -> bool:
         """Schedules a retry while another broker is accepting the same submission; returns False after the time
@@ -239,7 +270,7 @@ class Submissions:
         id_, key = new.args.task_id, new.options.key
         taken = id_ is not None and found.tasks[0] is not None
         if found.keyed is None and not taken and (id_ is not None or key is not None):
-            effects.write(FreeReservation(id_, new.args.client_id, key))
+            effects.write(FreeReservation(id_, new.args.client_id, key, new.owner))
 
     def _learn_series(self, series: str, last: str) -> None:
         name, _, counter = last.rpartition(".")
@@ -256,16 +287,18 @@ class Submissions:
         """Accepts the submission or raises RpcError; returns the task's id."""
         args, options = new.args, new.options
         connection = new.call.connection
+        if new.call.is_answered:
+            raise not_stored(self._state)  # it was refused, because the database did not answer
         if options.notify and self._adapter.last_received(connection) == -math.inf:
             # The connection has closed since, so it cannot be notified.
             options = msgspec.structs.replace(options, notify=False)
-        self._clients.learn(connection, found.client, args.client_id)
+        self._clients.learn(connection, found.client, args.client_id, now, effects)
         if found.keyed is not None:
             check_same(new, found.keyed)
             return found.keyed.id
         if found.busy:
             raise RpcError(NOT_STORED, "another broker is accepting a task with this id or key: try again")
-        self._check_room()
+        self._check_room(connection, args.client_id, new.params, options)
         id_ = args.task_id
         rows = found.tasks
         if id_ is not None:
@@ -273,7 +306,7 @@ class Submissions:
                 raise RpcError(BAD_TASK, f"the task id {id_} is in use")
             rows = rows[1:]
             self._is_new(id_)
-        befores = [self._before(args.client_id, name, row) for name, row in zip(new.after, rows, strict=True)]
+        befores = [self._before(new, name, row) for name, row in zip(new.after, rows, strict=True)]
         failed = [each for each in befores if isinstance(each, EndedTask) and each.status != FINISHED]
         waits = sum(not isinstance(each, EndedTask) for each in befores) if not failed else 1
         task = self._accept(id_, args, new.params, options, waits, connection, now, effects)
@@ -286,9 +319,11 @@ class Submissions:
                 self._follow(each, task, effects)
         return task.id
 
-    def _before(self, client_id: str, id_: str, row: OpenTask | EndedTask | None) -> QueuedTask | OpenTask | EndedTask:
+    def _before(
+        self, new: NewSubmission, id_: str, row: OpenTask | EndedTask | None
+    ) -> QueuedTask | OpenTask | EndedTask:
         found = self._queue.backlog.tasks.get(id_) or row
-        if found is None or found.client != client_id:
+        if found is None or found.client != new.args.client_id or not belongs_to(found.owner, new.owner):
             raise RpcError(BAD_TASK, f"after: unknown task {id_}")
         return found
 
@@ -320,4 +355,5 @@ class Submissions:
         queue = self._queue
         if id_ is None:
             id_ = queue.next_id()
-        return queue.accept(id_, args.client_id, args.method, params, options, notify, waits, now, effects)
+        owner = connection.public_key
+        return queue.accept(id_, args.client_id, owner, args.method, params, options, notify, waits, now, effects)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scale0.storage.task_rows import ChangeTask, LeaseTask, OpenTask, PutTask
+from scale0.storage.task_rows import KEPT_PARAMS_BYTES, ChangeTask, LeaseTask, OpenTask, PutTask, checksum
 from scale0.tasks.jsonrpc.arguments import StoredOptions
 from scale0.tasks.jsonrpc.messages import canonical
 
@@ -35,6 +35,11 @@ def digest_of(params: bytes) -> bytes:
     return hashlib.sha256(canonical(params)).digest()[:DIGEST_BYTES]
 
 
+def belongs_to(owner: str, public_key: str) -> bool:
+    """True if a key may use what has this owner. Without one it is not known whose it is: other rules decide."""
+    return not owner or owner == public_key
+
+
 class QueuedTask(msgspec.Struct, eq=False, gc=False):
     """A task that has not ended. The first fields are those of OpenTask, in the same order."""
 
@@ -58,6 +63,10 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
     options: bytes
     info: bytes
     history: bytes
+    owner: str
+    node_owner: str
+    params_sum: int
+    size: int
     kept: StoredOptions
     fresh: bool = False
     """Accepted in this turn and not written yet."""
@@ -70,6 +79,8 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
     restored: bool = False
     """Its lease is older than this broker process: only its node knows whether it runs."""
     handed: float = 0.0
+    hand_out: int = 0
+    """The number of the hand-out by TASKS that this lease is of."""
     started: float = 0.0
     """Monotonic; 0: not started."""
     waited: float = 0.0
@@ -83,6 +94,20 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
     """The attempt that its holder was asked to return."""
     ended: bool = False
     bucket: int = 0
+
+    @property
+    def is_unloaded(self) -> bool:
+        """True if its params are in the store only."""
+        return len(self.params) < self.size
+
+    def drop_params(self) -> None:
+        """It was handed out: another attempt reads its params again, unless they are small."""
+        if self.size > KEPT_PARAMS_BYTES and not self.fresh:
+            self.params = b""  # those of a new task are written first
+
+    def is_damaged(self) -> bool:
+        """True if the params, which are in memory, are not those that were submitted."""
+        return self.params_sum != 0 and checksum(self.seq, self.params) != self.params_sum
 
     def put_write(self) -> PutTask:
         return PutTask(
@@ -106,10 +131,13 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
             self.options,
             self.info,
             self.history,
+            self.owner,
+            self.node_owner,
+            self.params_sum,
         )
 
     def lease_write(self) -> LeaseTask:
-        return LeaseTask(self.status, self.attempt, self.starts, self.node, self.started_us, self.seq)
+        return LeaseTask(self.status, self.attempt, self.starts, self.node, self.node_owner, self.started_us, self.seq)
 
     def change_write(self) -> ChangeTask:
         return ChangeTask(
@@ -117,6 +145,7 @@ class QueuedTask(msgspec.Struct, eq=False, gc=False):
             self.attempt,
             self.starts,
             self.node,
+            self.node_owner,
             self.runnable_us,
             self.started_us,
             self.waits,

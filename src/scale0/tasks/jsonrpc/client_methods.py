@@ -1,5 +1,6 @@
-"""The methods that a task client may call on the frontend socket (PROTOCOL 6). Invariants: only the client that owns a
-task can read it; the status of a running task is stored before it is reported."""
+"""The methods that a task client may call on the frontend socket (PROTOCOL 6). Invariants: only the client that
+submitted a task can read or cancel it, and with CURVE only by the same key; the status of a running task is stored
+before it is reported."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from scale0.kernel.effects import Effects
 from scale0.storage.task_queries import ClaimedTask, LookUpSubmission, SubmissionLookup
 from scale0.storage.task_rows import CANCELLED, FINISHED, STATUS_NAMES, EndedTask, OpenTask
 from scale0.tasks.core.completion_waits import CompletionWaits, entry
+from scale0.tasks.core.fair_reads import PIECE_IDS, FairReads
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.shared_store import SharedStore, Then
 from scale0.tasks.core.submissions import Submissions
-from scale0.tasks.core.task import MICRO, QueuedTask, from_store
+from scale0.tasks.core.task import MICRO, QueuedTask, belongs_to, from_store
 from scale0.tasks.core.task_clients import TaskClients
 from scale0.tasks.jsonrpc.arguments import (
     DEFAULT_WAIT_SECONDS,
@@ -29,11 +31,10 @@ from scale0.tasks.jsonrpc.arguments import (
     OfTask,
     TaskWait,
 )
-from scale0.tasks.jsonrpc.endpoint import Method, RpcCall
+from scale0.tasks.jsonrpc.endpoint import Method, RpcCall, not_stored
 from scale0.tasks.jsonrpc.messages import (
     BAD_TASK,
     CANCELLED_ERROR,
-    CANNOT_STORE,
     NOT_COMPLETE,
     NOT_STORED,
     RpcError,
@@ -61,15 +62,17 @@ class ClientMethods:
         submissions: Submissions,
         shared_store: SharedStore | None,
         results: ResultReads,
+        reads: FairReads,
     ) -> None:
         self._state = state
-        self._queue = queue
+        self.queue = queue
         self._leases = leases
-        self._clients = clients
+        self.clients = clients
         self._completion_waits = completion_waits
         self._submissions = submissions
         self._shared_store = shared_store
         self._results = results
+        self.reads = reads
 
     @property
     def table(self) -> Mapping[str, Method]:
@@ -87,27 +90,35 @@ class ClientMethods:
         args = _connect.read(call.params)
         self._check_room()
         client_id = args.client_id
-        if client_id is None or not call.connection.user_id or self._clients.check(call.connection, client_id):
-            call.answer(quoted(self._clients.connect(call.connection, client_id, now, effects)), effects)
+        if (
+            client_id is None
+            or not call.connection.user_id
+            or self.clients.check(call.connection, client_id, now, effects)
+        ):
+            call.answer(quoted(self.clients.connect(call.connection, client_id, now, effects)), effects)
             return
 
         def answered(found: SubmissionLookup, _mark: int, later: Now, out: Effects) -> None:
             """With CURVE, the store knows which key owns the id."""
+            if call.is_answered:
+                return  # refused, because the database did not answer
             try:
                 if found.client is not None:
-                    self._clients.learn(call.connection, found.client, client_id)
-                call.answer(quoted(self._clients.connect(call.connection, client_id, later, out)), out)
+                    self.clients.learn(call.connection, found.client, client_id, later, out)
+                call.answer(quoted(self.clients.connect(call.connection, client_id, later, out)), out)
             except RpcError as error:
                 call.refuse(error.code, error.message, out, error.data)
 
-        self._queue.backlog.ask(LookUpSubmission(client_id, (), None, None), answered, effects)
+        sender = call.connection.account
+        self.reads.check(sender, 1)
+        self.reads.ask(sender, LookUpSubmission(client_id, (), None, None), 1, answered, effects)
 
     def disconnect(self, call: RpcCall, now: Now, effects: Effects) -> None:
         args = _disconnect.read(call.params)
         self._check_room()
 
         def known(_: list[Row | None], _now: Now, out: Effects) -> None:
-            self._clients.disconnect(call.connection, args.client_id, out)
+            self.clients.disconnect(call.connection, args.client_id, out)
             call.answer(b"true", out)
 
         self._look_up(call, args.client_id, (), known, now, effects)
@@ -185,7 +196,7 @@ class ClientMethods:
         """A broker may end a task of a shared store only while it holds it."""
 
         def taken(found: tuple[ClaimedTask, ...], now: Now, out: Effects) -> None:
-            row, where = self._queue.backlog.tasks.get(id_) or found[0].task, found[0].holder
+            row, where = self.queue.backlog.tasks.get(id_) or found[0].task, found[0].holder
             if isinstance(row, OpenTask) and where:
                 shared_store.end_elsewhere(id_, where, error, then, now, out)
                 return
@@ -193,12 +204,12 @@ class ClientMethods:
                 self._cancel(row, error, now, out)
             self._leases.reclaim.when_confirmed(id_, then, now, out)
 
-        self._queue.backlog.claim((id_,), taken, effects)
+        self.queue.backlog.claim((id_,), taken, effects)
 
     def _cancel(self, row: QueuedTask | OpenTask, error: bytes, now: Now, effects: Effects) -> None:
         task = from_store(row) if isinstance(row, OpenTask) else row
         self._leases.cancel(task, now)
-        self._queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, effects)
+        self.queue.end(task, CANCELLED, error, CANCELLED_ERROR, now, effects)
 
     def wait(self, call: RpcCall, now: Now, effects: Effects) -> None:
         """Returns the completed ones of some tasks, as soon as there is one."""
@@ -208,6 +219,7 @@ class ClientMethods:
             timeout = 0.0
         call.need_room()
         ids = tuple(dict.fromkeys(args.task_ids))
+        call.connection.account.charge_rows(found=len(ids) - 1)
         wait = self._completion_waits.wait(call.connection, ids, partial(answer_wait, call))
         ended: list[EndedTask] = []
 
@@ -238,7 +250,7 @@ class ClientMethods:
 
     def _check_room(self) -> None:
         if self._state.full:
-            raise RpcError(NOT_STORED, CANNOT_STORE)
+            raise not_stored(self._state)
 
     def _look_up(
         self,
@@ -251,27 +263,71 @@ class ClientMethods:
         dropped: Callable[[], Any] = lambda: None,
     ) -> None:
         """Reads a client's tasks by id: from memory if all are there, otherwise from the store."""
-        backlog = self._queue.backlog
-        tasks = backlog.tasks
-        if self._clients.check(call.connection, client_id) and all(id_ in tasks for id_ in ids):
-            then([own(tasks[id_], client_id) for id_ in ids], now, effects)
+        backlog = self.queue.backlog
+        tasks, key = backlog.tasks, call.connection.public_key
+        if self.clients.check(call.connection, client_id, now, effects) and all(id_ in tasks for id_ in ids):
+            then([own(tasks[id_], client_id, key) for id_ in ids], now, effects)
             return
 
-        def answered(found: SubmissionLookup, mark: int, later: Now, out: Effects) -> None:
-            if any(row is not None and row.id not in tasks and backlog.is_stale(row.seq, mark) for row in found.tasks):
-                backlog.ask(LookUpSubmission(client_id, ids, None, None), answered, out)
-                return
-            try:
-                self._clients.learn(call.connection, found.client, client_id)
-                rows = zip(ids, found.tasks, strict=True)
-                held = [own(tasks.get(id_) or row, client_id) for id_, row in rows]
-                expired = self._queue.is_expired
-                then([None if isinstance(row, EndedTask) and expired(row, later) else row for row in held], later, out)
-            except RpcError as error:
-                dropped()
-                call.refuse(error.code, error.message, out, error.data)
+        self.reads.check(call.connection.account, len(ids))
+        LookUp(self, call, client_id, ids, then, dropped).ask(effects)
 
-        backlog.ask(LookUpSubmission(client_id, ids, None, None), answered, effects)
+
+class LookUp:
+    """Reads the tasks of one call from the store, in pieces. Bound methods, because closures that name each other are
+    cycles, and a flood of calls would leave them to the cycle collector."""
+
+    __slots__ = ("_call", "_client_id", "_dropped", "_ids", "_methods", "_rows", "_then")
+
+    def __init__(
+        self,
+        methods: ClientMethods,
+        call: RpcCall,
+        client_id: str,
+        ids: tuple[str, ...],
+        then: Callable[[list[Row | None], Now, Effects], None],
+        dropped: Callable[[], Any],
+    ) -> None:
+        self._methods = methods
+        self._call = call
+        self._client_id = client_id
+        self._ids = ids
+        self._then = then
+        self._dropped = dropped
+        self._rows: list[OpenTask | EndedTask | None] = []
+
+    def ask(self, effects: Effects) -> None:
+        piece = self._ids[len(self._rows) : len(self._rows) + PIECE_IDS]
+        query = LookUpSubmission(self._client_id, piece, None, None)
+        self._methods.reads.ask(self._call.connection.account, query, len(piece) + 1, self._answered, effects)
+
+    def _answered(self, found: SubmissionLookup, mark: int, now: Now, effects: Effects) -> None:
+        call, backlog = self._call, self._methods.queue.backlog
+        tasks = backlog.tasks
+        if call.is_answered:
+            self._dropped()  # refused, because the database did not answer
+            return
+        if any(row is not None and row.id not in tasks and backlog.is_stale(row.seq, mark) for row in found.tasks):
+            self.ask(effects)
+            return
+        self._rows.extend(found.tasks)
+        if len(self._rows) < len(self._ids):
+            self.ask(effects)
+            return
+        try:
+            self._methods.clients.learn(call.connection, found.client, self._client_id, now, effects)
+            self._then(self._current(now), now, effects)
+        except RpcError as error:
+            self._dropped()
+            call.refuse(error.code, error.message, effects, error.data)
+
+    def _current(self, now: Now) -> list[Row | None]:
+        """The tasks that belong to the client and have not expired; those in memory as they are there."""
+        tasks, key = self._methods.queue.backlog.tasks, self._call.connection.public_key
+        expired = self._methods.queue.is_expired
+        rows = zip(self._ids, self._rows, strict=True)
+        held = [own(tasks.get(id_) or row, self._client_id, key) for id_, row in rows]
+        return [None if isinstance(row, EndedTask) and expired(row, now) else row for row in held]
 
 
 def answer_wait(call: RpcCall, ends: list[bytes], more: bool, _now: Now, effects: Effects) -> None:
@@ -286,9 +342,9 @@ def answer_wait(call: RpcCall, ends: list[bytes], more: bool, _now: Now, effects
     call.answer(b"[%b]" % b",".join(fitting), effects, more or len(fitting) < len(ends))
 
 
-def own(row: Row | None, client_id: str) -> Row | None:
-    """Returns the task if it belongs to this client."""
-    return row if row is not None and row.client == client_id else None
+def own(row: Row | None, client_id: str, public_key: str) -> Row | None:
+    """Returns the task if it belongs to this client and to its key."""
+    return row if row is not None and row.client == client_id and belongs_to(row.owner, public_key) else None
 
 
 def the_one(rows: list[Row | None], id_: str) -> Row:

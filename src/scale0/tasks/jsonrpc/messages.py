@@ -1,8 +1,10 @@
 """JSON-RPC 2.0 messages for tasks: calls, answers, notifications and error codes (PROTOCOL 6). Invariant: for any
-frame, `read_calls` returns calls and faults, one for each element, in order; it raises nothing."""
+frame, `read_calls` returns calls and faults, one for each element, in order; it raises nothing. An array with far more
+elements than are allowed is counted up to the limit, and not decoded."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Literal
 
 import msgspec
@@ -18,6 +20,7 @@ BAD_TASK: Final = -32020
 NOT_YOURS: Final = -32021
 KEY_CONFLICT: Final = -32022
 BAD_NODE: Final = -32030
+NOT_PERMITTED: Final = -32040
 NOT_COMPLETE: Final = -32050
 NOT_STORED: Final = -32060
 QUEUE_FULL: Final = -32070
@@ -28,10 +31,7 @@ NOT_SERVING: Final = -32080
 ATTEMPTS_LOST: Final = -32090
 AFTER_FAILED: Final = -32091
 CANCELLED_ERROR: Final = -32092
-
-CANNOT_STORE: Final = (
-    "nothing can be stored now: the disk is almost full, or the database is unavailable; try again later"
-)
+DAMAGED: Final = -32093
 
 MEANINGS: Final[dict[int, str]] = {
     PARSE_ERROR: "not JSON",
@@ -44,7 +44,7 @@ MEANINGS: Final[dict[int, str]] = {
     KEY_CONFLICT: "the key belongs to another task",
     BAD_NODE: "node id taken, invalid or unknown",
     NOT_COMPLETE: "the task is not complete",
-    NOT_STORED: "could not store: the disk is almost full, or the database is away",
+    NOT_STORED: "the store cannot be used now",
     QUEUE_FULL: "the queue is full",
     TOO_BIG: "too big",
     NO_ROOM: "the answer does not fit into the answer of its array: repeat the call",
@@ -53,14 +53,19 @@ MEANINGS: Final[dict[int, str]] = {
     ATTEMPTS_LOST: "every attempt was lost",
     AFTER_FAILED: "a task that this one waits for failed",
     CANCELLED_ERROR: "the task was cancelled",
+    DAMAGED: "the stored params or result are damaged",
 }
 """PROTOCOL 6; the last one and NOT_SERVING are extensions."""
 
 BAD_INPUT: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
 """Codes that count towards the bad-input limit."""
 
+CALL_COMMAS: Final = 10
+"""An array with fewer commas than this for each allowed call is decoded before its elements are counted."""
+
 _to_json: Final = msgspec.json.Encoder().encode
 NULL_ID: Final = b"null"
+COMMA: Final = ord(",")
 
 
 class RpcError(Scale0Error):
@@ -106,6 +111,9 @@ class _Id(msgspec.Struct):
 _one: Final = msgspec.json.Decoder(CallMessage)
 _many: Final = msgspec.json.Decoder(list[CallMessage])
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_element: Final = msgspec.json.Decoder(msgspec.Raw)
+_end_of_element: Final = re.compile(r"trailing characters \(byte (\d+)\)")
+"""How many bytes msgspec read: a complete value, spaces, and one byte that does not belong to it."""
 _id: Final = msgspec.json.Decoder(_Id)
 
 ParsedCall = CallMessage | MalformedCall
@@ -118,6 +126,8 @@ def read_calls(frame: bytes, most: int) -> tuple[bool, list[Any]]:
             frame.decode()
         except UnicodeDecodeError:
             return False, [MalformedCall(PARSE_ERROR, "not UTF-8")]
+    if has_more(frame, most):
+        return False, [MalformedCall(INVALID_REQUEST, f"a batch holds at most {most} calls")]
     try:
         if frame[:1] == b"[":
             calls: list[Any] = _many.decode(frame)
@@ -129,6 +139,29 @@ def read_calls(frame: bytes, most: int) -> tuple[bool, list[Any]]:
         return False, [_one.decode(frame)]
     except (msgspec.DecodeError, RecursionError, ValueError):
         return _walk(frame, most)
+
+
+def has_more(frame: bytes, most: int) -> bool:
+    """True if the frame begins as an array of more than `most` elements and has so many commas that decoding it would
+    cost too much. msgspec applies `max_length` to a list only when all of its elements exist."""
+    commas = frame.count(b",") if frame[:1] == b"[" else 0
+    rest, place = memoryview(frame)[1:], 1
+    for _ in range(most):
+        if commas < CALL_COMMAS * most:
+            return False
+        try:
+            _element.decode(rest)
+            return False  # the array has no end
+        except (msgspec.DecodeError, RecursionError) as error:
+            end = _end_of_element.search(str(error))
+        if end is None:
+            return False  # not JSON: decoding ends here
+        size = int(end[1])
+        if rest[size - 1] != COMMA:
+            return False
+        commas -= frame.count(b",", place, place + size)
+        rest, place = rest[size:], place + size
+    return True
 
 
 def _walk(frame: bytes, most: int) -> tuple[bool, list[Any]]:
@@ -158,7 +191,8 @@ def _read_one(data: bytes) -> ParsedCall:
 
 
 def canonical(data: bytes) -> bytes:
-    """JSON with sorted names and without spaces: equal values have equal bytes."""
+    """JSON with sorted names and without spaces: equal values have equal bytes. 1 and 1.0 are different values, because
+    a handler gets an int or a float."""
     try:
         return msgspec.json.encode(msgspec.json.decode(data), order="sorted")
     except (msgspec.DecodeError, RecursionError, ValueError):

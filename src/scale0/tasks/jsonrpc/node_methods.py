@@ -11,10 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from scale0.broker.core.connections import Connection
+from scale0.broker.core.permissions import TAKE
 from scale0.broker.core.scheduler import Backend
 from scale0.broker.core.state import BrokerState
-from scale0.history.events.columns import clip_int
-from scale0.history.events.tasks import TaskRefused
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
@@ -22,6 +21,7 @@ from scale0.kernel.names import is_identity, is_reserved, made_for
 from scale0.storage.task_queries import ClaimedTask
 from scale0.storage.task_rows import FINISHED, QUEUED, EndedTask, OpenTask
 from scale0.tasks.core.broker_adapter import BrokerAdapter
+from scale0.tasks.core.fair_reads import FairReads
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, NodeReport, late, read_error, read_status
 from scale0.tasks.core.queue import TaskQueue
@@ -45,15 +45,17 @@ from scale0.tasks.jsonrpc.arguments import (
     TasksRequest,
     TwoArgumentForms,
 )
-from scale0.tasks.jsonrpc.endpoint import Method, RpcCall
+from scale0.tasks.jsonrpc.endpoint import Method, RpcCall, not_stored
 from scale0.tasks.jsonrpc.messages import (
     BAD_NODE,
     BAD_TASK,
-    CANNOT_STORE,
+    DAMAGED,
     INVALID_PARAMS,
     NO_ROOM,
+    NOT_PERMITTED,
     NOT_STORED,
     NOT_YOURS,
+    RATE_LIMITED,
     RpcError,
     quoted,
 )
@@ -86,13 +88,20 @@ class WaitingResult:
 
 class NodeMethods:
     def __init__(
-        self, state: BrokerState, adapter: BrokerAdapter, queue: TaskQueue, leases: Leases, results: ResultReads
+        self,
+        state: BrokerState,
+        adapter: BrokerAdapter,
+        queue: TaskQueue,
+        leases: Leases,
+        results: ResultReads,
+        reads: FairReads,
     ) -> None:
         self._state = state
         self._adapter = adapter
         self._queue = queue
         self._leases = leases
         self._results = results
+        self._reads = reads
 
     @property
     def table(self) -> Mapping[str, Method]:
@@ -113,13 +122,16 @@ class NodeMethods:
         node_id = args.node_id
         if node_id is None:
             held = self._adapter.backend_of(call.connection)
-            made = made_for(call.connection.user_id, f"node-{self._state.rng.getrandbits(64):016x}")
+            made = made_for(call.connection.sender, f"node-{self._state.rng.getrandbits(64):016x}")
             node_id = held.identity if held is not None else made
         elif not is_identity(node_id):
             raise RpcError(BAD_NODE, "a node id is 1 to 128 characters of A-Z a-z 0-9 . _ : -")
         methods = args.methods or []
         if len(methods) > MAX_NODE_METHODS or not all(map(self._adapter.is_service, methods)):
             raise RpcError(INVALID_PARAMS, f"methods are at most {MAX_NODE_METHODS} printable names")
+        for method in methods:
+            if reason := self._adapter.why_not(call.connection, TAKE, method, now, effects):
+                raise RpcError(NOT_PERMITTED, reason)
         other = self._adapter.node(node_id)
         if other is not None and other[1] is not call.connection and (other[0].pushes or self._is_used(other[1], now)):
             raise RpcError(BAD_NODE, f"{node_id} is in use by another connection")
@@ -138,16 +150,17 @@ class NodeMethods:
         if args.holds is not None:
             self._check_room()
             self._leases.unreceived(backend, dict(args.holds), now, effects)
-        call.answer(b"true", effects)
+        call.answer(b"true", effects, unstored=self._state.outage is not None)
 
     def status(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        self._check_depth(call)
         args = _status.read(call.params)
         self._node(call, args.node_id, now, effects)
         encoded = msgspec.json.encode(args.status)
         if len(encoded) > MAX_STATUS_BYTES:
             raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes")
         self._adapter.set_status(call.connection, args.status)
-        call.answer(b"true", effects)
+        call.answer(b"true", effects, unstored=self._state.outage is not None)
 
     def disconnect(self, call: RpcCall, now: Now, effects: Effects) -> None:
         """Disconnects a node; its tasks are queued again."""
@@ -160,21 +173,31 @@ class NodeMethods:
         self._check_room()
         self._node(call, getattr(args, "node_id", None), now, effects)
 
-        def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
+        def found(rows: tuple[Any, ...], later: Now, out: Effects, has_room: bool = False) -> None:
             row = rows[0]
             backend = self._adapter.backend_of(call.connection)
+            if call.is_answered:
+                return  # refused, because the database did not answer
             if backend is None:
                 call.refuse(BAD_NODE, "this connection has no node any more", out)
             elif row is None or isinstance(row, EndedTask) or is_reserved(row.method):
                 call.refuse(BAD_TASK, f"unknown or complete task {args.task_id}", out)
+            elif reason := self._adapter.why_not(call.connection, TAKE, row.method, later, out):
+                call.refuse(NOT_PERMITTED, reason, out)
             elif row.status != QUEUED or self._leases.is_closed or self._queue.at_limit(row.method):
                 call.answer(b"{}", out)
+            elif not has_room and not reserve(call, row, out):
+                return
             elif isinstance(row, OpenTask) and self._queue.shared is not None:
                 self._take_and_pull(call, row.id, out)
-            else:
+            elif has_room or isinstance(row, QueuedTask):
                 self._pull_one(call, row, backend, later, out)
+            else:
+                sender = call.connection.account
+                self._reads.find(sender, (row.id,), partial(found, has_room=True), out, brief=False)
 
-        self._find(args.task_id, found, now, effects)
+        # The params are read only if the answer has room for them.
+        self._find(call, args.task_id, found, now, effects)
 
     def _take_and_pull(self, call: RpcCall, id_: str, effects: Effects) -> None:
         """A broker may hand out a task of a shared store only while it holds it."""
@@ -184,7 +207,7 @@ class NodeMethods:
             backend = self._adapter.backend_of(call.connection)
             if not isinstance(row, QueuedTask) and (not isinstance(row, OpenTask) or theirs):
                 call.answer(b"{}", out)
-            elif row.status != QUEUED or backend is None or self._leases.is_closed:
+            elif row.status != QUEUED or backend is None or self._leases.is_closed or call.is_answered:
                 if isinstance(row, OpenTask):
                     self._queue.put_down(row, now, out)
                 call.answer(b"{}", out)
@@ -196,18 +219,14 @@ class NodeMethods:
     def _pull_one(
         self, call: RpcCall, row: QueuedTask | OpenTask, backend: Backend, now: Now, effects: Effects
     ) -> None:
-        """Hands out a task if its answer has room for it."""
-        try:
-            call.need_room(len(row.params))
-        except RpcError as error:
-            if isinstance(row, OpenTask) and self._queue.shared is not None:
-                self._queue.put_down(row, now, effects)
-            call.refuse(error.code, error.message, effects)
-            return
+        """Hands out a task; its answer has room for it."""
         task = self._take_out(row)
-        self._leases.pull(task, backend, now, effects)
+        if not self._leases.pull(task, backend, now, effects):
+            call.refuse(DAMAGED, f"the stored params of {task.id} are damaged: the task has failed", effects)
+            return
         call.on_sent(partial(set_answered, task, task.attempt))
         call.answer(task_json(task), effects)
+        task.drop_params()
 
     def _take_out(self, row: QueuedTask | OpenTask) -> QueuedTask:
         """Removes a queued task from its queue."""
@@ -231,10 +250,12 @@ class NodeMethods:
         self._pull(call, limit, MAX_LOOKS, now, effects)
 
     def _pull(self, call: RpcCall, limit: int, looks: int, now: Now, effects: Effects) -> None:
+        if call.is_answered:
+            return  # refused, because the database did not answer
         backend = self._adapter.backend_of(call.connection)
         method_queues = [
             method_queue
-            for method_queue in map(self._queue.method_queues.find, backend.services if backend else ())
+            for method_queue in map(self._queue.method_queues.find, taken_methods(backend))
             if method_queue is not None
         ]
         for method_queue in method_queues:
@@ -245,7 +266,7 @@ class NodeMethods:
             return
         taken: list[bytes] = []
         waiting = self._queue.method_queues
-        heads = waiting.heads(backend.services) if backend is not None and not self._leases.is_closed else []
+        heads = waiting.heads(taken_methods(backend)) if not self._leases.is_closed else []
         while backend is not None and heads and len(taken) < limit:
             first = waiting.need(heads[0][2], now, effects)
             head = first.head()
@@ -255,13 +276,15 @@ class NodeMethods:
                 call.refuse(NO_ROOM, "the answer of this array has no room for another task: repeat this call", effects)
                 return
             for task in waiting.take(first, 1, effects):
-                self._leases.pull(task, backend, now, effects)
-                call.on_sent(partial(set_answered, task, task.attempt))
-                taken.append(task_json(task))
+                if self._leases.pull(task, backend, now, effects):
+                    call.on_sent(partial(set_answered, task, task.attempt))
+                    taken.append(task_json(task))
+                    task.drop_params()
             waiting.renew_first(heads)
         call.answer(b"[%b]" % b",".join(taken), effects)
 
     def task_status(self, call: RpcCall, now: Now, effects: Effects) -> None:
+        self._check_depth(call)
         fields = read_status(call.params)
         backend = self._node(call, fields.pop("node_id"), now, effects)
         id_, status = fields.pop("task_id"), fields["status"]
@@ -280,7 +303,7 @@ class NodeMethods:
     def finished(self, call: RpcCall, now: Now, effects: Effects) -> None:
         args = _finished.read(call.params)
         result = bytes(args.task_result)
-        if result.count(b"[") + result.count(b"{") > 64 and not self._adapter.is_shallow(result):
+        if not self._adapter.is_shallow(result):
             raise RpcError(INVALID_PARAMS, f"a result nests at most {self._state.limits.max_json_depth} deep")
         self._end(call, args, NodeReport(FINISHED, result), 0, now, effects)
 
@@ -298,15 +321,16 @@ class NodeMethods:
             call.answer(b"true", effects)
             return
 
-        def refuse(code: int, message: str, out: Effects) -> None:
-            out.record(TaskRefused(args.task_id[:128], backend.identity, clip_int(attempt or 0), code))
+        def refuse(code: int, message: str, later: Now, out: Effects) -> None:
+            self._adapter.refuse_result(call.connection, backend.identity, args.task_id, attempt, code, later, out)
             call.refuse(code, f"{message}: {args.task_id[:128]}", out)
 
-        def compare(results: Sequence[StoredResult], _now: Now, out: Effects) -> None:
+        def compare(results: Sequence[StoredResult], later: Now, out: Effects) -> None:
             if report.is_stored_as(results[0]):
                 call.answer(b"true", out)
             else:
-                refuse(NOT_YOURS, "the task has ended with another result", out)
+                refuse(NOT_YOURS, "the task has ended with another result", later, out)
+            self._reads.let_go(call.connection.account, 1)
 
         def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
             held = backend.tasks.get(args.task_id)
@@ -319,26 +343,35 @@ class NodeMethods:
                 again = WaitingResult(call, args, report, tries + 1)
                 self._state.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
                 return
-            code = late(rows[0], backend.identity, attempt)
+            code = late(rows[0], backend, attempt)
             if code:
-                refuse(code, "unknown task" if code == BAD_TASK else "another attempt owns the task", out)
+                refuse(code, "unknown task" if code == BAD_TASK else "another attempt owns the task", later, out)
             else:
+                self._reads.hold(call.connection.account, 1)
                 self._results.ask((rows[0].seq,), compare, out)
 
-        self._find(args.task_id, found, now, effects, brief=True)
+        # A node sends a result again after this code, and forgets it after another one.
+        self._find(call, args.task_id, found, now, effects, NOT_STORED)
 
     def _end_again(self, again: WaitingResult, now: Now, effects: Effects) -> None:
         try:
             self._end(again.call, again.args, again.report, again.tries, now, effects)
         except RpcError as error:
-            again.call.refuse(error.code, error.message, effects)
+            again.call.refuse(error.code, error.message, effects, error.data)
 
-    def _find(self, id_: str, found: Any, now: Now, effects: Effects, brief: bool = False) -> None:
+    def _find(self, call: RpcCall, id_: str, found: Any, now: Now, effects: Effects, busy: int = RATE_LIMITED) -> None:
+        """Looks up a task, without params and result if it is not in memory; raises RpcError with the code `busy` if
+        too much of this sender's waits already."""
         task = self._queue.backlog.tasks.get(id_)
         if task is not None:
             found((task,), now, effects)
-        else:
-            self._queue.backlog.find((id_,), found, effects, brief=brief)
+            return
+        sender, size = call.connection.account, call.size
+        self._reads.check(sender, 1, size, busy)
+        # Also of a result, which the rate limit never refuses.
+        sender.charge_rows(found=1)
+        call.params = msgspec.Raw()  # the frame is not kept
+        self._reads.find(sender, (id_,), found, effects, size)
 
     def _node(self, call: RpcCall, node_id: str | None, now: Now, effects: Effects) -> Backend:
         """Returns the calling node; raises RpcError if it is not registered."""
@@ -363,9 +396,24 @@ class NodeMethods:
     def _is_used(self, connection: Connection, now: Now) -> bool:
         return now.mono - self._adapter.last_received(connection) <= self._state.interval
 
+    def _check_depth(self, call: RpcCall) -> None:
+        """Before the params are decoded: what nests deeper may be too deep to be encoded again."""
+        if not self._adapter.is_shallow(bytes(call.params), around=1):
+            raise RpcError(INVALID_PARAMS, f"a status nests at most {self._state.limits.max_json_depth} deep")
+
     def _check_room(self) -> None:
         if self._state.full:
-            raise RpcError(NOT_STORED, CANNOT_STORE)
+            raise not_stored(self._state)
+
+
+def reserve(call: RpcCall, row: QueuedTask | OpenTask, effects: Effects) -> bool:
+    """Reserves room for the params of a task; False, and the call is refused, if the answer has none."""
+    try:
+        call.need_room(row.size if isinstance(row, OpenTask) else len(row.params))
+    except RpcError as error:
+        call.refuse(error.code, error.message, effects)
+        return False
+    return True
 
 
 def set_answered(task: QueuedTask, attempt: int) -> None:
@@ -379,3 +427,8 @@ def task_json(task: QueuedTask) -> bytes:
         task.id.encode(),
         task.attempt,
     )
+
+
+def taken_methods(backend: Backend | None) -> frozenset[str]:
+    """The methods whose tasks a node gets: those that it has registered, and that its key may take."""
+    return frozenset() if backend is None else backend.services - backend.untaken

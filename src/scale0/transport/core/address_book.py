@@ -7,7 +7,7 @@ brokers of a group are tried in random order, so that clients spread over them; 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -67,6 +67,8 @@ class AddressBook:
         """Endpoints that were tried in this round."""
         self._redirected_by: str | None = None
         """The endpoint of the broker that redirected us here; it is asked again if nothing answers here."""
+        self.on_server_key: Callable[[str, str], None] = lambda *_: None
+        """Called with the current endpoint and the key that the broker there announced as its own."""
         self.current = self._given[0]
         self.key_hint = ""
         """Where the client's own key is, and what to do if the broker does not accept it; empty without keys."""
@@ -146,6 +148,12 @@ class AddressBook:
             and (endpoint in self._keys or len(self._keys) < MAX_ENDPOINTS)
         ):
             self._keys[endpoint] = key
+
+    def announce_server_key(self, key: object) -> None:
+        """The current broker announces its own key, to be expected at the next connection."""
+        if isinstance(key, str) and key:
+            self.set_server_key(self.current, key)
+            self.on_server_key(self.current, key)
 
     def server_key(self, endpoint: str) -> str:
         return self._keys.get(endpoint, "")

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from scale0.kernel.clock import Now
+from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
 from scale0.transport.core import codec
 from scale0.transport.core import messages as options
 from scale0.transport.core.command_table import client_codec
+from scale0.transport.core.request_batches import separated
 from scale0.transport.core.session import DOWN, ENDED, READYING, UP, Session, SessionEffects
 from scale0.transport.core.sockets import BACKEND
 
@@ -155,6 +157,11 @@ class BackendSession:
         return not self.in_flight and (self._tasks is None or self._tasks.is_idle)
 
     @property
+    def request_batches(self) -> bool:
+        """True if replies may leave as REPLIES."""
+        return self.connection.request_batches
+
+    @property
     def is_up(self) -> bool:
         return self.connection.state == UP
 
@@ -201,6 +208,11 @@ class BackendSession:
             effects.notifications.append(
                 RequestReceived(options_in.id, options_in.service, bodies, options_in.timeout or 0.0)
             )
+        elif command == "REQUESTS":
+            service, timeout = options_in.service, options_in.timeout or 0.0
+            for id_, body in separated(options_in, bodies):
+                self.in_flight.add(id_)
+                effects.notifications.append(RequestReceived(id_, service, (body,), timeout))
         elif command in TASK_COMMANDS:
             if self._tasks is None or not bodies:
                 return
@@ -235,7 +247,7 @@ class BackendSession:
             self._waiting_bytes = sum(map(size_of, self._waiting))
             self._partial.clear()
 
-    def _ready(self, now: Now) -> options.Ready:
+    def _ready(self, now: Now) -> Message:
         services = [] if self.connection.is_draining else self._services
         each = self._service_slots
         ready = options.Ready(
@@ -250,19 +262,21 @@ class BackendSession:
         )
         if self.connection.state == UP:
             # The broker knows what we have in flight, and ignores `holds` here.
-            return ready
+            return ("READY", ready)
         if self._tasks is not None:
             self._tasks.set_broker(self.connection.addresses.owner)
-        holds = self._held(len(_to_json(ready)))
-        return msgspec.structs.replace(ready, holds=holds) if holds else ready
+        in_options = self._limits.max_options_bytes - len(_to_json(ready))
+        holds = self._held(options.MAX_HOLDS_BYTES if self.connection.long_holds else in_options)
+        if self.connection.long_holds and len(_to_json(holds)) > in_options:
+            return ("READY", ready, options.pack_holds(holds))
+        return ("READY", msgspec.structs.replace(ready, holds=holds) if holds else ready)
 
-    def _held(self, used: int) -> list[tuple[str, int]]:
-        """The requests and tasks in flight, as far as they fit into the options; the others are dropped, and run
+    def _held(self, room: int) -> list[tuple[str, int]]:
+        """The requests and tasks in flight, as far as they fit into so many bytes; the others are dropped, and run
         elsewhere.
 
         A request is named with attempt 0, which no task has.
         """
-        room = self._limits.max_options_bytes - used
         holds: list[tuple[str, int]] = []
         for id_ in sorted(self.in_flight):
             needed = len(_to_json((id_, 0))) + 1

@@ -8,10 +8,11 @@ by message, so that one bad message does not affect the others.
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 
@@ -19,11 +20,14 @@ from scale0.kernel import codes
 from scale0.kernel.effects import Message
 from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
+from scale0.transport.core.request_batches import JOINED, batch_length, joined
 
 MAGIC: Final = b"SCALE0/1"
 BATCH: Final = b"BATCH"
-CHUNK_MESSAGES: Final = 100
-"""Requests of one chunk: one or two milliseconds of a broker."""
+CHUNK_MESSAGES: Final = 50
+"""Requests of one chunk: about half a millisecond of a broker."""
+CHUNK_BYTES: Final = 131_072
+"""The same, for messages that each hold many entries; a longer message is a chunk of its own."""
 QUICK_LEVELS: Final = 8
 """Levels of nesting that are removed with `replace`; only the rest is walked bracket by bracket."""
 
@@ -66,6 +70,22 @@ def encode_batch(messages: Sequence[Message], limit_messages: int, limit_bytes: 
     ]
 
 
+def encode_all(messages: Sequence[Message], limits: Limits, request_batches: bool) -> Iterator[tuple[list[bytes], int]]:
+    """All messages of a client in order, in as few frames as possible; each with the number of messages that it holds.
+    `request_batches`: the broker accepts REQUESTS and REPLIES."""
+    parts = joined(messages) if request_batches else [(message, 1) for message in messages]
+    for is_alone, run in itertools.groupby(parts, lambda part: isinstance(part[0], list) or part[0][0] in JOINED):
+        if is_alone:
+            yield from ((encode(message), count) for message, count in run)
+            continue
+        group = list(run)
+        counts = iter([count for _, count in group])
+        packed = encode_batch([message for message, _ in group], limits.max_batch_messages, limits.max_message_bytes)
+        for frames in packed:
+            held = batch_length(frames[3]) if len(frames) == 4 and frames[1] == BATCH else 1
+            yield frames, sum(itertools.islice(counts, held))
+
+
 def depth_within(data: bytes, limit: int) -> bool:
     """True if JSON text nests at most `limit` deep; the result for invalid JSON is undefined."""
     if data.count(b"[") + data.count(b"{") <= limit:
@@ -82,15 +102,33 @@ def depth_within(data: bytes, limit: int) -> bool:
     return True
 
 
+def nests_within(values: Sequence[Any], limit: int) -> bool:
+    """True if lists and maps in these decoded values nest at most `limit` deep."""
+    level = [one for one in values if isinstance(one, dict | list)]
+    for _ in range(limit):
+        if not level:
+            return True
+        inner = (each for one in level for each in (one.values() if isinstance(one, dict) else one))
+        level = [each for each in inner if isinstance(each, dict | list)]
+    return not level
+
+
 class Codec:
     """Decodes the commands that one role may receive. `schemas` maps each command to the type of its options."""
 
-    __slots__ = ("_elsewhere", "_json", "_limits", "_msgpack", "_parts", "_typed", "_types")
+    __slots__ = ("_alone", "_any", "_elsewhere", "_json", "_limits", "_msgpack", "_parts", "_typed", "_types")
 
     def __init__(
-        self, schemas: Mapping[str, type], hot: Container[str], elsewhere: Container[str], limits: Limits
+        self,
+        schemas: Mapping[str, type],
+        hot: Container[str],
+        elsewhere: Container[str],
+        limits: Limits,
+        alone: Container[str] = (),
     ) -> None:
-        """`hot` commands have a few scalar options and are decoded with the whole batch; `elsewhere` ones get 403."""
+        """`hot` commands have a few scalar options and are decoded with the whole batch; `elsewhere` ones get 403, and
+        `alone` ones in a BATCH."""
+        self._alone = alone
         self._limits = limits
         self._elsewhere = elsewhere
         self._json: dict[bytes, msgspec.json.Decoder[Any]] = {
@@ -99,6 +137,8 @@ class Codec:
         self._msgpack: dict[str, msgspec.msgpack.Decoder[Any]] = {
             name: msgspec.msgpack.Decoder(schema) for name, schema in schemas.items()
         }
+        self._any = {name: found for name, schema in schemas.items() if (found := any_options(schema))}
+        """By command: the options that may be any value, and so nest."""
         self._types: dict[type, str] = {}
         for name, schema in schemas.items():
             if name not in hot:
@@ -187,12 +227,18 @@ class Codec:
         try:
             parts = self._parts.decode(message)
             command = _text.decode(parts[0])
+            if command in self._alone:
+                return Refusal(codes.NOT_ALLOWED, f"{command} is not allowed in a BATCH")
             decoder = self._msgpack.get(command)
             if decoder is None:
                 return self._unknown(command.encode("utf-8", "replace"))
             if len(memoryview(parts[1])) > self._limits.max_options_bytes:
                 return Refusal(codes.TOO_BIG, f"options are over {self._limits.max_options_bytes} bytes")
-            return command, decoder.decode(parts[1]), [_bin.decode(part) for part in parts[2:]]
+            options = decoder.decode(parts[1])
+            values = [getattr(options, name) for name in self._any.get(command, ())]
+            if values and not nests_within(values, self._limits.max_json_depth - 1):
+                return Refusal(codes.MALFORMED, f"options nest deeper than {self._limits.max_json_depth}")
+            return command, options, [_bin.decode(part) for part in parts[2:]]
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             return Refusal(codes.MALFORMED, f"BATCH: {error}")
 
@@ -203,18 +249,10 @@ class Codec:
         return Refusal(codes.UNKNOWN_COMMAND, f"unknown command {shown!r}")
 
 
-def batch_length(packed: bytes) -> int:
-    """How many messages a MessagePack array claims to hold, from its header; 0 if it is not an array."""
-    if not packed:
-        return 0
-    head = packed[0]
-    if head & 0xF0 == 0x90:
-        return head & 0x0F
-    if head == 0xDC:
-        return int.from_bytes(packed[1:3], "big")
-    if head == 0xDD:
-        return int.from_bytes(packed[1:5], "big")
-    return 0
+def any_options(schema: type) -> tuple[str, ...]:
+    """The options that may be any value."""
+    fields = msgspec.structs.fields(schema)
+    return tuple(field.name for field in fields if field.type is Any or Any in get_args(field.type))
 
 
 def batch_splitter(
@@ -230,17 +268,30 @@ def batch_splitter(
     def split(socket: str, message: list[bytes]) -> Sequence[list[bytes]]:
         if len(message) != 5 or message[2] != BATCH or message[1] != MAGIC:
             return (message,)
-        if not CHUNK_MESSAGES < batch_length(message[4]) <= limit or ignores(socket, message[0]):
+        count = batch_length(message[4])
+        is_short = count < 2 or (count <= CHUNK_MESSAGES and len(message[4]) <= CHUNK_BYTES)
+        is_over = count > limit or sum(map(len, message[1:])) > limits.max_message_bytes
+        if is_short or is_over or ignores(socket, message[0]):
             return (message,)
         try:
             raw = RAW_MESSAGES.decode(message[4])
         except (msgspec.DecodeError, RecursionError, ValueError):
             return (message,)
         header = message[:4]
-        starts = range(0, len(raw), CHUNK_MESSAGES)
-        return [[*header, _array_of(raw[start : start + CHUNK_MESSAGES])] for start in starts]
+        return [[*header, _array_of(chunk)] for chunk in _chunks_of(raw)]
 
     return split
+
+
+def _chunks_of(messages: Sequence[msgspec.Raw]) -> Iterator[Sequence[msgspec.Raw]]:
+    start = size = 0
+    for index, message in enumerate(messages):
+        length = len(memoryview(message))
+        size += length
+        if index > start and (index - start == CHUNK_MESSAGES or size > CHUNK_BYTES):
+            yield messages[start:index]
+            start, size = index, length
+    yield messages[start:]
 
 
 def _array_of(messages: Sequence[msgspec.Raw]) -> bytes:

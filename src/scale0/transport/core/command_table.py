@@ -24,6 +24,8 @@ class CommandRule(NamedTuple):
     schema: type
     hot: bool = False
     """Its options are a few scalars, and are decoded with the whole batch at once."""
+    alone: bool = False
+    """It is not allowed in a BATCH: a long BATCH is divided by the number of its messages."""
 
 
 RULES: Final = (
@@ -33,6 +35,8 @@ RULES: Final = (
     CommandRule("NEEDBROKER", BOTH, SERVING, messages.NeedBroker),
     CommandRule("DISCONNECT", BOTH, SERVING, messages.Disconnect),
     CommandRule("REQUEST", (FRONTEND,), SERVING, messages.Request, hot=True),
+    CommandRule("REQUESTS", (FRONTEND,), SERVING, messages.ManyRequests, alone=True),
+    CommandRule("REPLIES", (BACKEND,), SERVING, messages.ManyReplies, alone=True),
     CommandRule("PARTIAL", (BACKEND,), SERVING, messages.Answer, hot=True),
     CommandRule("REPLY", (BACKEND,), SERVING, messages.Answer, hot=True),
     CommandRule("ERROR", (BACKEND,), SERVING, messages.Error, hot=True),
@@ -64,6 +68,8 @@ TO_CLIENTS: Final = {
     "CHANGEBROKER": messages.ChangeBroker,
     "DISCONNECTERROR": messages.DisconnectError,
     "REQUEST": messages.Request,
+    "REQUESTS": messages.ManyRequests,
+    "REPLIES": messages.ManyReplies,
     "PARTIAL": messages.Answer,
     "REPLY": messages.Answer,
     "ERROR": messages.Error,
@@ -76,7 +82,7 @@ TO_CLIENTS: Final = {
 """Commands that a broker sends to clients."""
 
 TO_CLIENTS_HOT: Final = frozenset(
-    {"HEARTBEAT", "REQUEST", "PARTIAL", "REPLY", "ERROR", "TASKS", "TASKSOK", "TASKSCANCEL"}
+    {"HEARTBEAT", "REQUEST", "REQUESTS", "PARTIAL", "REPLY", "REPLIES", "ERROR", "TASKS", "TASKSOK", "TASKSCANCEL"}
 )
 
 COMMANDS: Final = frozenset({rule.command for rule in RULES} | TO_CLIENTS.keys() | {"BATCH"})

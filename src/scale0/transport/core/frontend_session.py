@@ -28,6 +28,7 @@ from scale0.transport.core.calls import (
     refusal_of,
 )
 from scale0.transport.core.command_table import client_codec
+from scale0.transport.core.request_batches import separated
 from scale0.transport.core.session import DOWN, ENDED, UP, Session, SessionEffects
 from scale0.transport.core.sockets import FRONTEND
 
@@ -119,6 +120,8 @@ class FrontendSession:
         """Messages may have left on the current, or the last, connection."""
         self._received_here = False
         """Something was received on that connection."""
+        self._has_named_owner = False
+        """The broker has answered a ping on that connection."""
 
     @property
     def waiting(self) -> bool:
@@ -126,6 +129,11 @@ class FrontendSession:
         return (
             bool(self._calls) or bool(self._commands) or (self._sub_protocol is not None and self._sub_protocol.waiting)
         )
+
+    @property
+    def request_batches(self) -> bool:
+        """True if requests may leave as REQUESTS."""
+        return self.connection.request_batches
 
     @property
     def is_idle(self) -> bool:
@@ -136,6 +144,11 @@ class FrontendSession:
     @property
     def _is_live(self) -> bool:
         return self.connection.is_live
+
+    @property
+    def owner(self) -> str:
+        """The owner of the current broker's tasks, as it says itself on this connection; empty if not known yet."""
+        return self.connection.addresses.owner if self._is_live and self._has_named_owner else ""
 
     def _must_stay(self, now: Now) -> bool:
         """True while the sub-protocol expects an answer that only the current broker can give, up to BOUND_SECONDS."""
@@ -175,7 +188,7 @@ class FrontendSession:
             effects.notifications.append(CallFailed(tag, refusal.code, refusal.message))
             return
         self._next += 1
-        call = PendingCall(f"{self._prefix}{self._next:x}", service, bodies, timeout, retry, tag)
+        call = PendingCall(f"{self._prefix}{self._next}", service, bodies, timeout, retry, tag)
         self._add(call, self._calls, now, effects)
         if self._is_live:
             self._send(call, now, effects)
@@ -203,7 +216,7 @@ class FrontendSession:
             effects.notifications.append(CallFailed(tag, *self._end_reason()))
             return
         self._next += 1
-        call = PendingCall(f"{self._prefix}{self._next:x}", "", (body,) if body else (), timeout, False, tag)
+        call = PendingCall(f"{self._prefix}{self._next}", "", (body,) if body else (), timeout, False, tag)
         call.options = {**options, "id": call.id}
         self._add(call, self._commands, now, effects)
         if self._is_live and self.connection.addresses.was_given:
@@ -262,7 +275,19 @@ class FrontendSession:
                 self._sub_protocol.flush(now, effects)
             return
         for command, options, bodies in self._codec.messages(frames):
-            self._handle(command, options, bodies, now, effects)
+            if command == "REPLIES":
+                self._receive_replies(separated(options, bodies), effects)
+            else:
+                self._handle(command, options, bodies, now, effects)
+
+    def _receive_replies(self, replies: Sequence[tuple[str, bytes]], effects: SessionEffects) -> None:
+        calls, notifications = self._calls, effects.notifications
+        for id_, body in replies:
+            call = calls.pop(id_, None)
+            if call is not None:
+                call.ended = True
+                self._timers.remove(call)
+                notifications.append(CallAnswered(call.tag, (body,)))
 
     def _handle(self, command: str, options: Any, bodies: Sequence[bytes], now: Now, effects: SessionEffects) -> None:
         if command == "REPLY":
@@ -401,6 +426,7 @@ class FrontendSession:
         addresses = self.connection.addresses
         addresses.set_name(reply.broker)
         addresses.set_owner(reply.owner)
+        self._has_named_owner = True
         if self._sub_protocol is not None:
             self._sub_protocol.set_owner(addresses.owner, addresses.is_shared)
         if known is None or known == reply:
@@ -421,6 +447,7 @@ class FrontendSession:
         """Use a new connection: ping, send what was never sent, and send `retry` requests again."""
         self._connection_number += 1
         self._resumed = True
+        self._has_named_owner = False
         self._ping(now, effects)
         # A management command is for the broker that the administrator named.
         for table in (self._commands, self._calls) if self.connection.addresses.was_given else (self._calls,):

@@ -10,13 +10,23 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from scale0.kernel import codes
+from scale0.kernel.errors import Refusal
+
 MAX_ID_CHARS: Final = 128
 """Length of a frontend's own request id."""
+MAX_NUMBER_DIGITS: Final = 15
+MAX_TEXT_CHARS: Final = MAX_ID_CHARS - MAX_NUMBER_DIGITS
+"""The parts of an id in a batch: a text, and a number in decimal digits."""
 
 RequestId = (
     Annotated[str, msgspec.Meta(max_length=MAX_ID_CHARS)] | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 )
 """The id is returned unchanged, in JSON or MessagePack, so it must fit both."""
+MAX_HOLDS_BYTES: Final = 1_048_576
+"""Room for some 25,000 tasks and requests."""
+IdText = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARS)]
+IdNumber = Annotated[int, msgspec.Meta(ge=0, lt=10**MAX_NUMBER_DIGITS)]
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A configuration version, within the range of the stores."""
 Code = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -33,6 +43,8 @@ class CheckConfig(msgspec.Struct, frozen=True):
     configversion: Version | None = None
     config_hash: str | None = None
     batch: bool = False
+    request_batches: bool = False
+    """It accepts REQUESTS and REPLIES. Extension."""
 
     @property
     def version(self) -> int | None:
@@ -48,6 +60,12 @@ class ConfigAck(msgspec.Struct, frozen=True):
     config_hash: str = ""
     owner: str | msgspec.UnsetType = msgspec.UNSET
     """The owner of the tasks here, if that is a group that shares a store."""
+    server_key: str | msgspec.UnsetType = msgspec.UNSET
+    """With CURVE: the broker's public key, to be expected at the next connection. Extension."""
+    request_batches: bool = False
+    """The broker accepts REQUESTS and REPLIES. Extension."""
+    long_holds: bool = False
+    """The broker reads `holds` from the body of READY. Extension."""
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -58,6 +76,9 @@ class Config(msgspec.Struct, frozen=True):
     config_version: int
     config_hash: str
     owner: str | msgspec.UnsetType = msgspec.UNSET
+    server_key: str | msgspec.UnsetType = msgspec.UNSET
+    request_batches: bool = False
+    long_holds: bool = False
 
 
 class Enrol(msgspec.Struct, frozen=True):
@@ -93,6 +114,20 @@ class Ready(msgspec.Struct, frozen=True):
     """The backend answers a recall: a returned task has not started, and never will."""
 
 
+_read_holds: Final = msgspec.msgpack.Decoder(list[tuple[str, int]]).decode
+pack_holds: Final = msgspec.msgpack.Encoder().encode
+
+
+def read_holds(body: bytes) -> list[tuple[str, int]]:
+    """The `holds` in the body of READY, where they do not fit into the options. Raises Refusal."""
+    if len(body) > MAX_HOLDS_BYTES:
+        raise Refusal(codes.TOO_BIG, f"the body of READY has at most {MAX_HOLDS_BYTES} bytes")
+    try:
+        return _read_holds(body)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise Refusal(codes.MALFORMED, f"the body of READY is an array of ids and attempts: {error}") from error
+
+
 class ReadyOk(msgspec.Struct, frozen=True):
     """READYOK: the offer is accepted; use this heartbeat interval."""
 
@@ -107,6 +142,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
     time: float | None = None
     config_version: Version | None = None
+    server_key: str | msgspec.UnsetType = msgspec.UNSET
+    """The broker's public key, while it rotates. Extension."""
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -124,6 +161,8 @@ class Hello(msgspec.Struct, frozen=True):
     """It accepts BATCH. Extension."""
     standby_for: str = ""
     """The broker whose clients it would take over. Extension."""
+    previous_key: str = ""
+    """The previous public key of the broker, while it rotates. Extension."""
 
 
 class PeerHeartbeat(msgspec.Struct, frozen=True):
@@ -159,6 +198,8 @@ class Forward(msgspec.Struct, frozen=True):
     id: RequestId
     timeout: float = 30.0
     hops: int = 1
+    sender: str = ""
+    """The client that sent the request to the first broker: its key, or a name of its connection."""
 
 
 class PeerCheckConfig(CheckConfig, frozen=True):
@@ -218,10 +259,28 @@ class Request(msgspec.Struct, frozen=True):
     retry: bool = False
 
 
+class ManyRequests(msgspec.Struct, frozen=True):
+    """REQUESTS: several requests for a service. Their ids are `id`, followed by `first` and the next numbers."""
+
+    service: str
+    id: IdText
+    first: IdNumber
+    timeout: float | None = None
+    retry: bool = False
+
+
 class Answer(msgspec.Struct, frozen=True):
     """PARTIAL and REPLY: a part of the answer, or its end."""
 
     id: RequestId
+    service: str | None = None
+
+
+class ManyReplies(msgspec.Struct, frozen=True):
+    """REPLIES: the replies to requests with consecutive numbers, as in REQUESTS."""
+
+    id: IdText
+    first: IdNumber
     service: str | None = None
 
 
@@ -254,6 +313,8 @@ class ManagementReq(msgspec.Struct, frozen=True):
     auth_id: str = ""
     auth_password: str | None = None
     auth_token: str | None = None
+    local_token: str | None = None
+    """The token of the broker's machine: the sender limits passwords itself, and wrong ones are answered at once."""
     config: Any = None
     base: Version | None = None
     set: dict[str, Any] = {}
@@ -268,6 +329,7 @@ class ManagementReq(msgspec.Struct, frozen=True):
     ttl: float | None = None
     token: str | None = None
     token_id: str | None = None
+    once: bool = False
     agent: str | None = None
     check: str | None = None
     args: dict[str, Any] = {}

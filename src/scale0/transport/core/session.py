@@ -16,6 +16,7 @@ import msgspec
 from scale0.kernel import backoff, codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Message
+from scale0.kernel.limits import MAX_HEARTBEAT_INTERVAL
 from scale0.transport.core import messages
 from scale0.transport.core.address_book import ENDPOINT, SERVER_KEY, AddressBook, SessionConfig
 
@@ -29,7 +30,8 @@ RECHECK_SECONDS: Final = 0.15
 MIN_ANSWER_SECONDS: Final = 3.0
 """The least time that a broker has to answer CHECKCONFIG or READY."""
 MAX_URGENT_BACKOFF_SECONDS: Final = 5.0
-"""The maximum reconnect delay of a frontend while a caller waits: a longer one could outlast the call."""
+"""The maximum reconnect delay of a frontend while a caller waits, and of a backend with work in flight: a longer one
+could outlast the call, or the time for which a restarted broker keeps leases."""
 MAX_NEXT_SECONDS: Final = 0.2
 """The maximum delay before the next address is tried; the backoff applies to a whole round of addresses."""
 MAX_AFTER_SECONDS: Final = 600.0
@@ -90,11 +92,11 @@ class Session:
         identity: str | None,
         rng: random.Random,
         services: Callable[[], list[str] | None],
-        ready: Callable[[Now], messages.Ready] | None,
+        ready: Callable[[Now], Message] | None,
         is_idle: Callable[[], bool],
         stays: Callable[[Now], bool] = lambda _: False,
     ) -> None:
-        """`is_idle`: nothing is in flight. `stays`: no other broker can help for now."""
+        """`ready` makes READY. `is_idle`: nothing is in flight. `stays`: no other broker can help for now."""
         self._role = role
         self.addresses = AddressBook(role, endpoints, rng)
         self._rng = rng
@@ -107,6 +109,10 @@ class Session:
         self.config_version: int | None = None
         self.config_hash: str | None = None
         self.config: bytes = b""
+        self.request_batches = False
+        """The broker of this connection accepts REQUESTS and REPLIES."""
+        self.long_holds = False
+        """It reads `holds` from the body of READY."""
         self.interval = 1.0
         self.liveness = 3
         self.last_received = 0.0
@@ -192,7 +198,7 @@ class Session:
         self._need_broker_sent = self._need_broker_sent and self.state != UP
         self.state = CHECKING
         self._asked_at = now.mono
-        options: dict[str, Any] = {"config_type": "json", "batch": True}
+        options: dict[str, Any] = {"config_type": "json", "batch": True, "request_batches": True}
         if self.identity is not None:
             options["identity"] = self.identity
         services = self._services()
@@ -211,27 +217,29 @@ class Session:
         if self.state == CHECKING:
             self.state = READYING
             self._asked_at = now.mono
-        effects.sends.append(("READY", self._ready(now)))
+        effects.sends.append(self._ready(now))
         self.last_sent = now.mono
 
     def receive(self, command: str, options: Any, bodies: Sequence[bytes], now: Now, effects: SessionEffects) -> bool:
         """Handle one message; False if it does not concern the session."""
         match command:
             case "HEARTBEAT":
-                pass
+                self.addresses.announce_server_key(options.server_key)
             case "CONFIG":
                 self._receive_config(options, bodies, now, effects)
             case "CONFIGACK":
                 self.identity = options.identity
+                self.request_batches, self.long_holds = options.request_batches, options.long_holds
                 self.addresses.set_owner(options.owner)
+                self.addresses.announce_server_key(options.server_key)
                 if options.config_version >= (self.config_version or 0):
                     self.config_version = options.config_version
                     self.config_hash = options.config_hash or self.config_hash
                 if self.state == CHECKING:
                     self.send_ready(now, effects)
             case "READYOK":
-                if 0 < options.heartbeat_interval < math.inf:
-                    self.interval = options.heartbeat_interval
+                if options.heartbeat_interval > 0:
+                    self.interval = min(options.heartbeat_interval, MAX_HEARTBEAT_INTERVAL)
                 self._is_drained = self.is_draining
                 if self.state == READYING:
                     self._enter_up(now, effects)
@@ -299,7 +307,9 @@ class Session:
         return min(times, default=None)
 
     def _connect_at(self, waiting: bool) -> float | None:
-        if self._retry_at is None or self._ready is not None or not waiting:
+        # A backend waits if it has work in flight: the broker expects it back before the leases end.
+        is_urgent = waiting if self._ready is None else not self._is_idle()
+        if self._retry_at is None or not is_urgent:
             return self._retry_at
         return min(self._retry_at, self._urgent_retry_at)
 
@@ -315,6 +325,7 @@ class Session:
         self.last_received = now.mono
         self._need_broker_sent = False
         effects.open = self.endpoint
+        self.request_batches = self.long_holds = False
         if self._is_away_from_home() and not self._was_redirected:
             self.state = ASKING
             self._asked_at = now.mono
@@ -349,7 +360,9 @@ class Session:
     ) -> None:
         """Store a configuration that is newer by (version, hash); ignore any other."""
         self.identity = options.identity
+        self.request_batches, self.long_holds = options.request_batches, options.long_holds
         self.addresses.set_owner(options.owner)
+        self.addresses.announce_server_key(options.server_key)
         ours = (self.config_version or 0, self.config_hash or "")
         if (options.config_version, options.config_hash) > ours:
             self.config_version, self.config_hash = options.config_version, options.config_hash
@@ -363,8 +376,8 @@ class Session:
             document = msgspec.json.decode(self.config, type=SessionConfig)
         except (msgspec.DecodeError, RecursionError, ValueError):
             return
-        if self._ready is None and 0 < document.heartbeat_interval < math.inf:
-            self.interval = document.heartbeat_interval
+        if self._ready is None and document.heartbeat_interval > 0:
+            self.interval = min(document.heartbeat_interval, MAX_HEARTBEAT_INTERVAL)
         self.addresses.update(document.group_config, document.preferred_broker)
 
     def _change_broker(self, options: messages.ChangeBroker, now: Now, effects: SessionEffects) -> None:

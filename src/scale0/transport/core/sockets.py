@@ -25,3 +25,6 @@ STANDBY: Final = "standby"
 
 ROLES: Final = (FRONTEND, BACKEND, PEER)
 """The roles of a key: the socket that it may connect to."""
+HELEN: Final = "helen"
+"""The role of a token whose key is stored as a backend and as a frontend."""
+ROLES_OF_HELEN: Final = (BACKEND, FRONTEND)

@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+from scale0.transport.core.buffer_account import CHUNK_BYTES
+
 SIGNATURE: Final = b"\xff" + bytes(8) + b"\x7f"
 VERSION: Final = b"\x03\x01"
 GREETING_BYTES: Final = 64
 MECHANISM_BYTES: Final = 20
 MAX_HANDSHAKE_BYTES: Final = 8_192
 """The largest frame before the connection is ready: keys, a socket type and a few properties."""
+EXCESS: Final = 16
+"""How many times the parts of the longest message are read of one message."""
 MAX_PING_CONTEXT: Final = 16
 
 MORE: Final = 1
@@ -65,12 +69,12 @@ class ZmtpSession:
 
     __slots__ = (
         *("_chunks", "_frames", "_greeted", "_have", "_is_plain", "_max_bytes", "_max_parts", "_message_bytes"),
-        *("_socket_type", "_wanted", "mechanism", "minor", "outgoing"),
+        *("_parts", "_socket_type", "_wanted", "commands", "mechanism", "minor", "outgoing"),
     )
 
     def __init__(self, socket_type: bytes, mechanism: Mechanism, max_bytes: int, max_parts: int) -> None:
         """A frame of more than `max_bytes` ends the connection. Of a message with more bytes or parts, the frames up to
-        the limit are delivered, so that the owner can refuse it."""
+        the limit are delivered, so that the owner can refuse it; EXCESS times as many parts end the connection."""
         self.mechanism = mechanism
         self.minor = 0
         """The minor version of the peer's protocol."""
@@ -88,10 +92,25 @@ class ZmtpSession:
         self._frames: list[bytes] = []
         """The first frames of a message whose last one has not arrived."""
         self._message_bytes = 0
+        self._parts = 0
+        """Frames of this message, those that were dropped included."""
+        self.commands = 0
+        """Commands after the handshake that are no messages; the owner resets it."""
 
     @property
     def ready(self) -> bool:
         return self.mechanism.ready
+
+    @property
+    def unfinished(self) -> int:
+        """The memory of a message that has not arrived completely."""
+        pieces = len(self._chunks) + len(self._frames)
+        return self._have + self._message_bytes + CHUNK_BYTES * pieces if pieces else 0
+
+    def clear(self) -> None:
+        """The connection ended: forget the incomplete message."""
+        self._chunks, self._frames = [], []
+        self._have = self._message_bytes = 0
 
     def receive(self, data: bytes) -> list[list[bytes]]:
         """Handle received bytes; returns the complete messages. Raises ZmtpError."""
@@ -179,7 +198,11 @@ class ZmtpSession:
             if not flags & MORE:
                 messages.append(frames)
                 self._frames = frames = []
-                self._message_bytes = 0
+                self._message_bytes = self._parts = 0
+                continue
+            self._parts += 1
+            if self._parts > EXCESS * max_parts:
+                raise ZmtpError(f"a message has more than {EXCESS * max_parts} parts")
         self._keep(data, position, 2)
         return messages
 
@@ -207,16 +230,16 @@ class ZmtpSession:
 
     def _command(self, body: bytes) -> list[bytes] | None:
         """Handle a command after the handshake; a subscription becomes a message."""
+        self.commands += 1
         name, rest = split_command(body)
         match name:
             case b"PING":
                 if len(rest) < 2 or len(rest) > 2 + MAX_PING_CONTEXT:
                     raise ZmtpError("a PING has the wrong length")
                 self.outgoing.append(self.mechanism.encode_command(b"\x04PONG" + rest[2:]))
-            case b"SUBSCRIBE":
-                return [b"\x01" + rest]
-            case b"CANCEL":
-                return [b"\x00" + rest]
+            case b"SUBSCRIBE" | b"CANCEL":
+                self.commands -= 1
+                return [(b"\x01" if name == b"SUBSCRIBE" else b"\x00") + rest]
             case b"ERROR":
                 raise ZmtpError("the peer reports an error")
             case _:

@@ -1,6 +1,6 @@
 """The security mechanism CURVE of ZMTP (ZeroMQ RFC 26), the server's end: one connection, without I/O.
 
-Invariants: the client's public key is known before the connection is ready, and `admits` has accepted it; every frame
+Invariants: the client's public key is known before the connection is ready, and `why_not` has accepted it; every frame
 has a nonce that is greater than the last one.
 """
 
@@ -32,8 +32,8 @@ MESSAGE_HEAD: Final = len(MESSAGE) + 8
 REFUSED: Final = b"\x05ERROR\x03400"
 """What libzmq sends when its authenticator refuses a key: a client then does not try again at once."""
 
-Admits = Callable[[bytes], bool]
-"""True if the client with this public key may connect."""
+WhyNot = Callable[[bytes, bytes], str]
+"""By the public keys of the client and of the server: why the client may not connect; blank if it may."""
 RandomBytes = Callable[[int], bytes]
 
 
@@ -45,20 +45,25 @@ class CurveServer:
     """The mechanism of one connection."""
 
     __slots__ = (
-        *("_admits", "_client_transient", "_cookie", "_nonce", "_random", "_received", "_secret", "_shared"),
-        *("_socket_type", "_transient_public", "_transient_secret", "properties", "public_key", "ready"),
+        *("_client_transient", "_cookie", "_nonce", "_random", "_received", "_secret", "_secrets", "_shared"),
+        *("_socket_type", "_transient_public", "_transient_secret", "_why_not", "properties", "public_key", "ready"),
+        "server_key",
     )
 
     name = b"CURVE"
 
-    def __init__(self, secret: bytes, socket_type: bytes, admits: Admits, random: RandomBytes) -> None:
+    def __init__(self, secrets: Sequence[bytes], socket_type: bytes, why_not: WhyNot, random: RandomBytes) -> None:
+        """`secrets`: the server's keys; the client chooses one of them."""
         self.ready = False
         self.properties: Mapping[bytes, bytes] = {}
         self.public_key = b""
         """The client's long-term key, once it has proved that it holds it."""
-        self._secret = secret
+        self.server_key = b""
+        """The public key of the server that the client expects, once it is known."""
+        self._secrets = secrets
+        self._secret = b""
         self._socket_type = socket_type
-        self._admits = admits
+        self._why_not = why_not
         self._random = random
         self._cookie = b""
         self._transient_public = b""
@@ -79,9 +84,7 @@ class CurveServer:
         if len(body) != HELLO_BYTES or body[:2] != CURVE_VERSION:
             raise ZmtpError("HELLO has the wrong length or version")
         client, nonce, box = body[74:106], body[106:114], body[114:]
-        key = precomputed(client, self._secret)
-        if opened(key, b"CurveZMQHELLO---" + nonce, box) != bytes(64):
-            raise ZmtpError("HELLO cannot be decrypted")
+        key = self._choose(client, b"CurveZMQHELLO---" + nonce, box)
         self._client_transient = client
         self._transient_secret = self._random(KEY_BYTES)
         self._transient_public = crypto_scalarmult_base(self._transient_secret)
@@ -90,6 +93,18 @@ class CurveServer:
         long_nonce = self._random(16)
         box = crypto_box_easy_afternm(self._transient_public + self._cookie, b"WELCOME-" + long_nonce, key)
         return b"\x07WELCOME" + long_nonce + box
+
+    def _choose(self, client: bytes, nonce: bytes, box: bytes) -> bytes:
+        """Find the key that HELLO was made for; return what it has in common with the client's."""
+        for secret in self._secrets:
+            key = precomputed(client, secret)
+            try:
+                if crypto_box_open_easy_afternm(box, nonce, key) == bytes(64):
+                    self._secret, self.server_key = secret, crypto_scalarmult_base(secret)
+                    return key
+            except (CryptoError, ValueError):
+                continue
+        raise ZmtpError("HELLO cannot be decrypted: the client expects another server key")
 
     def _initiate(self, body: bytes) -> bytes:
         least = COOKIE_BYTES + 8 + BOX_BYTES + KEY_BYTES + 96
@@ -100,12 +115,13 @@ class CurveServer:
         content = opened(shared, b"CurveZMQINITIATE" + nonce, box)
         client, vouch_nonce, vouch = content[:KEY_BYTES], content[32:48], content[48:128]
         proof = opened(precomputed(client, self._transient_secret), b"VOUCH---" + vouch_nonce, vouch)
-        if proof != self._client_transient + crypto_scalarmult_base(self._secret):
+        if proof != self._client_transient + self.server_key:
             raise ZmtpError("INITIATE does not prove that the client holds its key")
         properties = read_properties(content[128:])
         self.public_key = client
-        if not self._admits(client):
-            raise KeyRefusedError("its key is not stored for this socket")
+        reason = self._why_not(client, self.server_key)
+        if reason:
+            raise KeyRefusedError(reason)
         self._received = int.from_bytes(nonce, "big")
         self._shared, self.properties, self.ready = shared, properties, True
         self._nonce = 1

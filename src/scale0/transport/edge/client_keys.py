@@ -1,16 +1,17 @@
 """The keys of a client: its own certificate, and the public key that it expects of the broker.
 
-They come, in this order, from the arguments, from SCALE0_KEY and SCALE0_SERVER_KEY, or from a certificate in the user's
-key folders that names the endpoint. Without keys, or with SCALE0_KEY=none, a client connects unencrypted, and a broker
-that requires keys rejects it. Invariants: a certificate that other users can read is not used; every error about a
-certificate names its file.
+They come, in this order, from the arguments, from SCALE0_KEY and SCALE0_SERVER_KEY, from a broker of the same user that
+runs at the endpoint, or from a certificate in the key folders that names the endpoint. Without keys, or with
+SCALE0_KEY=none, a client connects unencrypted, and a broker that requires keys rejects it. Invariants: a certificate
+that other users can read is not used; every error about a certificate names its file.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -19,16 +20,20 @@ import zmq
 from scale0.kernel.errors import ConfigError
 from scale0.kernel.log_context import about
 from scale0.transport.core.address_book import AddressBook
+from scale0.transport.core.sockets import HELEN
 from scale0.transport.edge.curve_certificates import (
     KEYS_FOLDER,
     LOCAL,
+    PROGRAM,
     SECRET_ENDING,
     CurveCertificate,
     is_key,
     read_pair,
     read_public,
     set_client,
+    write_pair,
 )
+from scale0.transport.edge.local_keys import config_folder, pairs_for, server_keys
 
 log = logging.getLogger("scale0.keys")
 
@@ -44,24 +49,64 @@ LOCAL_FOLDER: Final = ".scale0"
 
 
 class ClientKeys:
-    def __init__(self, own: CurveCertificate, path: Path, server_key: str, given: Sequence[str]) -> None:
+    def __init__(
+        self, own: CurveCertificate, path: Path, server_key: str, given: Sequence[str], is_stored: bool = False
+    ) -> None:
+        """`is_stored`: the server key is in the file of the own certificate."""
         self.own = own
         self.path = path
         self._server_key = server_key
         self._given = frozenset(given)
+        self._is_stored = is_stored
+        self._used: dict[str, str] = {}
+        """By endpoint: the key that was expected at the last connection."""
         self.learned: Callable[[str], str] = lambda _: ""
         """The public keys of brokers that other brokers announced, by endpoint."""
 
+    def for_frontends(self) -> ClientKeys | None:
+        """The same pair for the frontends of the network, if it is a Helen's, whose pair is stored in both roles. Their
+        server keys are learned."""
+        is_helens = self.own.metadata.get("role") == HELEN
+        return ClientKeys(self.own, self.path, self._server_key, ()) if is_helens else None
+
     def apply(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         """Set the keys of a socket that is about to connect to `endpoint`."""
-        announced = "" if endpoint in self._given else self.learned(endpoint)
-        set_client(socket, self.own, announced or self._server_key)
+        own, expected = self.own, self._server_key
+        if endpoint not in self._given:
+            if PROGRAM in own.metadata and (running := find_running((endpoint,))) is not None:
+                # Another broker of the same user on this machine: it has a key of its own for local programs.
+                own, expected = running[1], running[1].metadata["server-key"]
+            else:
+                expected = self.learned(endpoint) or expected
+        self._used[endpoint] = expected
+        set_client(socket, own, expected)
+
+    def learn(self, endpoint: str, server_key: str) -> None:
+        """The broker at `endpoint` announced its own key. If the user gave this endpoint, and the broker has proved the
+        key that was expected so far, expect the new one from now on, also in later processes."""
+        was_proved = endpoint in self._given and self._used.get(endpoint) == self._server_key
+        if server_key == self._server_key or not was_proved or not is_key(server_key):
+            return
+        before, self._server_key = self._server_key, server_key
+        if not self._is_stored:
+            log.warning(
+                "the broker at %s has a new key: set server_key to %s", endpoint, server_key, extra=about(peer=endpoint)
+            )
+            return
+        try:
+            stored = read_pair(self.path)
+            if stored.metadata.get("server-key") == before:
+                metadata = {**stored.metadata, "server-key": server_key}
+                write_pair(self.path, CurveCertificate(public=stored.public, secret=stored.secret, metadata=metadata))
+                log.info("the broker at %s has a new key; it is stored in %s", endpoint, self.path, extra=about())
+        except (ConfigError, OSError) as error:
+            log.warning("cannot store the new key of the broker at %s: %s", endpoint, error, extra=about(peer=endpoint))
 
 
 def find_keys(
-    endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None
+    endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None, role: str = ""
 ) -> ClientKeys | None:
-    """The keys for these endpoints; None for an unencrypted connection."""
+    """The keys for these endpoints, if there are several those of this role; None for an unencrypted connection."""
     given = key or os.environ.get(KEY, "")
     expected = server_key or os.environ.get(SERVER_KEY, "")
     if given == NO_KEYS:
@@ -72,23 +117,27 @@ def find_keys(
     else:
         if server_key:
             raise ConfigError(["server_key needs a client key: give key, or set SCALE0_KEY"])
-        found = _find_certificate(endpoints)
+        found = _find_certificate(endpoints, role)
         if found is None:
             return None
         path, own = found
     wanted = read_public(expected) if expected else own.metadata.get("server-key", "")
     if not is_key(wanted):
         raise ConfigError([f"{path}: the broker's public key is not known: give server_key, or set SCALE0_SERVER_KEY"])
-    return ClientKeys(own, path, wanted, endpoints)
+    return ClientKeys(own, path, wanted, endpoints, is_stored=not expected)
 
 
 def keys_for(
-    addresses: AddressBook, endpoints: Sequence[str], key: str | Path | None = None, server_key: str | None = None
+    addresses: AddressBook,
+    endpoints: Sequence[str],
+    key: str | Path | None = None,
+    server_key: str | None = None,
+    role: str = "",
 ) -> ClientKeys | None:
     """The same, with the server keys that the client's address book learns."""
-    found = find_keys(endpoints, key, server_key)
+    found = find_keys(endpoints, key, server_key, role)
     if found is not None:
-        found.learned = addresses.server_key
+        found.learned, addresses.on_server_key = addresses.server_key, found.learn
         addresses.key_hint = f"; the key is in {found.path}: {remedy(found.path)}"
     return found
 
@@ -99,17 +148,10 @@ def identity_with(identity: str, keys: ClientKeys | None) -> str:
     return identity if not name or f"{identity}.".startswith(f"{name}.") else f"{name}.{identity}"
 
 
-def config_folder(environment: dict[str, str]) -> Path:
-    given = environment.get("XDG_CONFIG_HOME", "")
-    base = Path(given) if given.startswith("/") else Path(environment.get("HOME", "~")).expanduser() / ".config"
-    return base / "scale0" / KEYS_FOLDER
-
-
 def folders() -> list[Path]:
     """Folders with certificates: the user's, and those of a broker on this machine."""
-    environment = dict(os.environ)
-    data_dir = Path(environment.get(DATA_DIR) or LOCAL_FOLDER)
-    return [config_folder(environment), data_dir / KEYS_FOLDER / LOCAL]
+    data_dir = Path(os.environ.get(DATA_DIR) or LOCAL_FOLDER)
+    return [config_folder(os.environ), data_dir / KEYS_FOLDER / LOCAL]
 
 
 def remedy(path: Path) -> str:
@@ -120,9 +162,12 @@ def remedy(path: Path) -> str:
 def certificates_in(folder: Path) -> Iterator[tuple[Path, CurveCertificate | None, str]]:
     """Each certificate of a key folder; None, and the reason, if it cannot be used."""
     try:
-        paths = sorted(folder.glob(f"*{SECRET_ENDING}"))
+        yield from read_certificates(sorted(folder.glob(f"*{SECRET_ENDING}")))
     except OSError:
         return
+
+
+def read_certificates(paths: Iterable[Path]) -> Iterator[tuple[Path, CurveCertificate | None, str]]:
     for path in paths:
         try:
             found = read_pair(path)
@@ -135,22 +180,27 @@ def certificates_in(folder: Path) -> Iterator[tuple[Path, CurveCertificate | Non
             yield path, None, f"{path}: it names an endpoint, but not the public key of its broker"
 
 
-def leftover_keys(endpoints: Sequence[str]) -> list[str]:
-    """The user's certificates that stand in the way of an unencrypted network at these endpoints, or are of no use."""
-    found = []
-    for path, certificate, fault in certificates_in(config_folder(dict(os.environ))):
-        if certificate is None:
-            found.append(fault)
-        elif set(certificate.metadata.get("endpoint", "").split()) & set(endpoints):
-            found.append(f"{path} is the key of an encrypted network at an address of this one: {remedy(path)}")
-    return found
+def _find_certificate(endpoints: Sequence[str], role: str) -> tuple[Path, CurveCertificate] | None:
+    running = find_running(endpoints)
+    usable = [
+        (path, found)
+        for path, found in _matching(chain.from_iterable(map(certificates_in, folders())), endpoints)
+        # A key of an earlier network at this address is of no use for the broker that runs here now.
+        if running is None or found.metadata.get("server-key") in server_keys(running[0].parent.parent)
+    ]
+    return min(usable, key=lambda one: bool(role) and one[1].metadata.get("role") != role, default=running)
 
 
-def _find_certificate(endpoints: Sequence[str]) -> tuple[Path, CurveCertificate] | None:
-    for folder in folders():
-        for path, found, fault in certificates_in(folder):
-            if found is None:
-                log.warning("%s; it is not used", fault, extra=about(file=str(path)))
-            elif set(found.metadata.get("endpoint", "").split()) & set(endpoints):
-                return path, found
-    return None
+def find_running(endpoints: Sequence[str]) -> tuple[Path, CurveCertificate] | None:
+    """The pair for local programs of a broker that this user runs at one of these endpoints."""
+    return next(_matching(read_certificates(pairs_for(endpoints)), endpoints), None)
+
+
+def _matching(
+    certificates: Iterable[tuple[Path, CurveCertificate | None, str]], endpoints: Sequence[str]
+) -> Iterator[tuple[Path, CurveCertificate]]:
+    for path, found, fault in certificates:
+        if found is None:
+            log.warning("%s; it is not used", fault, extra=about(file=str(path)))
+        elif set(found.metadata.get("endpoint", "").split()) & set(endpoints):
+            yield path, found

@@ -14,7 +14,7 @@ import os
 import re
 import select
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import zmq
@@ -23,7 +23,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
-from scale0.transport.core.codec import BATCH, batch_length, encode, encode_batch
+from scale0.transport.core.codec import encode, encode_all
 from scale0.transport.core.session import KEYS_MISMATCH, SessionEffects
 from scale0.transport.edge.frames import drain, readable, receive_event, send_frames
 from scale0.transport.edge.zmq_context import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS, count_sockets, shared_context
@@ -41,6 +41,7 @@ CONNECTION_BROKE: Final = "the connection broke"
 DRAIN_MESSAGES: Final = 1_000_000
 """More than any broker sends to one client: everything is always read, because libzmq may signal only once."""
 MAX_WAIT_SECONDS: Final = 3_600.0
+"""The longest wait without a look at the session: `poll` counts milliseconds in 31 bits."""
 CLOSE_LINGER_MS: Final = 200
 """How long an orderly close waits for the last messages to leave."""
 IDLE_SECONDS: Final = 0.01
@@ -64,6 +65,8 @@ def handshake_reason(event: int, has_keys: bool) -> str:
 
 
 class SocketSession(Protocol):
+    @property
+    def request_batches(self) -> bool: ...
     def receive(self, frames: list[bytes], now: Now, effects: SessionEffects) -> None: ...
     def closed(self, reason: str, now: Now, effects: SessionEffects) -> None: ...
     def unsent(self, messages: Sequence[Any]) -> None: ...
@@ -73,19 +76,6 @@ class SocketSession(Protocol):
 
 
 class SocketClosedError(RuntimeError): ...
-
-
-def grouped(messages: Sequence[Message]) -> Iterator[tuple[Message, ...] | list[bytes]]:
-    """Messages in order: those that may be packed together as a tuple, ready frames one by one."""
-    first = 0
-    for endpoint, message in enumerate(messages):
-        if isinstance(message, list):
-            if first < endpoint:
-                yield tuple(messages[first:endpoint])
-            yield message
-            first = endpoint + 1
-    if first < len(messages):
-        yield tuple(messages[first:])
 
 
 class ClientSocket:
@@ -157,9 +147,9 @@ class ClientSocket:
             due = self._session.deadline()
             poll = self._poll or self._register()
             self._waiting_until = math.inf if due is None else due
-        rest = MAX_WAIT_SECONDS if due is None else max(0.0, due - read_now().mono)
-        if timeout is not None:
-            rest = min(rest, timeout)
+        rest = MAX_WAIT_SECONDS if due is None else min(max(0.0, due - read_now().mono), MAX_WAIT_SECONDS)
+        if timeout is not None and timeout < rest:
+            rest = timeout
         ready = poll.poll(rest * 1_000 + 0.5)
         self._waiting_until = -math.inf
         self._checked_at = read_now().mono
@@ -290,15 +280,10 @@ class ClientSocket:
                 # CHECKCONFIG goes alone: only messages after it may be a BATCH.
                 send_frames(socket, encode(messages[0]))
                 sent = 1
-            for run in grouped(messages[sent:] if sent else messages):
-                if isinstance(run, list):
-                    send_frames(socket, run)
-                    sent += 1
-                    continue
-                limits = self._limits
-                for frames in encode_batch(run, limits.max_batch_messages, limits.max_message_bytes):
-                    send_frames(socket, frames)
-                    sent += batch_length(frames[3]) if frames[1] == BATCH else 1
+            rest = messages[sent:] if sent else messages
+            for frames, count in encode_all(rest, self._limits, self._session.request_batches):
+                send_frames(socket, frames)
+                sent += count
         except zmq.Again:
             # The connection broke unnoticed: libzmq does not reconnect, we do.
             self._session.unsent(messages[sent:])

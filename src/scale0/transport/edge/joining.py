@@ -22,8 +22,7 @@ import zmq.utils.z85
 from scale0.kernel import codes
 from scale0.kernel.errors import Scale0Error
 from scale0.transport.core import codec, messages
-from scale0.transport.core.sockets import ROLES
-from scale0.transport.edge.client_keys import config_folder
+from scale0.transport.core.sockets import HELEN, ROLES
 from scale0.transport.edge.curve_certificates import (
     SECRET_ENDING,
     CurveCertificate,
@@ -33,8 +32,11 @@ from scale0.transport.edge.curve_certificates import (
     set_client,
     write_pair,
 )
+from scale0.transport.edge.local_keys import config_folder
 
 PREFIX: Final = "s0join."
+TOKEN_ROLES: Final = (*ROLES, HELEN)
+"""The roles of tokens; their places here are in the text."""
 ANSWER_SECONDS: Final = 10.0
 """How long a broker may take to answer."""
 TOKEN_VISIBLE_SECONDS: Final = 2.0
@@ -86,7 +88,7 @@ class JoinToken(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         keys = (zmq.utils.z85.decode(self.server_key), zmq.utils.z85.decode(self.secret))
-        packed = _PACKED.pack(ROLES.index(self.role), *keys, self.expires)
+        packed = _PACKED.pack(TOKEN_ROLES.index(self.role), *keys, self.expires)
         return PREFIX + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
@@ -96,16 +98,16 @@ def read_join_token(text: str) -> JoinToken | None:
     if found is None:
         return None
     role, server_key, secret, expires = _PACKED.unpack(base64.urlsafe_b64decode(found[1] + "=="))
-    if role >= len(ROLES):
+    if role >= len(TOKEN_ROLES):
         return None
     public, secret_key = (zmq.utils.z85.encode(key).decode() for key in (server_key, secret))
-    return JoinToken(ROLES[role], public, secret_key, expires)
+    return JoinToken(TOKEN_ROLES[role], public, secret_key, expires)
 
 
 def key_path(endpoint: str, role: str) -> Path:
     """The user's key file for a broker's socket."""
     host = endpoint.removeprefix("tcp://").strip("[]").replace(":", "-").replace("]", "")
-    return config_folder(dict(os.environ)) / f"{role}-{host}{SECRET_ENDING}"
+    return config_folder(os.environ) / f"{role}-{host}{SECRET_ENDING}"
 
 
 def join_client(endpoint: str, token: JoinToken, name: str | None, default: str) -> tuple[Path, str, bool]:

@@ -2,17 +2,20 @@
 
 A segment also knows how far its records were offered and acknowledged. Invariants: the acknowledged records are always
 the first ones, because records are offered in order; a record is complete or it does not exist; damaged bytes hide no
-record before them.
+other record. After damaged bytes, reading continues at the next frame with a valid checksum. The header is written
+twice, because its records cannot be sent without it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,6 +31,11 @@ READ_BYTES: Final = 65_536
 NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _FRAME: Final = struct.Struct("<II")
+_FRAME_BEGIN: Final = re.compile(rb"(?=..[\x00-\x10]\x00....\x95)", re.DOTALL)
+"""A length of at most MAX_RECORD_BYTES, a checksum, and an array of five fields. The body of a record is JSON without a
+zero byte, so that no frame is found inside it."""
+
+Value = TypeVar("Value")
 
 
 class Instant(NamedTuple):
@@ -84,7 +92,6 @@ class LogSegment:
         self.dirty = False
         self.damaged_bytes = 0
         self._descriptor = descriptor
-        self._header_end = 0
         self._read_to = 0
         self._buffer = b""
         self._buffer_at = 0
@@ -103,15 +110,13 @@ class LogSegment:
     def load(cls, order: int, path: Path) -> LogSegment:
         """Open a file of an earlier run; `header` stays None if it is not a valid segment."""
         segment = cls(order, path, None, path.stat(follow_symlinks=False).st_size)
-        frame = segment._read_frame(0)
-        if frame is not None and frame.whole:
-            try:
-                header = _decode_header(frame.payload)
-            except msgspec.MsgspecError:
-                header = None
-            if header is not None and header.format == FORMAT:
-                segment.header = header
-                segment._header_end = segment._read_to = segment.offered = segment.acked = frame.end
+        found = segment._find(0, _header_of)
+        if found is not None and found.value.format == FORMAT:
+            segment._mark_damaged(found.begin)
+            second = segment._at(found.end, _header_of)
+            end = found.end if second is None else second.end
+            segment.header = found.value
+            segment._read_to = segment.offered = segment.acked = end
         segment.release()
         return segment
 
@@ -120,7 +125,7 @@ class LogSegment:
         data = framed(record)
         first = self.size == 0
         if first:
-            head = framed(header)
+            head = framed(header) * 2
             data = head + data
         descriptor = self._open()
         written = os.pwrite(descriptor, data, self.size)
@@ -129,28 +134,25 @@ class LogSegment:
             raise OSError(f"only {written} of {len(data)} bytes could be written")
         if first:
             self.header = header
-            self._header_end = self._read_to = self.offered = self.acked = len(head)
+            self._read_to = self.offered = self.acked = len(head)
         self.size += len(data)
         self.dirty = True
 
     def next(self) -> tuple[LogRecord, int] | None:
         """The next record that was not offered yet, and its end offset."""
-        while self.offered < self.size:
-            frame = self._read_frame(self.offered)
-            if frame is None:
-                # The machine crashed during a write, or worse: no record after it can be found.
-                self._mark_damaged(self.size)
-                self.offered = self.size
-                return None
-            record = _record_of(frame)
-            if record is not None:
-                self.offered = frame.end
-                self._read_to = max(self._read_to, frame.end)
-                self.in_flight += 1
-                return record, frame.end
-            self._mark_damaged(frame.end)
-            self.offered = frame.end
-        return None
+        if self.offered >= self.size:
+            return None
+        found = self._find(self.offered, _record_of)
+        begin = self.size if found is None else found.begin
+        if begin > self.offered:
+            self._mark_damaged(begin)
+        if found is None:
+            self.offered = self.size
+            return None
+        self.offered = found.end
+        self._read_to = max(self._read_to, found.end)
+        self.in_flight += 1
+        return found.value, found.end
 
     def acknowledge(self, end: int) -> None:
         """Helen has stored the record that ends at this offset, and all before it."""
@@ -185,7 +187,7 @@ class LogSegment:
     def clear(self) -> None:
         """Remove all records: Helen has stored them."""
         os.ftruncate(self._open(), 0)
-        self.size = self.offered = self.acked = self._header_end = self._read_to = 0
+        self.size = self.offered = self.acked = self._read_to = 0
         self._buffer = b""
         self.dirty = False
 
@@ -242,15 +244,22 @@ class LogSegment:
             self.damaged_bytes += end - max(self.offered, self._read_to)
             self._read_to = end
 
-    def _read_frame(self, at: int) -> _Frame | None:
-        try:
-            return self._frame_at(at)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            return None  # an unreadable sector: treated like a torn write, so that other segments are still read
+    def _find(self, at: int, decode: Callable[[bytes], Value | None]) -> _Found[Value] | None:
+        """The first whole frame of this kind that begins at this offset or later."""
+        found = self._at(at, decode)
+        if found is not None:
+            return found
+        at += 1
+        while len(data := self._bytes(at, READ_BYTES)) > _FRAME.size:
+            for match in _FRAME_BEGIN.finditer(data):
+                found = self._at(at + match.start(), decode)
+                if found is not None:
+                    return found
+            at += len(data) - _FRAME.size
+        return None
 
-    def _frame_at(self, at: int) -> _Frame | None:
+    def _at(self, at: int, decode: Callable[[bytes], Value | None]) -> _Found[Value] | None:
+        """The frame at this offset, or None if it is damaged or of another kind."""
         head = self._bytes(at, _FRAME.size)
         if len(head) < _FRAME.size:
             return None
@@ -259,21 +268,32 @@ class LogSegment:
         if not 0 < length <= MAX_RECORD_BYTES or end > self.size:
             return None
         payload = self._bytes(at + _FRAME.size, length)
-        return _Frame(payload, end, len(payload) == length and zlib.crc32(payload) == checksum)
+        if len(payload) < length or zlib.crc32(payload) != checksum:
+            return None
+        value = decode(payload)
+        return None if value is None else _Found(value, at, end)
 
     def _bytes(self, at: int, length: int) -> bytes:
+        """At most so many bytes; fewer at the end of the file, and before a sector that cannot be read."""
+        length = min(length, self.size - at)
+        if length <= 0:
+            return b""
         begin = at - self._buffer_at
         if not 0 <= begin <= begin + length <= len(self._buffer):
-            wanted = min(max(length, READ_BYTES), self.size - at)
-            self._buffer = os.pread(self._open(), wanted, at)
+            try:
+                self._buffer = os.pread(self._open(), min(max(length, READ_BYTES), self.size - at), at)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                self._buffer = b""  # the segment ends here, so that other segments are still read
             self._buffer_at, begin = at, 0
         return self._buffer[begin : begin + length]
 
 
-class _Frame(NamedTuple):
-    payload: bytes
+class _Found(NamedTuple, Generic[Value]):
+    value: Value
+    begin: int
     end: int
-    whole: bool
 
 
 def path_of(order: int, folder: Path) -> Path:
@@ -281,10 +301,15 @@ def path_of(order: int, folder: Path) -> Path:
     return folder / f"{order:012d}{SEGMENT_SUFFIX}"
 
 
-def _record_of(frame: _Frame) -> LogRecord | None:
-    if not frame.whole:
-        return None
+def _header_of(payload: bytes) -> SegmentHeader | None:
     try:
-        return _decode_record(frame.payload)
+        return _decode_header(payload)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _record_of(payload: bytes) -> LogRecord | None:
+    try:
+        return _decode_record(payload)
     except msgspec.MsgspecError:
         return None

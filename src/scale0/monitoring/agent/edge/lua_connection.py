@@ -69,6 +69,22 @@ receive_buffer: Final = memoryview(bytearray(MAX_MESSAGE_BYTES))
 """Shared by all connections of a process, which read one message at a time."""
 
 
+def read_hello(data: memoryview) -> int:
+    """The process id in a hello. Raises EOFError if it is none: the process is treated as dead."""
+    try:
+        return _hello(data).pid
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: a text is not UTF-8
+        raise EOFError from error
+
+
+def read_answer(data: memoryview) -> LuaAnswer:
+    """An answer. Raises EOFError if it is none: the process is treated as dead."""
+    try:
+        return _answer(data)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: a text is not UTF-8
+        raise EOFError from error
+
+
 class LuaRun:
     __slots__ = ("args", "begun", "deadline", "ended", "name", "number", "source", "started", "timeout", "tries")
 
@@ -165,12 +181,12 @@ class LuaConnection:
             raise EOFError
         try:
             if self._pidfd is None:
-                self._pidfd = os.pidfd_open(_hello(receive_buffer[:size]).pid)
+                self._pidfd = os.pidfd_open(read_hello(receive_buffer[:size]))
                 self.since = now
                 return True
-            answer = _answer(receive_buffer[:size])
-        except (msgspec.DecodeError, OSError) as error:
+        except (OSError, OverflowError) as error:  # no such process, or no number of one
             raise EOFError from error
+        answer = read_answer(receive_buffer[:size])
         if not self.runs or self.runs[0].number != answer.number:
             raise EOFError
         self.since = now

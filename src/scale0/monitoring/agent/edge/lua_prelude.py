@@ -11,6 +11,7 @@ from typing import Final
 MAX_MESSAGE_BYTES: Final = 16_000
 MAX_NAME_BYTES: Final = 512
 MAX_METRICS: Final = 500
+MAX_STATE_BYTES: Final = 64
 
 FIELDS: Final = 7
 """Values returned for each metric: name, value, unit, warn, crit, min, max."""
@@ -115,6 +116,7 @@ if type(metrics) == "table" then
         end
     end
 end
-return text(rawget(result, "state"), 64) or "", text(rawget(result, "message"), {MAX_MESSAGE_BYTES}) or "",
+return text(rawget(result, "state"), {MAX_STATE_BYTES}) or "",
+    text(rawget(result, "message"), {MAX_MESSAGE_BYTES}) or "",
     unpack(out, 1, count * {FIELDS})
 """

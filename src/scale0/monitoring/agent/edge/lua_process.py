@@ -23,7 +23,7 @@ from scale0.history.events.columns import EventMetric
 from scale0.kernel.edge.parent_death import end_with_parent
 from scale0.monitoring.agent.edge import lua_connection, sandbox
 from scale0.monitoring.agent.edge.lua_host import ask
-from scale0.monitoring.agent.edge.lua_prelude import FIELDS, PRELUDE
+from scale0.monitoring.agent.edge.lua_prelude import FIELDS, MAX_STATE_BYTES, PRELUDE
 from scale0.monitoring.protocol.results import (
     CRITICAL,
     MAX_MESSAGE_CHARS,
@@ -189,7 +189,7 @@ def read_values(values: Any) -> CheckFinding:
         return CheckFinding(UNKNOWN, TOO_MUCH_MEMORY if text == "not enough memory" else text)
     state = STATES.get(word)
     if state is None:
-        given = word.decode("utf-8", "replace")
+        given = word.decode("utf-8", "replace") + ("…" if len(word) >= MAX_STATE_BYTES else "")
         return CheckFinding(UNKNOWN, f"invalid state {given!r}, expected ok, warning, critical or unknown: {text}")
     metrics = []
     for first in range(0, len(rest), FIELDS):

@@ -38,7 +38,7 @@ from scale0.monitoring.agent.edge.spool import Spool
 from scale0.monitoring.agent.edge.stage0 import RELOAD_STATUS, USAGE_STATUS
 from scale0.monitoring.agent.edge.tls_client import TlsClient, client_context, described
 from scale0.monitoring.checks.registry import built_in
-from scale0.storage.data_dir import acquire_lock, make_directory
+from scale0.storage.data_dir import DirectoryLock, make_directory
 from scale0.storage.interface import StoreRefused
 
 log = logging.getLogger("scale0.agent")
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
         try:
             return asyncio.run(serve(config, Path(file), int(ready), int(lifeline)))
         finally:
-            os.close(lock)
+            lock.close()
     except Scale0Error as error:
         for reason in error.reasons if isinstance(error, ConfigError) else [str(error)]:
             log.error("%s", reason, extra=about())
@@ -93,13 +93,13 @@ def context_of(config: AgentConfig) -> ssl.SSLContext:
     return client_context(config.certificate, config.private_key, config.server_ca)
 
 
-def lock_directory(folder: Path) -> int:
+def lock_directory(folder: Path) -> DirectoryLock:
     """Lock the data directory; a process of an agent that was killed just now may still hold the lock."""
     make_directory(folder)
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:
-            return acquire_lock(folder)
+            return DirectoryLock(folder)
         except StoreRefused:
             if time.monotonic() >= until:
                 raise

@@ -21,6 +21,7 @@ from scale0.kernel.edge.secret_files import SecretDirectory, SecretUnavailable
 from scale0.kernel.edge.thread_pool import ThreadPool
 from scale0.kernel.errors import ConfigError
 from scale0.kernel.log_context import about
+from scale0.monitoring.agent.core.hidden_secrets import HiddenSecrets
 from scale0.monitoring.agent.core.plugin_command import MAX_ARGS_BYTES
 from scale0.monitoring.checks.registry import BuiltIn
 from scale0.monitoring.protocol.results import UNKNOWN, CheckFinding
@@ -38,7 +39,13 @@ KILL_SECONDS: Final = 0.5
 """A check in its own process is killed by its runner at the deadline, with a more precise reason; after this much
 longer the runner's answer is no longer awaited."""
 
+NO_SECRETS: Final = HiddenSecrets({})
+
 OnFinding = Callable[[CheckFinding], None]
+
+
+class CheckCrashed(Exception):
+    """In logs, in place of an exception of a check that has secrets: the exception may contain them."""
 
 
 class Inline(msgspec.Struct, frozen=True):
@@ -112,10 +119,19 @@ def _runner_of(processes: CheckProcesses, name: str) -> Callable[[bytes, float],
 
 
 class _PendingCheck:
-    __slots__ = ("args", "begun", "name", "run", "started", "task", "then", "timeout", "timer")
+    __slots__ = ("args", "begun", "name", "run", "secrets", "started", "task", "then", "timeout", "timer")
 
-    def __init__(self, name: str, args: bytes, timeout: float, run: InThread | InProcess, then: OnFinding) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: bytes,
+        timeout: float,
+        run: InThread | InProcess,
+        then: OnFinding,
+        secrets: HiddenSecrets,
+    ) -> None:
         self.name = name
+        self.secrets = secrets
         self.args = args
         self.timeout = timeout
         self.run = run
@@ -159,17 +175,19 @@ class RunningChecks:
                 then(not_run(str(error)))
                 return
             args = msgspec.json.encode({**msgspec.json.decode(args), **values})
-            shown = {values[key]: PREFIX + secret for key, secret in used.items()}
-            self._start(name, args, timeout, lambda found: then(hide(found, shown)))
+            hidden = HiddenSecrets({values[key]: PREFIX + secret for key, secret in used.items()})
+            # The metrics of built-in checks are named by the program, never by arguments.
+            with_metrics = isinstance(self._find(name), InProcess)
+            self._start(name, args, timeout, lambda found: then(hidden.in_finding(found, with_metrics)), hidden)
         else:
-            self._start(name, args, timeout, then)
+            self._start(name, args, timeout, then, NO_SECRETS)
 
-    def _start(self, name: str, args: bytes, timeout: float, then: OnFinding) -> None:
+    def _start(self, name: str, args: bytes, timeout: float, then: OnFinding, secrets: HiddenSecrets) -> None:
         run = self._find(name)
         if run is None:
             then(not_run(f"this agent has no check {name}"))
         elif isinstance(run, Inline):
-            then(self._run_inline(name, run, args, timeout))
+            then(self._run_inline(name, run, args, timeout, secrets))
         elif (name, args) in self._hanging:
             then(not_run("its last run has not ended yet: it hangs"))
         elif len(args) > MAX_ARGS_BYTES:
@@ -177,7 +195,7 @@ class RunningChecks:
         elif len(self._waiting) >= MAX_WAITING or self._waiting_bytes + len(args) > MAX_WAITING_BYTES:
             then(not_run(f"too many checks are waiting: {len(self._waiting)}"))
         else:
-            pending = _PendingCheck(name, args, timeout, run, then)
+            pending = _PendingCheck(name, args, timeout, run, then, secrets)
             pending.timer = self._loop.call_later(timeout, self._expire, pending)
             self._waiting.append(pending)
             self._waiting_bytes += len(args)
@@ -196,12 +214,12 @@ class RunningChecks:
         """After `close`: wait until everything but threads has ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _run_inline(self, name: str, run: Inline, args: bytes, timeout: float) -> CheckFinding:
+    def _run_inline(self, name: str, run: Inline, args: bytes, timeout: float, secrets: HiddenSecrets) -> CheckFinding:
         started, begun = time.time(), time.monotonic()
         try:
             finding = run.run(args, timeout)
         except Exception as error:
-            finding = crashed(name, error)
+            finding = crashed(name, error, secrets)
         return dated(finding, started, time.monotonic() - begun)
 
     def _start_waiting(self) -> None:
@@ -223,7 +241,7 @@ class RunningChecks:
     def _run_in_thread(self, pending: _PendingCheck, run: InThread, left: float) -> None:
         def done(value: CheckFinding, error: BaseException | None) -> None:
             self._hanging.discard((pending.name, pending.args))
-            self._end(pending, value if error is None else crashed(pending.name, error))
+            self._end(pending, value if error is None else crashed(pending.name, error, pending.secrets))
             self._free_slot()
 
         self._threads.do(lambda: run.run(pending.args, left), done)
@@ -234,7 +252,7 @@ class RunningChecks:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            finding = crashed(pending.name, error)
+            finding = crashed(pending.name, error, pending.secrets)
         finally:
             self._free_slot()
         self._end(pending, finding)
@@ -282,22 +300,16 @@ def secrets_in(args: bytes) -> dict[str, str]:
     return {key: name for key, name in found.items() if name is not None}
 
 
-def hide(finding: CheckFinding, shown: Mapping[str, str]) -> CheckFinding:
-    """The finding with references in place of secrets."""
-    message = finding.message
-    for content, reference in shown.items():
-        message = message.replace(content, reference)
-    return msgspec.structs.replace(finding, message=message)
-
-
 def timed_out(timeout: float) -> CheckFinding:
     return CheckFinding(UNKNOWN, f"no answer within {timeout:g} s")
 
 
-def crashed(name: str, error: BaseException) -> CheckFinding:
+def crashed(name: str, error: BaseException, secrets: HiddenSecrets) -> CheckFinding:
     """A check raised an exception: that is our defect, so it is also logged."""
-    log.error("internal error in the check %s", name, exc_info=error, extra=about(check=name))
-    return CheckFinding(UNKNOWN, f"the check failed: {type(error).__name__}: {error}")
+    reason = f"{type(error).__name__}: {error}"
+    shown = CheckCrashed(secrets.in_message(reason)).with_traceback(error.__traceback__) if secrets else error
+    log.error("internal error in the check %s", name, exc_info=shown, extra=about(check=name))
+    return CheckFinding(UNKNOWN, f"the check failed: {reason}")
 
 
 def not_run(reason: str) -> CheckFinding:

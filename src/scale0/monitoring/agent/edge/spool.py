@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -220,6 +221,9 @@ class Spool:
                 continue
             order = int(match[1])
             self._order = max(self._order, order)
+            if not is_regular(path):
+                log.error("%s is not a regular file; it is skipped, remove it", path, extra=about(spool=path))
+                continue
             segment = LogSegment.load(order, path)
             if segment.header is not None:
                 self._segments.append(segment)
@@ -323,7 +327,7 @@ class Spool:
         segment.remove()
         self._names_changed = True
         if segment.damaged_bytes:
-            for path in sorted(self._folder.glob(f"*{DAMAGED_SUFFIX}"))[:-MAX_DAMAGED]:
+            for path in sorted(filter(is_regular, self._folder.glob(f"*{DAMAGED_SUFFIX}")))[:-MAX_DAMAGED]:
                 path.unlink(missing_ok=True)
 
     def _age(self, header: SegmentHeader, now: Instant) -> float:
@@ -340,6 +344,10 @@ class Spool:
             more["age"] = max(0.0, round(now.boot - record.boot, 6))
         more["sent"] = round(now.wall, 6)
         return record.body[:-1] + b"," + msgspec.json.encode(more)[1:]
+
+
+def is_regular(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)
 
 
 def sync(descriptors: list[int], folder: Path | None) -> None:

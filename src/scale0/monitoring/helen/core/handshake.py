@@ -34,7 +34,7 @@ RELOAD_SECONDS: Final = 60.0
 MAX_AWAITING_HELLO: Final = 5_000
 """Connections before their hello: after a restart all agents may connect at once."""
 MAX_ANONYMOUS: Final = 256
-"""Connections without a certificate."""
+"""Connections without a certificate before their enrol; beyond it, one of the address with the most is ended."""
 MAX_CONNECTIONS_PER_NAME: Final = 8
 """Connections of one certificate name, in any stage: one certificate must not use up the limits of all."""
 MAX_SIGNING: Final = 64
@@ -74,14 +74,13 @@ class Handshake:
                 state.count("connections_revoked")
                 state.refuse(connection, "the certificate is revoked", now, effects)
                 return
-        full = len(state.awaiting_hello) >= MAX_AWAITING_HELLO or (not name and len(state.anonymous) >= MAX_ANONYMOUS)
-        if full:
+        if len(state.awaiting_hello) >= MAX_AWAITING_HELLO:
             state.refuse(connection, "too many connections: try again later", now, effects)
             return
         state.awaiting_hello.add(connection)
-        if not name:
-            state.anonymous.add(connection)
         state.arm(connection, now.mono + HELLO_SECONDS)
+        if not name:
+            self._limit_anonymous(connection, now, effects)
 
     def hello(self, connection: AgentConnection, message: Hello, now: Now, effects: Effects) -> None:
         state = self._state
@@ -168,6 +167,7 @@ class Handshake:
             return
         self._signing += 1
         state.awaiting_hello.discard(connection)
+        state.anonymous.remove(connection)
         connection.stage = SIGNING
         state.arm(connection, now.mono + SIGN_SECONDS)
         effects.ask(
@@ -204,3 +204,11 @@ class Handshake:
             # Removed on purpose: it is not reported as missing.
             state.refuse(connection, "the certificate is revoked", now, effects, LEFT)
         return len(ended)
+
+    def _limit_anonymous(self, newcomer: AgentConnection, now: Now, effects: Effects) -> None:
+        """Silent clients must not keep others from enrolling: beyond the limit, the oldest of one address is ended."""
+        anonymous = self._state.anonymous
+        anonymous.add(newcomer, newcomer.address)
+        excess = anonymous.excess() if len(anonymous) > MAX_ANONYMOUS else None
+        if excess is not None:
+            self._state.refuse(excess, "too many connections without a certificate: try again later", now, effects)

@@ -14,6 +14,7 @@ import msgspec
 from scale0.config.monitoring import MAX_WALL
 from scale0.history.events.checks import IncidentClosed, IncidentOpened
 from scale0.kernel.clock import Now
+from scale0.kernel.confirmed_clock import LONG_AGO, ConfirmedClock
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
 from scale0.monitoring.protocol.results import MAX_MESSAGE_CHARS, SEVERITY
@@ -118,6 +119,7 @@ class Incidents:
     def __init__(self, rows: Iterable[IncidentRow]) -> None:
         self._open: dict[Key, Incident] = {}
         self._recent: deque[Incident] = deque(maxlen=RECENT)
+        self._clock: ConfirmedClock | None = None
         self._ends: dict[str, dict[str, float]] = {}
         """By agent: the last closed incidents, here or at another Helen. An older copy that is still open is wrong."""
         found = {row.id: read_row(row) for row in rows}
@@ -268,8 +270,9 @@ class Incidents:
         )
 
     def sweep(self, now: Now, effects: Effects) -> None:
-        """Delete old closed incidents from the store."""
-        effects.write(SweepIncidents(max(0, _microseconds(now.wall - KEPT_SECONDS)), SWEEP_LIMIT))
+        """Delete old closed incidents from the store; a jump of the wall clock makes none old."""
+        self._clock = self._clock or ConfirmedClock(now, LONG_AGO)
+        effects.write(SweepIncidents(max(0, _microseconds(self._clock.read(now) - KEPT_SECONDS)), SWEEP_LIMIT))
 
     def newest_first(self, open_only: bool) -> list[Incident]:
         found = list(self._open.values())

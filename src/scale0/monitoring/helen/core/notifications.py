@@ -3,8 +3,9 @@
 A notification stays in the store until the queue has it, Helen has delivered it, or it is given up. Its id is the
 idempotency key, so a repeated submission makes one task. If the queue does not accept it for `DIRECT_AFTER_SECONDS`,
 Helen stores that it is direct and delivers it herself; from then on it is never submitted. A notification that may be
-on the queue (`offered`) is never direct. Each handler gets at most `limit` notifications per period; the rest is
-counted in one summary.
+on a queue (`offered`) is submitted again only there (`owner`), because no other queue knows its key; it is direct only
+if that queue did not answer for `GIVE_UP_SECONDS`, and then says that it may be a repetition. Each handler gets at most
+`limit` notifications per period; the rest is counted in one summary.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -46,7 +47,11 @@ MAX_DELIVERIES: Final = 8
 FIRST_RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 60.0
 GIVE_UP_SECONDS: Final = 86_400.0
-"""A notification that the queue did not accept for a day is dropped; after a restart it gets another day."""
+"""If the queue that may have a notification did not answer for a day, its broker is taken as lost: the notification is
+delivered directly and marked as a possible repetition, or dropped if only a queue can deliver it. After a restart it
+gets another day."""
+REPEATED: Final = "possibly_repeated"
+"""The field of a notification that a lost queue may have delivered already."""
 MAX_EXAMPLES: Final = 20
 """Checks that a summary names."""
 MAX_QUEUE_SECONDS: Final = 366 * 86_400.0
@@ -65,14 +70,16 @@ DIRECT: Final = "direct"
 
 
 class SubmitNotification:
-    """An ask: submit a task. The answer is its id (str), or a Refusal: NOT_SERVING if the queue certainly does not have
-    the task, any other code if it may have it."""
+    """An ask: submit a task. The answer is its id (str), OtherQueue, or a Refusal: NOT_SERVING if this submission
+    certainly did not reach the queue, any other code if the queue may have the task."""
 
-    __slots__ = ("id", "method", "options", "params", "then")
+    __slots__ = ("bound", "id", "method", "options", "owner", "params", "then")
 
     def __init__(
         self,
         id: str,
+        owner: str,
+        bound: bool,
         method: str,
         params: bytes,
         options: Mapping[str, Any],
@@ -80,12 +87,23 @@ class SubmitNotification:
     ) -> None:
         self.id = id
         """The notification's id."""
+        self.owner = owner
+        """The only queue that it may be submitted to; empty: none yet."""
+        self.bound = bound
+        """That queue may have it, or has the task before it: it is worth a connection of its own."""
         self.method = method
         self.params = params
         """JSON: a list or an object."""
         self.options = options
         """The options of SUBMIT: key, max_attempts, backoff, timeout, after."""
         self.then = then
+
+
+class OtherQueue(NamedTuple):
+    """The answer to a submission for another queue than the one that Helen is connected to: nothing was submitted."""
+
+    owner: str
+    """The queue that she is connected to: the identity of a broker, or of a group that shares a store."""
 
 
 class DeliverNotification:
@@ -119,7 +137,9 @@ class Notification(msgspec.Struct, kw_only=True, rename={"created": "made", "pay
     payload: dict[str, Any] = {}
     """What the handler gets."""
     offered: bool = True
-    """It may be on the queue: it was submitted, and the queue has not refused it."""
+    """It may be on the queue of `owner`: it was submitted, and the queue has not refused it."""
+    owner: str = ""
+    """The queue that it is offered to, stored before it is submitted; empty: none (or a row of an older version)."""
     direct: bool = False
     """Helen delivers it herself; it is never submitted."""
     failures: int = 0
@@ -193,11 +213,16 @@ class _Waiting:
     def __init__(self, notification: Notification, uncertain: bool = False) -> None:
         self.notification = notification
         self.uncertain = uncertain
-        """The answer to an earlier submission is unknown: only the queue can accept it."""
+        """The answer to an earlier submission is unknown: only that queue can accept it."""
         self.since: float | None = None
         """When it was first submitted, monotonic time: setting the wall clock must drop nothing."""
         self.backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
         self.in_flight = False
+
+    @property
+    def is_bound(self) -> bool:
+        """True if no other queue may get it: this one may have it, or has the task that it follows."""
+        return self.notification.owner != "" and (self.uncertain or self.notification.task != "")
 
 
 class Outbox:
@@ -217,6 +242,8 @@ class Outbox:
         self._periods: dict[str, _Period] = {}
         self._in_flight = 0
         self._deliveries = 0
+        self._owner = ""
+        """The queue that Helen was last connected to."""
         for row in rows:
             try:
                 notification = _decode(row.body)
@@ -253,6 +280,7 @@ class Outbox:
             self._drop(notification, "too many notifications are waiting", effects)
         else:
             period.count += 1
+            notification.owner = self._owner
             self._keep(notification)
             self._fresh.append(notification.id)
 
@@ -328,19 +356,36 @@ class Outbox:
             then = partial(self._delivered, waiting, handler)
             effects.ask(DeliverNotification(handler, notification.payload, then))
         elif seconds > GIVE_UP_SECONDS:
-            self._give_up(notification, "the queue did not accept it", effects)
+            self._queue_lost(waiting, handler, effects)
         elif notification.offered:
             waiting.in_flight = True
             self._in_flight += 1
             method, params, options = _task_of(notification, handler)
             then = partial(self._answered, waiting)
-            effects.ask(SubmitNotification(notification.id, method, params, options, then))
+            owner, bound = notification.owner, waiting.is_bound
+            effects.ask(SubmitNotification(notification.id, owner, bound, method, params, options, then))
         else:
             # The queue refused it. What comes next is stored first: a direct delivery, or another submission.
-            notification.direct = handler.type != "task" and seconds >= DIRECT_AFTER_SECONDS
-            notification.offered = not notification.direct
-            self._keep(notification)
-            self._fresh.append(notification.id)
+            self._choose(notification, handler.type != "task" and seconds >= DIRECT_AFTER_SECONDS)
+
+    def _choose(self, notification: Notification, direct: bool) -> None:
+        """Store how it is sent next, and send it then."""
+        notification.direct, notification.offered = direct, not direct
+        if not notification.task or not notification.owner:  # a recheck follows a task of its owner
+            notification.owner = "" if direct else self._owner
+        self._keep(notification)
+        self._fresh.append(notification.id)
+
+    def _queue_lost(self, waiting: _Waiting, handler: NotificationHandler, effects: Effects) -> None:
+        """The queue did not accept it for a day. A late or repeated page is better than none; a repair is not."""
+        notification = waiting.notification
+        if handler.type == "task":
+            of = f" of {notification.owner}" if notification.owner else ""
+            self._give_up(notification, f"the queue{of} did not accept it", effects)
+            return
+        if waiting.uncertain:
+            notification.payload[REPEATED] = True
+        self._choose(notification, True)
 
     def _give_up(self, notification: Notification, reason: str, effects: Effects) -> None:
         self._drop(notification, reason, effects)
@@ -351,6 +396,9 @@ class Outbox:
         self._in_flight -= 1
         notification = waiting.notification
         if notification.id not in self._waiting:
+            return
+        if isinstance(value, OtherQueue):
+            self._moved(waiting, value.owner, now)
             return
         if not isinstance(value, str):
             self._refused(waiting, value, now)
@@ -365,6 +413,15 @@ class Outbox:
                 self._fresh.append(notification.id)
                 return
         self._forget(notification, effects)
+
+    def _moved(self, waiting: _Waiting, owner: str, now: Now) -> None:
+        """Helen is connected to another queue: offer it there, unless the old one may have it or the task before it."""
+        self._owner = owner
+        notification = waiting.notification
+        if waiting.is_bound:
+            heapq.heappush(self._due, (now.mono + waiting.backoff.next(), notification.id))
+        else:
+            self._choose(notification, False)
 
     def _refused(self, waiting: _Waiting, refusal: Any, now: Now) -> None:
         """Submit it again later. If the queue certainly does not have it, that is stored: it may become direct."""

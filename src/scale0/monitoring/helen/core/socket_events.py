@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from scale0.config import ClientConfig, parse
+from scale0.config import ClientConfig, parse_existing
 from scale0.kernel.errors import ConfigError
 
 AGENTS: Final = "agents"
@@ -92,6 +92,6 @@ class RequestError(msgspec.Struct, frozen=True, gc=False):
 def read_config(body: bytes) -> ConfigReceived | ConfigRejected:
     """Parse Helen's part of the network configuration, once for all who need it."""
     try:
-        return ConfigReceived(parse(body, "json", ClientConfig))
+        return ConfigReceived(parse_existing(body, ClientConfig))
     except ConfigError as error:
         return ConfigRejected(str(error))

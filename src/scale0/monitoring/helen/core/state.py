@@ -22,6 +22,7 @@ from scale0.monitoring.helen.core.deduplication import Spools
 from scale0.monitoring.helen.core.pending_requests import PendingRequests
 from scale0.monitoring.protocol.encoder import in_one_line
 from scale0.monitoring.protocol.messages import Error
+from scale0.transport.core.handshakes import Handshakes
 
 if TYPE_CHECKING:
     from scale0.monitoring.helen.core.evaluation import Evaluation
@@ -62,8 +63,8 @@ class HelenState:
         self.connections_by_name: dict[str, int] = {}
         """The number of connections of each certificate name, in any stage."""
         self.awaiting_hello: set[AgentConnection] = set()
-        self.anonymous: set[AgentConnection] = set()
-        """Connections without a certificate."""
+        self.anonymous: Handshakes[AgentConnection] = Handshakes()
+        """Connections without a certificate that have not sent enrol."""
         self.acks: dict[AgentConnection, None] = {}
         """Connections with reports in this turn."""
         self.timers: TimerWheel[Alarm] = TimerWheel()
@@ -110,7 +111,7 @@ class HelenState:
         if self.connections.pop(connection.routing_id, None) is not None:
             self._leave_crowd(connection.name)
         self.awaiting_hello.discard(connection)
-        self.anonymous.discard(connection)
+        self.anonymous.remove(connection)
         self.acks.pop(connection, None)
         if agent is not None:
             self.agents.disconnect(agent, now)

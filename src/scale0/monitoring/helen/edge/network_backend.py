@@ -28,6 +28,7 @@ from scale0.tasks.node import assigned_tasks
 from scale0.tasks.node.assigned_tasks import AssignedTask, AssignedTasks
 from scale0.transport.core.backend_session import BackendSession, RequestReceived, fit_message
 from scale0.transport.core.session import Connected, ConnectionLost, SessionEffects, SessionEnded
+from scale0.transport.core.sockets import HELEN
 from scale0.transport.edge.asyncio_socket import AsyncioSocket
 from scale0.transport.edge.client_keys import keys_for
 
@@ -98,7 +99,9 @@ class NetworkBackend:
         self._session = BackendSession(
             (endpoint,), identity, each, SLOTS, random.SystemRandom(), tasks=self._tasks, service_slots=each
         )
-        keys = keys_for(self._session.connection.addresses, (endpoint,))
+        keys = keys_for(self._session.connection.addresses, (endpoint,), role=HELEN)
+        self.frontend_keys = keys.for_frontends() if keys is not None else None
+        """Her pair for the frontends of the network, if it is stored in both roles."""
         self._socket = AsyncioSocket(self._session, self._on_event, self._check_config, keys)
 
     def start(self) -> None:

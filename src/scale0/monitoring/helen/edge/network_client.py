@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.errors import Refusal
 from scale0.kernel.log_context import about
+from scale0.monitoring.helen.core.notifications import OtherQueue
 from scale0.tasks.client import futures
 from scale0.tasks.client.futures import FutureChanged, SubmissionReceipt, TaskFuture
 from scale0.tasks.client.task_client import TaskClientSession
@@ -25,7 +26,7 @@ from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
 from scale0.transport.core.session import SessionEffects, SessionEnded
 from scale0.transport.edge.asyncio_socket import AsyncioSocket
-from scale0.transport.edge.client_keys import find_keys, identity_with
+from scale0.transport.edge.client_keys import ClientKeys, find_keys, identity_with
 
 log = logging.getLogger("scale0.helen")
 
@@ -56,27 +57,37 @@ class _Submission:
 
     __slots__ = ("future", "futures", "receipt")
 
-    def __init__(self, future: asyncio.Future[str | Refusal]) -> None:
+    def __init__(self, future: asyncio.Future[str | Refusal | OtherQueue]) -> None:
         self.future = future
         self.receipt: SubmissionReceipt | None = None
         self.futures: list[TaskFuture] = []
 
 
 class NetworkClient:
-    def __init__(self, identity: str, endpoints: Sequence[str]) -> None:
+    def __init__(
+        self, identity: str, server_keys: Mapping[str, str], keys: ClientKeys | None, suffix: str = ""
+    ) -> None:
+        """`server_keys`: by endpoint; blank: not known. `keys`: her own pair, if it is stored in both roles. `suffix`:
+        of the session's identity, for a second session; the tasks belong to `identity` all the same."""
         rng = random.SystemRandom()
-        self.endpoints = tuple(endpoints)
+        self.server_keys = server_keys
+        endpoints = tuple(server_keys)
         # As a client she needs a key for that role: one of her own, or a broker's key for programs on its host. The
         # latter has another name than she has, and an identity that does not match would count against that key.
-        keys = find_keys(self.endpoints)
+        keys = keys or find_keys(endpoints)
         self.identity = identity_with(identity, keys)
         self._loop = asyncio.get_running_loop()
         self._task_client = TaskClientSession(self.identity, rng)
-        self._session = FrontendSession(endpoints, self.identity, rng, sub_protocol=self._task_client)
+        self._session = FrontendSession(endpoints, self.identity + suffix, rng, sub_protocol=self._task_client)
+        self.users = 0
+        """Calls of the owner in progress, if it counts them."""
         self.ended = False
         """The session has ended for good: the owner must make another client."""
         if keys is not None:
-            keys.learned = self._session.connection.addresses.server_key
+            addresses = self._session.connection.addresses
+            for place, server_key in server_keys.items():
+                addresses.set_server_key(place, server_key)
+            keys.learned, addresses.on_server_key = addresses.server_key, keys.learn
         self._socket = AsyncioSocket(self._session, self._on_event, keys=keys)
         self._socket.run(self._session.start)
 
@@ -87,10 +98,11 @@ class NetworkClient:
         self._socket.run(lambda now, out: session.request(service, bodies, timeout, False, future, now, out))
         return await future
 
-    async def submit(self, method: str, params: bytes, options: Mapping[str, Any]) -> str | Refusal:
-        """Submit a task; returns its id once the queue has stored it. A Refusal with NOT_SERVING: it was not stored."""
-        if not self._session.connection.is_live:
-            return Refusal(codes.NOT_SERVING, "Helen is not connected to a broker")
+    async def submit(
+        self, owner: str, method: str, params: bytes, options: Mapping[str, Any]
+    ) -> str | Refusal | OtherQueue:
+        """Submit a task to the queue of `owner`, and to no other; returns its id once the queue has stored it. A
+        Refusal with NOT_SERVING: it was not stored."""
         submission = _Submission(self._loop.create_future())
         task_client = self._task_client
 
@@ -98,9 +110,16 @@ class NetworkClient:
             order = task_client.template(method, options)
             made = task_client.submit(order, (params,), SUBMIT_SECONDS, submission, now)
             submission.receipt, submission.futures = made
+            submission.futures[0].bind(owner)
 
         def say(now: Now, out: SessionEffects) -> None:
-            self._session.run_sub_protocol(ask, now, out)
+            here = self._session.owner
+            if not here:
+                resolve(submission.future, Refusal(codes.NOT_SERVING, "Helen is not connected to a broker"))
+            elif here != owner:
+                resolve(submission.future, OtherQueue(here))
+            else:
+                self._session.run_sub_protocol(ask, now, out)
 
         self._socket.run(say)
         return await submission.future

@@ -185,18 +185,17 @@ def post(
     origin = reference or f"{url.scheme}://{url.netloc.rpartition('@')[2]}"  # the rest may contain a secret
     headers = {"Content-Type": "application/json", "User-Agent": f"scale0/{__version__}", **handler.headers}
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    # The port is for the Host header; the connection itself is made below.
-    client = http.client.HTTPConnection(host, port)
-    client.default_port = PORTS[url.scheme]
     try:
-        client.sock = dial(host, port, url.scheme == "https", timeout, connection)
-        client.request("POST", target, _to_json(notification), headers)
-        status = client.getresponse().status
+        # The port is for the Host header; the connection itself is made below.
+        with contextlib.closing(http.client.HTTPConnection(host, port)) as client:
+            client.default_port = PORTS[url.scheme]
+            client.sock = dial(host, port, url.scheme == "https", timeout, connection)
+            client.request("POST", target, _to_json(notification), headers)
+            status = client.getresponse().status
     except (OSError, http.client.HTTPException, ValueError) as error:
-        why = "" if secret else f": {one_line(str(error))}"
+        # The texts of other errors may contain the host, the path or a header.
+        why = f": {one_line(str(error))}" if isinstance(error, OSError) and not secret else ""
         raise NotificationFailed(f"{origin}: {type(error).__name__}{why}") from (None if secret else error)
-    finally:
-        client.close()
     if not http.HTTPStatus.OK <= status < http.HTTPStatus.MULTIPLE_CHOICES:
         raise NotificationFailed(f"{origin} answered {status}")
     return f"{status}"

@@ -43,7 +43,7 @@ from scale0.monitoring.helen.edge.notifier import NOTIFY, NotificationFailed, No
 from scale0.monitoring.helen.edge.tls import server_context
 from scale0.monitoring.helen.edge.tls_server import MAX_HANDSHAKES, TlsServer
 from scale0.monitoring.pki.authority import AGENTS_CA_KEY_FILE, CA_KEY_FILE, CertificateAuthority
-from scale0.storage.interface import Store, StoredJournal
+from scale0.storage.interface import Store, StoredJournal, StoreFailed
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.tasks.node.assigned_tasks import AssignedTask
 
@@ -121,7 +121,7 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
             sweep_often(socket),
             look_for_revocations(authority, helen, runner),
             look_for_replicas(answers, helen, runner),
-            watch_disk(store, runner),
+            watch_disk(store, runner, fail),
             certificates.watch(),
             certificates.keep_renewed(),
         ):
@@ -190,7 +190,7 @@ def join_network(
 
     def configured(config: ClientConfig) -> None:
         notifier.configure(config)
-        answers.configure(config, network.endpoint)
+        answers.configure(config, network.endpoint, network.frontend_keys)
 
     def ended(reason: str) -> None:
         log.critical("the network ended the session, Helen stops: %s", reason, extra=about())
@@ -248,12 +248,15 @@ async def sweep_often(socket: TlsServer) -> None:
         await asyncio.sleep(SWEEP_SECONDS)
 
 
-async def watch_disk(store: Store, runner: Runner) -> None:
-    """Read nothing from agents while the disk is almost full: they keep their results."""
+async def watch_disk(store: Store, runner: Runner, fail: Callable[[BaseException], None]) -> None:
+    """Read nothing from agents while the disk is almost full: they keep their results. End if her files are gone."""
     least, was_full = Limits().min_free_bytes, False
     while True:
         try:
             full = store.free_bytes() < least
+        except StoreFailed as error:
+            fail(error)
+            return
         except (StoreError, OSError) as error:
             log.warning("the free disk space cannot be read, agents must wait: %s", error, extra=about())
             full = True

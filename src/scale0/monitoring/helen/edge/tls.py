@@ -65,9 +65,9 @@ def reason_of(error: Exception) -> str:
     return str(error)
 
 
-def peer_identity(socket: ssl.SSLSocket) -> PeerIdentity:
+def peer_identity(tls: ssl.SSLObject) -> PeerIdentity:
     """The identity of the client, after the handshake."""
-    certificate: dict[str, Any] | None = socket.getpeercert()
+    certificate: dict[str, Any] | None = tls.getpeercert()
     if not certificate:
         return PeerIdentity()
     names = [value for part in certificate["subject"] for key, value in part if key == "commonName"]

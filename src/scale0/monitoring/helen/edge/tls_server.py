@@ -29,9 +29,10 @@ from scale0.monitoring.helen.edge.tls_connection import (
     LINGERING,
     OPEN,
     READ_BYTES,
+    TlsBuffers,
     TlsConnection,
 )
-from scale0.transport.edge.tcp_listener import TcpListener, prepare
+from scale0.transport.edge.tcp_listener import TcpListener
 
 log = logging.getLogger("scale0.helen")
 
@@ -81,6 +82,7 @@ class TlsServer:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._accept_ready = False
         self._next_id = 0
+        self._buffers = TlsBuffers()
         self._by_descriptor: dict[int, TlsConnection] = {}
         self._by_id: dict[bytes, TlsConnection] = {}
         """Connections that the machine knows."""
@@ -225,7 +227,7 @@ class TlsServer:
                 if mask & TROUBLE and connection.state == FLUSHING:
                     self._drop(connection)
                 return None
-            data = connection.read()
+            data = self._read(connection)
         except OSError as error:
             return self._disconnect(connection, reason_of(error))
         if data is None:
@@ -234,6 +236,22 @@ class TlsServer:
             connection.send_close_notify()
             return self._disconnect(connection, "the client closed the connection", orderly=True)
         return [connection.routing_id, BytesReceived(data)]
+
+    def _read(self, connection: TlsConnection) -> bytes | None:
+        """Read a connection once; OpenSSL may answer by itself meanwhile, and those bytes may be unsent."""
+        before = 0 if connection.unsent is None else len(connection.unsent)
+        mask = connection.mask
+        data = connection.read()
+        unsent = 0 if connection.unsent is None else len(connection.unsent)
+        if unsent > before:
+            self._note_unsent(connection, before, unsent)
+        if connection.state == CLOSED:
+            return None
+        if connection.mask != mask:
+            self._epoll.modify(connection.descriptor, connection.mask)
+        if connection.has_more:
+            self._ready.append((connection, select.EPOLLIN))
+        return data
 
     def _flush(self, connection: TlsConnection) -> bool:
         """Send unsent bytes; False if the connection needs no further work."""
@@ -274,18 +292,14 @@ class TlsServer:
                 return
 
     def _start_handshake(self, raw: socket.socket, address: str, mono: float) -> None:
+        self._next_id += 1
+        routing_id = self._next_id.to_bytes(8, "big")
         try:
-            prepare(raw)
-            # An end without close_notify must raise: it is a lost connection, not an orderly close.
-            wrapped = self.context.wrap_socket(
-                raw, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
-            )
+            connection = TlsConnection(raw, self.context, self._buffers, routing_id, address, mono)
         except (OSError, ValueError) as error:
             raw.close()
             self._note_failure(address, reason_of(error))
             return
-        self._next_id += 1
-        connection = TlsConnection(wrapped, self._next_id.to_bytes(8, "big"), address, mono)
         self._by_descriptor[connection.descriptor] = connection
         self._handshaking[connection] = None
         self._epoll.register(connection.descriptor, connection.mask)
@@ -307,23 +321,20 @@ class TlsServer:
             del self._ready_handshakes[connection]
             if connection.state != HANDSHAKING:
                 continue
-            mask = connection.mask
             try:
                 if not connection.handshake():
-                    if connection.mask != mask:
-                        self._epoll.modify(connection.descriptor, connection.mask)
                     continue
-                caller = peer_identity(connection.socket)  # type: ignore[arg-type]  # it is TLS: it was greeted
+                caller = peer_identity(connection.tls)
             except (OSError, NamelessError) as error:
                 self._fail(connection, reason_of(error))
                 continue
-            if connection.mask != mask:
-                self._epoll.modify(connection.descriptor, connection.mask)
             del self._handshaking[connection]
             connection.state = OPEN
             self._by_id[connection.routing_id] = connection
             self._listener.open(self._clock())  # one more handshake may start
             opened = ConnectionOpened(caller.name, caller.serial, caller.issued, connection.address)
+            if connection.has_more:
+                self._ready.append((connection, select.EPOLLIN))
             yield [connection.routing_id, opened]
 
     def _fail(self, connection: TlsConnection, reason: str) -> None:
