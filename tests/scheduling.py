@@ -7,8 +7,9 @@ kind is known from the file's path and text alone, because the controller of pyt
 Most of a test of processes is waiting: for a heartbeat that does not come, or a process that starts. So on two cores
 three workers are quicker than two. What is said of time in such tests must hold beside another of them, and Spark.
 
-`make durations` runs all tests and writes `tests/durations.json`, from which the longest are begun first. A file that
-is not in it is guessed by its tests. It need not be exact: it is wrong by as much as the workers end apart.
+`make durations` runs the tests of `make test` and writes `tests/durations.json`, from which the longest are begun
+first. A file that is not in it is guessed by its tests. It need not be exact: it is wrong by as much as the workers end
+apart.
 
 Why not `xdist_group`: pytest-xdist 3.8 writes the group's name behind the node id, and pytest 9.2 does not let it.
 """

@@ -84,6 +84,7 @@ class Network:
         (self._folder / "places/var/log/syslog").write_text("all is well\n", encoding="ascii")
         shutil.copy(HOME / "my-plugin", self._folder / "places/srv/my-plugin")  # whoever runs it cannot see our folder
         newcomer = self._at.home("web-2")
+        (newcomer / "var").symlink_to("../east-1/var")
         for name, fill in (("tables", reports_made.made), ("quiet", idle_runs.Place)):
             (newcomer / name / ".scale0").mkdir(parents=True)
             fill(newcomer / name / ".scale0")
@@ -98,7 +99,7 @@ class Network:
         home = "/var/lib/scale0/helen"
         helen.type(
             f"scale0 helen init {home} --name helen.example.com --broker 10.0.0.1 &&"
-            f" scale0 helen --config {home}/helen.zpl --token $(scale0 token backend --data-dir var/east-1 2>/dev/null)"
+            f" scale0 helen --config {home}/helen.zpl --token $(scale0 token helen --data-dir var/east-1 2>/dev/null)"
         )
         web.type("python3 web.py console.pem console-key.pem")
         worker = self.shell("web-1", "worker")

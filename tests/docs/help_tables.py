@@ -38,12 +38,13 @@ FINISHED: Final = "ID=$(scale0 task submit math.add 2 3); OTHER=$(scale0 task su
 FAILED: Final = "ID=$(scale0 task submit math.add two --max-attempts 1); ! scale0 task wait $ID"
 LATER: Final = "ID=$(scale0 task submit math.add 2 3 --delay 3600)"
 IDS: Final = {"0f3a9c": "$ID", "1b2c3d": "$OTHER", "ID": "$ID"}
-PEER: Final = {"TOKEN": "$(token_for peer)"}
-BACKEND: Final = {"TOKEN": "$(token_for backend)"}
-FRONTEND: Final = {"TOKEN": "$(token_for frontend)"}
+PEER: Final = {"< token": "<<< $(token_for peer)"}
+BACKEND: Final = {"< token": "<<< $(token_for backend)"}
+FRONTEND: Final = {"< token": "<<< $(token_for frontend)"}
 HELEN: Final = "--data-dir /var/lib/scale0/helen"
-AGENT: Final = {"TOKEN": f"$(scale0 helen token --name web-1 {HELEN})"}
-ENROL: Final = f"scale0 agent enrol helen.example.com --force --token {AGENT['TOKEN']}"
+AGENT_TOKEN: Final = f"$(scale0 helen token --name web-1 {HELEN})"
+AGENT: Final = {"enrol helen.example.com --token - < token": f"enrol helen.example.com --token - <<< {AGENT_TOKEN}"}
+ENROL: Final = f"scale0 agent enrol helen.example.com --force --token - <<< {AGENT_TOKEN}"
 PLUGIN: Final = "printf 'plugins\n    name = my-plugin\n    command = /srv/my-plugin\n' >> agent/agent.zpl"
 AWAY: Final = (
     f"{ENROL}; scale0 agent --config agent/agent.zpl > agent.log 2>&1 &"
@@ -56,12 +57,28 @@ NOW: Final = {"--expect 7": f"--expect {VERSION}", "--expect 9": f"--expect {VER
 IGNORED: Final = "$(scale0 error-clients --json | jq -r '.[0].client')"
 NONSENSE: Final = Needs(before="python3 nonsense.py", means={"frontend/1f2e3d4c5b": IGNORED})
 EAST: Final = "--join 10.0.0.1 --data-dir var/east-1"
-OPERATOR: Final = {"TOKEN": f"$(scale0 access issue ops --role operator {EAST})"}
-JOINED: Final = "scale0 keys join frontend 10.0.0.1 --token $(token_for frontend)"
-CALLER: Final = "scale0 keys join frontend broker.example.com --name caller --token $(token_for frontend)"
+OPERATOR: Final = {"--token @token": f"--token - <<< $(scale0 access issue ops --role operator {EAST})"}
+JOINED: Final = (
+    "scale0 keys revoke frontend web-1 --data-dir var/east-1 > revoked 2>&1;"
+    " rm -f ~/.config/scale0/keys/frontend-10.0.0.1-5700.key_secret;"
+    " scale0 keys join frontend 10.0.0.1 --token - <<< $(token_for frontend)"
+)
+"""An earlier example may have joined by this name with another pair."""
+GRANTED: Final = "scale0 keys permissions frontend web-1 --data-dir var/east-1 --add 'call:helen.*'"
+CALLER: Final = "scale0 keys join frontend broker.example.com --name caller --token - <<< $(token_for frontend)"
 ENABLE: Final = "scale0 enable && until scale0 agents > helen.log 2>&1; do sleep 0.05; done"
 """A broker that is out of service disconnects its clients: the examples go on when Helen is connected again."""
 ENABLED: Final = f"scale0 enable {EAST}; {ENABLE}"
+EACH_COPY: Final = "for folder in .scale0 var/east-1; do mkdir -p $folder; python3 -c"
+COPIES: Final = (
+    f'mkdir -p copies && cd copies && {EACH_COPY} \'import sqlite3, sys; sqlite3.connect("../var/east-1/scale0.db")'
+    '.backup(sqlite3.connect(sys.argv[1] + "/scale0.db"))\' $folder; done'
+)
+LOSSES: Final = (
+    f"{COPIES}; {EACH_COPY} 'import pathlib, sys; from scale0.storage.sqlite.commit_mark import CommitMark, MARK_NAME;"
+    " CommitMark(pathlib.Path(sys.argv[1], MARK_NAME)).write(1_000_000, 0)' $folder; done"
+)
+"""Copies of the broker's database, and marks of commits that they do not have."""
 DEPLOY: Final = "$(scale0 access list --json | jq -r '[.[] | select(.name == \"deploy\")][0].id')"
 TABLES: Final = Needs(on=NEW, before="cd tables", after="cd")
 QUIET: Final = Needs(on=NEW, before="cd quiet", after="cd")
@@ -82,7 +99,8 @@ NEEDS: Final[Mapping[str, Needs]] = {
     **{f"scale0 {noun} {verb}".rstrip(): needs for noun, verbs, needs in ALIKE for verb in verbs},
     "scale0 broker": Needs(on=NEW, before=FRESH + " && cp ../east-1.zpl .", means=PEER, after="cd"),
     "scale0 worker": Needs(
-        before="scale0 keys join backend broker.example.com --name shop --token $(token_for backend)", means=BACKEND
+        before="scale0 keys join backend broker.example.com --name shop --token - <<< $(token_for backend)",
+        means=BACKEND,
     ),
     "scale0 helen": Needs(on=NEW, before=FRESH, after="cd"),
     "scale0 helen init": Needs(
@@ -93,7 +111,9 @@ NEEDS: Final[Mapping[str, Needs]] = {
         before=f"rm -rf agent; scale0 helen token --name web-1 {HELEN} > token",
         means=AGENT,
     ),
-    "scale0 agent forget": Needs(before=f"{JOINED}; {AWAY}; export SCALE0_JOIN=10.0.0.1", after="unset SCALE0_JOIN"),
+    "scale0 agent forget": Needs(
+        before=f"{JOINED}; {GRANTED}; {AWAY}; export SCALE0_JOIN=10.0.0.1", after="unset SCALE0_JOIN"
+    ),
     "scale0 call": Needs(means=FRONTEND),
     "scale0 task result": Needs(before=FINISHED + "; scale0 task wait $ID", means=IDS),
     "scale0 task cancel": Needs(before=LATER, means=IDS),
@@ -123,17 +143,31 @@ NEEDS: Final[Mapping[str, Needs]] = {
         before=f"{JOINED}; export SCALE0_JOIN=10.0.0.1 SCALE0_DATA_DIR=var/east-1",
         after="unset SCALE0_JOIN SCALE0_DATA_DIR",
     ),
+    "scale0 store check": Needs(before=COPIES, after="cd; rm -r copies"),
+    "scale0 store accept-loss": Needs(before=LOSSES, after="cd; rm -r copies"),
     "scale0 keys": Needs(before="scale0 keys init"),
     "scale0 keys new": Needs(
         before="scale0 keys init; rm -f web-1.key_secret", after="scale0 keys revoke backend web-1"
     ),
     "scale0 keys revoke": Needs(before="scale0 keys init; rm -f web-1.key_secret; scale0 keys new backend web-1"),
+    "scale0 keys rotate-server": Needs(before="scale0 keys init"),
+    "scale0 keys rotate-server start": Needs(before="scale0 keys init"),
+    "scale0 keys rotate-server status": Needs(before="scale0 keys init"),
+    "scale0 keys rotate-server finish": Needs(before="scale0 keys init"),
+    "scale0 keys expire": Needs(
+        before="scale0 keys init; rm -f web-1.key_secret; scale0 keys new backend web-1",
+        after="scale0 keys revoke backend web-1",
+    ),
+    "scale0 keys permissions": Needs(
+        before="scale0 keys init; scale0 keys new frontend web; scale0 keys new frontend helen-2",
+        after="for name in web helen-2; do scale0 keys revoke frontend $name; rm $name.key_secret; done",
+    ),
     "scale0 token": Needs(before="scale0 keys init"),
     "scale0 keys join": Needs(on=NEW, before="token_for backend > token", means=FRONTEND),
     "scale0 access revoke": Needs(
         before="scale0 access issue grafana; scale0 access issue deploy", means={"1f2e3d4c5b6a": DEPLOY}
     ),
-    "scale0 management": Needs(on=NEW, before=JOINED),
+    "scale0 management": Needs(on=NEW, before=JOINED.replace("web-1", NEW)),
     "scale0 management serve": Needs(before=JOINED),
     "scale0 completion": Needs(before="mkdir -p ~/.config/fish/completions"),
     "scale0 doctor": Needs(on=NEW, before=CALLER.replace("caller", "doctor")),

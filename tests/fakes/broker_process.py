@@ -31,6 +31,7 @@ class BrokerProcess(ServerProcess):
         self.config: dict[str, Any] = {
             "identity": "broker-1",
             "state": "active",
+            "curve": False,  # tests of keys turn them on
             "data_dir": str(folder / "data"),
             "segments": "off",  # tests read the journal; those of segments turn them on
             **{f"{name}_port": free_port() for name in PORTS},

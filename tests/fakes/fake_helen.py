@@ -188,7 +188,8 @@ class ServingHelen(FakeHelen):
         self._ended = True
         for agent in tuple(self._agents):
             with contextlib.suppress(OSError):
-                agent.socket.shutdown(socket.SHUT_RDWR)
+                # SSLSocket.shutdown would let the serving thread read what is left in the clear, as messages.
+                socket.socket.shutdown(agent.socket, socket.SHUT_RDWR)
         self._thread.join(PATIENCE_SECONDS)
         super().close()
 

@@ -16,14 +16,14 @@ from scale0.config import CheckDefinition, ClientConfig
 from scale0.history.events.columns import EventMetric
 from scale0.history.events.journal import Journal, JournalRow, read
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, StoreQuery
+from scale0.kernel.effects import Effects, Readers, StoreQuery
 from scale0.kernel.errors import Refusal
 from scale0.kernel.machine import Sent
 from scale0.kernel.turn import Turn
 from scale0.monitoring.helen.core.check_rules import CompiledCheck
 from scale0.monitoring.helen.core.evaluation import Evaluation, IncomingResult
 from scale0.monitoring.helen.core.helen import Helen
-from scale0.monitoring.helen.core.notifications import DeliverNotification, SubmitNotification
+from scale0.monitoring.helen.core.notifications import DeliverNotification, OtherQueue, SubmitNotification
 from scale0.monitoring.helen.core.socket_events import (
     BytesReceived,
     ConnectionClosed,
@@ -116,11 +116,15 @@ class FakeTaskQueue:
         self.tasks: list[SubmitNotification] = []
         self.submits: list[SubmitNotification] = []
         self.is_up = True
+        self.owner = "a"
+        """Whose queue Helen is connected to."""
         self.answers = True
         """False: no submission gets an answer."""
         self.answer_instead: Refusal | None = None
 
-    def submit(self, ask: SubmitNotification) -> str | Refusal:
+    def submit(self, ask: SubmitNotification) -> str | Refusal | OtherQueue:
+        if self.is_up and ask.owner != self.owner:
+            return OtherQueue(self.owner)
         self.submits.append(ask)
         if self.answer_instead is not None:
             return self.answer_instead
@@ -278,7 +282,7 @@ class SimulatedHelen:
 
     def _submit(self, ask: SubmitNotification) -> None:
         answer = self.queue.submit(ask)
-        if self.queue.answers:
+        if self.queue.answers or isinstance(answer, OtherQueue):
             self.answer(ask, answer)
 
     def _deliver(self, ask: DeliverNotification) -> None:
@@ -307,11 +311,16 @@ class SimulatedHelen:
     def close(self, peer: Any) -> None:
         self.closed.add(peer.routing_id)
 
+    def drop(self, peer: Any) -> None:
+        self.close(peer)
+
+    def note_backlog(self, peer: Any, size: int) -> None: ...
+
     def pack(self, peer: Any, messages: Sequence[Any]) -> list[list[Any]]:
         packed: list[list[Any]] = peer.pack(messages)
         return packed
 
-    def publish(self, socket: str, frames: list[bytes]) -> None: ...
+    def publish(self, socket: str, frames: list[bytes], readers: Readers | None) -> None: ...
     def dial(self, endpoint: str) -> None: ...
     def disconnect(self, endpoint: str) -> None: ...
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from scale0.kernel.clock import Now
-from scale0.kernel.effects import Effects, Message
+from scale0.kernel.effects import Effects, Message, Readers
 from scale0.kernel.machine import Machine, Sent
 from scale0.kernel.turn import Turn
 from scale0.storage.interface import StoredJournal
@@ -132,9 +132,11 @@ class InstantHost:
     def disconnect(self, endpoint: str) -> None:
         self.disconnect_one(endpoint)
 
-    def publish(self, socket: str, frames: list[bytes]) -> None: ...
+    def publish(self, socket: str, frames: list[bytes], readers: Readers | None) -> None: ...
     def dial(self, endpoint: str) -> None: ...
     def close(self, peer: Any) -> None: ...
+    def drop(self, peer: Any) -> None: ...
+    def note_backlog(self, peer: Any, size: int) -> None: ...
 
     def failed(self, where: str, error: Exception) -> None:
         raise error

@@ -119,7 +119,7 @@ class Story:
         call = Call(nonce, frontend.name, service, timeout, "retry" in rest, self.world.agenda.now)
         call.seconds, call.parts = float(options.get("takes", "0.01")), int(options.get("parts", "0"))
         self.world.calls.by_nonce[nonce] = self.calls[name] = call
-        frontend.send(call, twice="twice" in rest)
+        frontend.send([call], twice="twice" in rest)
 
     def _break(self, name: str, how: list[str]) -> None:
         seen = {"client": 0.001, "broker": 0.001}

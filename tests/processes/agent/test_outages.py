@@ -16,6 +16,7 @@ import pytest
 from tests.fakes.agent_process import AgentProcess
 from tests.fakes.certificates import Authority
 from tests.fakes.fake_helen import Report, ServingHelen
+from tests.fakes.jumping_clock import JumpingClock
 from tests.fakes.processes import gone
 from tests.fakes.waiting import until
 
@@ -123,32 +124,19 @@ def test_the_schedule_outlives_a_restart_without_helen(authority: Authority, tmp
         until(lambda: waiting_bytes(agent) > 300)
 
 
-JUMPING_CLOCK = """
-import os, pathlib, time
-real, place = time.time, pathlib.Path(os.environ["JUMP_FILE"])
-time.time = lambda: real() + float(place.read_text() or 0)
-"""
-
-
 # Promise: AGENT-9, AGENT-12
 def test_a_wall_clock_that_jumps_changes_no_age_and_no_rhythm(authority: Authority, tmp_path: Path):
     """The agent's own clock is moved by a day, ahead and back, while results wait for Helen."""
-    jump, startup = tmp_path / "jump", tmp_path / "startup"
-    startup.mkdir()
-    (startup / "sitecustomize.py").write_text(JUMPING_CLOCK)
-    jump.write_text("0")
-    python_path = f"PYTHONPATH={startup}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    clock = JumpingClock(tmp_path)
     with ServingHelen(authority.helen_context()) as helen:
         helen.checks = every_second("up-1")
         agent = AgentProcess(tmp_path, authority, helen.port)
-        agent.prefix = ["env", python_path, f"JUMP_FILE={jump}"]
+        agent.prefix = clock.prefix
         agent.start()
         until(lambda: helen.reports)
     with agent:
         for days in (1, -1):
-            partial = tmp_path / "partial"
-            partial.write_text(str(days * 86_400))
-            partial.rename(jump)
+            clock.set(days * 86_400)
             wait_for_more(agent, 300)
         with ServingHelen(authority.helen_context(), helen.port) as again:
             until(lambda: again.reports and again.reports[-1].body["age"] < 1, "what is new comes after what waited")

@@ -15,13 +15,16 @@ def test_a_link_holds_a_token_of_an_admin_for_ten_minutes(manager, shell):
     made = manager.json("access", "link", "--url", "https://broker.example.com:5780/")
     found = re.fullmatch(r"https://broker\.example\.com:5780/#/login\?once=(s0_[0-9a-f]+)", made["link"])
     assert found
-    assert made["name"].startswith("once-")
+    assert made["name"].startswith("link-")
     rows = {row["name"]: row for row in manager.json("access", "list")}
-    assert rows[made["name"]]["role"] == "admin"
+    assert (rows[made["name"]]["role"], rows[made["name"]]["once"]) == ("admin", True)
     assert 500 < made["expires"] - manager.json("status")["time"] <= 600
-    assert shell.run("config", "history", "--token", found[1]).returncode == 0
+    refused = shell.run("config", "history", "--token", "-", stdin=found[1])
+    assert refused.returncode == 1
+    assert "one-time link" in refused.stderr
     assert manager.json("access", "revoke", made["name"]) == {"revoked": 1}
-    assert shell.run("config", "history", "--token", found[1]).returncode == 1
+    refused = shell.run("config", "history", "--token", "-", stdin=found[1])
+    assert "unknown or has expired" in refused.stderr
 
 
 def test_a_link_goes_to_the_usual_port_and_only_the_link_is_on_stdout(manager):
@@ -33,8 +36,8 @@ def test_a_link_goes_to_the_usual_port_and_only_the_link_is_on_stdout(manager):
 # Promise: TERM-5
 def test_a_token_is_issued_listed_and_revoked_by_name_and_by_id(manager, shell):
     token = manager.run("access", "issue", "grafana", "--ttl", "10m").stdout.strip()
-    assert shell.run("queues", "--token", token).returncode == 0
-    assert "needs the role operator" in shell.refuses("drain", "--token", token)
+    assert shell.run("queues", "--token", "-", stdin=token).returncode == 0
+    assert "needs the role operator" in shell.refuses("drain", "--token", "-", stdin=token)
     assert token not in manager.run("access", "list").stdout
     manager.run("access", "issue", "grafana", "--ttl", "10m")
     ids = [row["id"] for row in manager.json("access", "list") if row["name"] == "grafana"]
@@ -48,7 +51,7 @@ def test_only_an_admin_makes_tokens(manager, shell):
     made = manager.run("access", "issue", "ops", "--role", "operator")
     assert "ops has the role operator until " in made.stderr
     token = made.stdout.strip()
-    assert "needs the role admin" in shell.refuses("access", "issue", "more", "--token", token)
+    assert "needs the role admin" in shell.refuses("access", "issue", "more", "--token", "-", stdin=token)
     manager.run("access", "revoke", "ops")
 
 

@@ -44,7 +44,6 @@ def test_a_flag_wins_over_the_file(tmp_path):
     ("words", "status", "expected"),
     [
         (("--identity", "not an identity"), 2, "identity"),
-        (("--bind", "0.0.0.0"), 2, "not loopback"),
         (("--frontend-port", "70000"), 2, "70000"),
         (("--config", "missing.zpl"), 2, "missing.zpl: No such file"),
         (("--config", "wrong.zpl"), 2, "line 2"),
@@ -98,7 +97,9 @@ def test_up_starts_a_network_and_what_it_prints_works(tmp_path):
         for words in ("worker", "call", "task submit", "checks", "status", "top", "pipeline run", "report"):
             assert f"\n    scale0 {words} " in output
         assert "The console is at http://127.0.0.1:" in running.wait_for("and this link opens it, once:")
-        assert all(len(line) <= 80 for line in running.output.splitlines() if "http" not in line and "/" not in line)
+        # Another program may try the standard ports meanwhile: what is logged about it is no text of `up`.
+        lines = [line for line in running.output.splitlines() if not re.match(r"\d{4}-\d\d-\d\d ", line)]
+        assert all(len(line) <= 80 for line in lines if "http" not in line and "/" not in line)
 
         error = Shell(tmp_path).refuses("up")
         assert "in use by process" in error
@@ -175,7 +176,7 @@ def test_status_as_json_has_the_same_keys_with_and_without_a_right(shell, manage
     keys = {
         *("broker", "version", "state", "draining", "group", "time", "uptime", "config_version", "config_hash"),
         *("heartbeat_interval", "connections", "clients", "services", "requests", "error_clients", "counters"),
-        *("tasks", "endpoints", "standby_for", "full", "clock_suspect", "findings"),
+        *("tasks", "endpoints", "standby_for", "full", "outage", "clock_suspect", "findings"),
     }
     assert set(partly) == keys
     assert set(fully) >= keys
@@ -222,7 +223,7 @@ def test_without_a_token_management_is_wrong_usage_that_says_how(shell):
 
 
 def test_a_wrong_token_is_a_no(shell):
-    assert "(401 wrong credentials)" in shell.refuses("drain", "--token", "s0_wrong")
+    assert "(401 wrong credentials)" in shell.refuses("drain", "--token", "-", stdin="s0_wrong")
 
 
 @pytest.mark.slow

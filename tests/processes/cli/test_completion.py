@@ -47,7 +47,7 @@ def test_without_a_right_nothing_is_completed_where_one_is_needed(served, shell)
 
 def test_completion_is_quick_and_silent_when_the_broker_is_away(tmp_path):
     shell = Shell(tmp_path, SCALE0_JOIN="127.0.0.1:1")
-    assert completed(shell, "st") == ["status"]
+    assert completed(shell, "st") == ["status", "store"]
     began = time.monotonic()
     assert completed(shell, "call", "x") == []
     assert time.monotonic() - began < AWAY_SECONDS

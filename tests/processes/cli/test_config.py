@@ -31,7 +31,7 @@ def test_every_reason_is_given_with_its_line(tmp_path):
 
 
 def test_reasons_as_json(tmp_path):
-    (tmp_path / "b.json").write_text('{"bind": "0.0.0.0"}')
+    (tmp_path / "b.json").write_text('{"bind": "0.0.0.0", "curve": false}')
     done = Shell(tmp_path).run("config", "check", "b.json", "--json")
     assert done.returncode == 1
     found = json.loads(done.stdout)

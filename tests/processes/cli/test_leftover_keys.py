@@ -41,27 +41,14 @@ def shell_with(folder: Path, port: int) -> Shell:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_up_starts_beside_a_leftover_key(tmp_path, kind):
+def test_up_and_its_programs_work_beside_a_leftover_key(tmp_path, kind):
     port = free_block()
     shell = shell_with(tmp_path, port)
-    paths = [
-        leave_key(tmp_path / "config", port + place, kind, name) for place, name in enumerate(("frontend", "backend"))
-    ]
+    for place, name in enumerate(("frontend", "backend")):
+        leave_key(tmp_path / "config", port + place, kind, name)
     with shell.background("up", "--port", str(port)) as up:
-        # On a busy machine the agent may answer late, and `up` says so first.
-        output = up.wait_for("Helen monitors this machine")
-        for path in paths:
-            assert str(path) in output
-        done = shell.run("services", "--json")
-        if kind == OUTDATED:
-            assert done.returncode == 3
-            assert "encryption mismatch" in done.stderr
-            assert str(paths[0]) in done.stderr
-            assert "SCALE0_KEY=none" in done.stderr
-            shell.environment["SCALE0_KEY"] = "none"
-            done = shell.run("services", "--json")
-        assert done.returncode == 0, done.stderr
-        assert any(row["service"] == "helen.check" for row in json.loads(done.stdout))
+        up.wait_for("Helen monitors this machine")
+        assert any(row["service"] == "helen.check" for row in shell.json("services"))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != OUTDATED])

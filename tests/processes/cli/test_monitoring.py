@@ -159,7 +159,9 @@ def test_who_ran_a_check_is_known_if_it_was_by_a_right_and_nobody_needs_one(type
     (tmp_path / ".scale0" / "token").chmod(0o600)
     assert typed("check run vm uptime").status == 0, "a token that lies there by chance is passed over"
     assert len(audited(typed, net)) == before + 1
-    refused = typed(f"check run vm uptime --token {token}")
+    with monkeypatch.context() as given:
+        given.setenv("SCALE0_TOKEN", token)
+        refused = typed("check run vm uptime")
     assert (refused.status, refused.out) == (1, "")
     assert "run_check needs the role operator" in refused.err
     monkeypatch.setenv("SCALE0_DATA_DIR", str(tmp_path / ".scale0"))

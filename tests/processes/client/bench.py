@@ -50,8 +50,8 @@ class Bench:
         self.session.receive(encode((command, said, *bodies)), self.now, out)
         self._perform(out)
 
-    def ack(self, version: int = 1, digest: str = HASH, identity: str = "me") -> None:
-        self.hear("CONFIGACK", identity=identity, config_version=version, config_hash=digest)
+    def ack(self, version: int = 1, digest: str = HASH, identity: str = "me", **more: object) -> None:
+        self.hear("CONFIGACK", identity=identity, config_version=version, config_hash=digest, **more)
 
     def ready_ok(self, interval: float = 1.0) -> None:
         self.hear("READYOK", identity="me", heartbeat_interval=interval, time=WALL, config_version=1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections import Counter
@@ -187,11 +188,18 @@ class FakeBroker:
 
 @contextlib.contextmanager
 def fake_broker() -> Iterator[FakeBroker]:
+    """It has no keys: clients ignore one that a killed broker left for the same port."""
+    before = os.environ.get("SCALE0_KEY")
+    os.environ["SCALE0_KEY"] = "none"
     broker = FakeBroker()
     try:
         yield broker
     finally:
         broker.close()
+        if before is None:
+            del os.environ["SCALE0_KEY"]
+        else:
+            os.environ["SCALE0_KEY"] = before
 
 
 def worker_of(fake: FakeBroker, *functions: Callable[..., Any], **options: Any) -> scale0.Worker:

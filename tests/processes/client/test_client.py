@@ -10,6 +10,7 @@ import pytest
 
 import scale0
 from scale0 import errors
+from scale0.broker.core.discovery import MAX_PAGES
 from scale0.kernel.errors import Refusal
 from tests.fakes.broker_process import BrokerProcess, broker_process
 from tests.fakes.waiting import until
@@ -239,3 +240,11 @@ def test_the_broker_forgets_an_idle_client_and_its_next_call_works(tmp_path_fact
         assert all(one.result()["broker"] == "broker-1" for one in answers)
         until(gone, "and again")
         assert [row["broker"] for row in net.map("scale0.ping", [None] * 5, raw=False)] == ["broker-1"] * 5
+
+
+# Promise: CLIENT-1
+def test_a_list_waits_while_too_many_pages_were_requested(net: scale0.Client) -> None:
+    bodies = [f'{{"after":"{number}"}}'.encode() for number in range(MAX_PAGES)]
+    for pending in [net.start_request("scale0.services", body) for body in bodies]:
+        pending.result()
+    assert {"same", "double"} <= {row["service"] for row in net.services()}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +27,7 @@ from scale0.kernel.limits import Limits
 from scale0.transport.core.backend_session import MAX_MESSAGE_CHARS, BackendSession, RequestReceived
 from scale0.transport.core.calls import CallAnswered, CallFailed
 from scale0.transport.core.frontend_session import FrontendSession
+from scale0.transport.core.messages import read_holds
 from scale0.transport.core.session import ConnectionLost, SessionEffects
 from scale0.transport.edge.client_socket import ClientSocket
 from tests.fakes.broker_process import BrokerProcess
@@ -133,10 +136,26 @@ def test_a_ready_on_a_new_connection_names_what_fits_and_drops_the_rest(count: i
     assert len(ready.holds) >= min(count, 1_500)
 
 
+# Promise: LIVE-4
+def test_a_broker_that_reads_it_from_the_body_is_told_of_everything() -> None:
+    bench = backend()
+    hold(bench, 9_000)
+    bench.act("closed", "the cable")
+    bench.reopen()
+    bench.ack(long_holds=True)
+    ((_, ready, body),) = [said for said in bench.hush() if said[0] == "READY"]
+    assert isinstance(bench.session, BackendSession)
+    assert len(bench.session.in_flight) == 9_000
+    assert {id_ for id_, _ in read_holds(body)} == bench.session.in_flight
+    assert ready.holds == []
+
+
 # The link
 
 
 class SilentSession:
+    request_batches = False
+
     def deadline(self) -> float | None:
         return None
 
@@ -219,7 +238,7 @@ def test_a_leader_that_fails_hands_over(net: scale0.Client, monkeypatch: pytest.
     monkeypatch.setattr(net._core.socket, "pump", ringing)
     together = Together()
     together.start(lead)
-    until(lambda: net._leader_thread, "somebody leads")
+    until(lambda: net._leader, "somebody leads")
     pending = net.start("waits", 0.5, timeout=2)
     together.start(pending.result)
     until(lambda: net._waiters, "somebody follows")
@@ -237,7 +256,7 @@ def test_an_interrupted_follower_waits_no_more(net: scale0.Client) -> None:
     net.ping()
     together = Together()
     together.start(net.call, "waits", 1.0)
-    until(lambda: net._leader_thread, "somebody leads")
+    until(lambda: net._leader, "somebody leads")
     before = signal.signal(signal.SIGALRM, ring)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -246,8 +265,40 @@ def test_an_interrupted_follower_waits_no_more(net: scale0.Client) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert not net._waiters
+    until(lambda: len(net._waiters) <= 1, "at most the client's own thread waits to lead")
     together.join()
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("worker")
+def test_an_interrupt_in_any_line_of_a_leader_leaves_the_lead_to_others(net: scale0.Client) -> None:
+    codes_of_leader = {each.__code__ for each in (scale0.Client._claim, scale0.Client._lead)}
+    lines: set[int] = set()
+    """The lines that were interrupted, once each."""
+
+    def ring(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code not in codes_of_leader:
+            return None
+        if event == "line" and frame.f_lineno not in lines:
+            lines.add(frame.f_lineno)
+            raise Bell
+        return ring
+
+    net.ping()
+    is_interrupted = True
+    while is_interrupted:
+        sys.settrace(ring)
+        try:
+            net.call("waits", 0.05)
+            is_interrupted = False
+        except Bell:
+            pass
+        finally:
+            sys.settrace(None)
+        together = Together()
+        together.start(net.call, "waits", 0.01)
+        together.join(5)
+    assert len(lines) > 6
 
 
 def test_an_answer_wakes_every_thread_and_may_come_twice() -> None:
@@ -396,3 +447,15 @@ async def test_one_bad_request_costs_the_others_nothing(broker: BrokerProcess) -
 def test_an_answer_of_too_many_frames_is_an_error() -> None:
     how, _, what = perform(raw_offer(lambda: MANY_BODIES), RequestReceived("1", "raw", (), 0.0), lambda *_: None)
     assert (how, what[0]) == ("error", codes.TOO_BIG)
+
+
+@pytest.mark.parametrize("due", [30 * 86_400.0, 1e300, math.inf])
+def test_a_deadline_that_is_too_late_for_a_wait_ends_no_thread(due: float) -> None:
+    session = SilentSession()
+    session.deadline = lambda: due  # type: ignore[method-assign]
+    received: list[Any] = []
+    socket = ClientSocket(session, received.extend)
+    socket.wake()
+    socket.wait()
+    socket.wait(0.0)
+    socket.close(lambda _now, _out: None)

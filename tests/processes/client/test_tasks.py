@@ -313,7 +313,7 @@ def test_closing_ends_waits_and_leaves_the_task_alone(broker: BrokerProcess, gat
     task = net.submit("waits", gate)
     together = Together()
     together.start(raises, scale0.CallError, lambda: task.result(20))
-    until(lambda: net._leader_thread, "it waits")
+    until(lambda: net._leader, "it waits")
     net.close()
     together.join()
     gates[gate].set()

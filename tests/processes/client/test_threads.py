@@ -3,7 +3,10 @@
 # Promise: CLIENT-1
 from __future__ import annotations
 
+import collections
+import contextlib
 import os
+import random
 import signal
 import threading
 import time
@@ -13,6 +16,7 @@ import pytest
 
 import scale0
 from scale0 import errors
+from scale0.transport.edge.client_socket import SocketClosedError
 from tests.fakes.broker_process import BrokerProcess
 from tests.fakes.waiting import until
 from tests.processes.client.handlers import echo, parts, waits
@@ -53,6 +57,27 @@ def test_fifty_threads_share_one_client_and_no_call_is_lost(net: scale0.Client) 
         together.start(call_on, thread)
     together.join(60)
     assert answered == [CALLS] * THREADS
+
+
+def test_the_clients_own_thread_ends_when_it_is_closed(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = client_of(broker, timeout=60)
+    together = Together()
+
+    def call_until_closed() -> None:
+        with contextlib.suppress(errors.CallError, SocketClosedError):
+            while True:
+                net.call("echo", 1)
+
+    for _ in range(5):
+        together.start(call_until_closed)
+    until(lambda: net._serves, "a thread of its own leads")
+    monkeypatch.setattr("scale0.client.client.IDLE_SECONDS", 600.0)
+    thread = net._thread
+    assert thread is not None
+    net.close()
+    together.join(10)
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_whoever_leads_and_leaves_hands_over_at_once(net: scale0.Client) -> None:
@@ -126,7 +151,7 @@ def test_a_short_call_ends_in_time_though_the_leader_waits_for_a_long_one() -> N
         # With long waits between attempts, nothing else wakes the leader.
         net._core.session.connection._failures = 10
         together.start(raises, errors.NotServing, lambda: net.call("echo"))
-        until(net._leader.locked)
+        until(lambda: net._leader)
         together.start(short, net)
         until(lambda: took, "the short call ends", 5)
         assert took[0] < 2.0
@@ -188,3 +213,72 @@ def test_a_client_is_refused_after_a_fork_and_the_parent_goes_on(net: scale0.Cli
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert under_way.result() == 0.3
     assert net.call("echo", 5) == 5
+
+
+def test_no_call_is_lost_while_the_clients_own_thread_comes_and_goes(net: scale0.Client, monkeypatch) -> None:
+    """Callers pause for about as long as that thread stays, so it starts and ends all the time."""
+    monkeypatch.setattr("scale0.client.client.IDLE_SECONDS", 0.01)
+    answered = [0] * 12
+
+    def call_on(thread: int) -> None:
+        dice = random.Random(thread)
+        for number in range(60):
+            if dice.random() < 0.4:
+                time.sleep(dice.choice((0.0, 0.001, 0.012, 0.03)))
+            began = time.monotonic()
+            assert net.call("echo", number, timeout=20) == number
+            answered[thread] += time.monotonic() - began < 5.0
+
+    together = Together()
+    for thread in range(len(answered)):
+        together.start(call_on, thread)
+    together.join(60)
+    assert answered == [60] * len(answered)
+    until(lambda: net._thread is None)
+    assert net.call("echo", 1) == 1
+
+
+def test_calls_of_many_threads_leave_together(net: scale0.Client) -> None:
+    together, held = Together(), threading.Barrier(30)
+    sent: list[int] = []
+    session = net._core.session
+    request = session.request
+
+    def count(*arguments: object) -> None:
+        sent.append(threading.get_ident())
+        request(*arguments)  # type: ignore[arg-type]
+
+    session.request = count  # type: ignore[method-assign,assignment]
+
+    def call_on(thread: int) -> None:
+        held.wait(10)
+        for number in range(20):
+            assert net.call("echo", number) == number
+
+    try:
+        for thread in range(30):
+            together.start(call_on, thread)
+        together.join(60)
+    finally:
+        session.request = request  # type: ignore[method-assign]
+    own = collections.Counter(sent).most_common(1)[0][1]
+    assert own > len(sent) // 2, "the client's own thread sends for the others"
+
+
+def test_closing_ends_the_calls_that_were_left_to_the_clients_own_thread(broker: BrokerProcess) -> None:
+    net = client_of(broker)
+    together, failed = Together(), []
+
+    def call_on(thread: int) -> None:
+        try:
+            while True:
+                net.call("waits", 0.01, timeout=30)
+        except (errors.CallError, RuntimeError) as error:
+            failed.append(error)
+
+    for thread in range(20):
+        together.start(call_on, thread)
+    until(lambda: net._serves)
+    net.close()
+    together.join(20)
+    assert len(failed) == 20

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from tests.fakes.processes import background
 from tests.fakes.shell import REPOSITORY
 from tests.processes.console.chromium import PATIENCE_MS
+from tests.processes.console.network import network
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -18,6 +19,18 @@ CLIENTS = 10_000
 MAX_ROWS = 120
 FRAME_MS = 250
 """A step of scrolling on a machine that does a lot besides; without a virtual list it takes seconds."""
+
+
+@pytest.fixture(scope="module")
+def unencrypted(tmp_path_factory):
+    with network(tmp_path_factory.mktemp("unencrypted"), "--insecure") as made:
+        yield made
+
+
+@pytest.fixture
+def net(unencrypted):
+    """Ten thousand handshakes with keys are not what is tested here."""
+    return unencrypted
 
 
 @pytest.fixture

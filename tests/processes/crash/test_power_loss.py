@@ -89,6 +89,7 @@ def test_a_loss_of_power_at_any_write_loses_nothing_that_was_acknowledged(tmp_pa
     assert list(lost(ops, disk, STATES)) == []
 
 
+@pytest.mark.extended
 def test_the_test_sees_a_store_that_acknowledges_too_early(tmp_path, disk):
     """With synchronous=NORMAL the log is not synced at a commit: acknowledged commits are lost, and that is seen."""
     found = list(lost(record(tmp_path, "NORMAL"), disk, STATES // 4))

@@ -77,10 +77,10 @@ def test_every_acknowledgement_follows_a_sync_that_began_after_its_submission_ca
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("fdatasync:error=EIO:when=15", "disk I/O error"),
+        ("fdatasync:error=EIO:when=30", "disk I/O error"),
         ("fdatasync:error=EIO:when=30+", "disk I/O error"),
-        ("pwrite64:error=ENOSPC:when=200+", "full"),
-        ("pwrite64:error=EIO:when=150", "disk I/O error"),
+        ("pwrite64:error=ENOSPC:when=300+", "full"),
+        ("pwrite64:error=EIO:when=300", "disk I/O error"),
     ],
 )
 def test_a_disk_that_fails_ends_the_broker_loudly_and_nothing_acknowledged_is_lost(tmp_path, fault, reason):

@@ -28,9 +28,9 @@ def writes_of(n: int) -> list[object]:
     numbers = (0, 0, "", n, n, 0, 0, True, False)
     writes: list[object] = [PutTask(n, f"t{n}", "c", "m", big, 4, QUEUED, *numbers, f"k{n}", b"", b"", b"")]
     if n > 1:
-        writes.append(LeaseTask(ASSIGNED, 1, 0, "w", 0, n - 1))
+        writes.append(LeaseTask(ASSIGNED, 1, 0, "w", "", 0, n - 1))
     if n > 2:
-        writes.append(EndTask(FINISHED, 1, 1, "w", 1, n, 1 << 60, b"%d" % (n - 2), b"", b"", n - 2))
+        writes.append(EndTask(FINISHED, 1, 1, "w", "", 1, n, 1 << 60, b"%d" % (n - 2), b"", b"", n - 2))
     return [*writes, PutSetting("last", b"%d" % n)]
 
 

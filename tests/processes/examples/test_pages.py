@@ -30,7 +30,7 @@ Of its work when the broker is killed: the id that a node brings is the one that
     $ scale0 task submit words.count '' --join 127.0.0.1:5700
     2222aaaa2222aaaa2222.000000000002
     $ kill -9 %1
-    $ scale0 up --bare --port 5700 &
+    $ scale0 up --bare --insecure --port 5700 &
     ready: broker …
     $ scale0 task wait 1111aaaa1111aaaa1111.000000000001 2222aaaa2222aaaa2222.000000000002 --join 127.0.0.1:5700
     …

@@ -18,7 +18,7 @@ from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.effects import Effects
 from scale0.monitoring.helen.edge.process import watch_disk
-from scale0.storage.interface import StoredJournal
+from scale0.storage.interface import StoredJournal, StoreFailed
 from scale0.storage.memory.store import MemoryStore
 from tests.fakes.waiting import PATIENCE_SECONDS
 from tests.processes.helen.echo_machine import Echo
@@ -35,6 +35,7 @@ class SlowStore:
         self.progresses = threading.Event()
         self.progresses.set()
         self.room = 1 << 40
+        self.gone: StoreFailed | None = None
         self._store = MemoryStore()
         self._store.open()
 
@@ -43,6 +44,8 @@ class SlowStore:
         self._store.commit(writes)
 
     def free_bytes(self) -> int:
+        if self.gone is not None:
+            raise self.gone
         return self.room
 
     def __getattr__(self, name: str) -> Any:
@@ -137,11 +140,15 @@ async def test_while_the_disk_is_behind_agents_wait_at_the_socket(monkeypatch: p
 async def test_while_the_disk_is_full_agents_wait_at_the_socket() -> None:
     store = SlowStore()
     machine, runner, commits = await begin(store)
-    watching = asyncio.get_running_loop().create_task(watch_disk(store, runner))  # type: ignore[arg-type]
+    failed: list[BaseException] = []
+    watching = asyncio.get_running_loop().create_task(watch_disk(store, runner, failed.append))  # type: ignore[arg-type]
     await progresses(machine)
     store.room = 1_000
     await settled(machine)
     store.room = 1 << 40
     await progresses(machine)
-    watching.cancel()
+    assert failed == []
+    store.gone = StoreFailed("scale0.db was deleted")
+    await watching
+    assert failed == [store.gone]
     await end(runner, commits)

@@ -44,9 +44,11 @@ class SteppedServer:
         self.received += came
         return came
 
-    def agent(self) -> ssl.SSLSocket:
+    def agent(self, key_log: Path | None = None) -> ssl.SSLSocket:
         """Somebody who has come in."""
         context = ssl.create_default_context(cafile=self.authority.ca)
+        if key_log is not None:
+            context.keylog_filename = str(key_log)
         wrapped = context.wrap_socket(self.plain(), server_hostname="localhost", do_handshake_on_connect=False)
         self.stack.callback(wrapped.close)
         wrapped.setblocking(False)

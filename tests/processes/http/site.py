@@ -84,6 +84,11 @@ class Site:
         found: str = self.manage("issue_token", name=name or f"t-{role}", role=role, ttl=ttl)["token"]
         return found
 
+    def link(self, role: str, name: str) -> str:
+        """The secret of a one-time link."""
+        found: str = self.manage("issue_token", name=name, role=role, ttl=600, once=True)["token"]
+        return found
+
     def manage(self, command: str, **arguments: Any) -> Any:
         """A command of the broker's own machine."""
         with scale0.Client(self.broker.endpoints["frontend"], timeout=20) as client:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from scale0.http.console_pages import INDEX, read_pages
+from scale0.http.routes.access import LINK_INVALID
 from tests.fakes.waiting import PATIENCE_SECONDS
 from tests.processes.http.site import PASSWORD, HttpServer, served
 
@@ -48,13 +49,13 @@ def test_a_first_link_is_printed_when_it_is_wanted_and_works_once(broker, tmp_pa
 # Promise: HTTP-3
 def test_a_session_from_a_link_ends_and_cannot_renew_itself(broker, tmp_path):
     with served(tmp_path, broker) as site:
-        once = site.token("operator", name="once-1a2b", ttl=600)
+        once = site.link("operator", name="link-1a2b")
         client = site.nobody()
         session = client.post("/session", json={"once": once}).json()
         assert (session["name"], session["role"]) == ("link-1a2b", "operator")
         assert abs(session["expires"] - time.time() - 12 * 3_600) < 60
         again = site.nobody().post("/session", json={"once": client.cookies["scale0_session"]})
-        assert (again.status_code, again.json()["message"]) == (401, "this token is not of a one-time link")
+        assert (again.status_code, again.json()["message"]) == (401, LINK_INVALID)
         renewed = site.nobody().post("/session", json={"token": client.cookies["scale0_session"]}).json()
         assert renewed["expires"] <= session["expires"]
         assert client.get("/session").status_code == 200

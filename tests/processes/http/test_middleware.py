@@ -278,15 +278,27 @@ def test_a_stranger_may_send_less_than_an_admin(site):
         b'{"base": 1.5}',
         b'{"remove": "x"}',
         b'{"set": {"\\ud800": 1}}',
+        b'{"set": {"a": {"\\ud800": 1}}}',
+        b'{"set": {}, "\\ud800": 1, "\\ud800": 2}',
+        b'{"set": "\\ud800"}',
         b"[" * 100_000,
         b'{"set":' * 10_000,
     ],
-    ids=range(18),
+    ids=range(21),
 )
 def test_a_body_that_is_not_what_the_route_takes_is_refused(site, data, unchanged):
     response = site.by_token("admin").patch("/config", content=data, headers={"Content-Type": "application/json"})
     assert response.status_code == 400, response.text
     assert set(response.json()) >= {"status", "code", "message", "next"}
+
+
+# Promise: HTTP-5
+@pytest.mark.parametrize("config", ['"\\ud800"', '{"a": "\\ud800"}', '{"\\ud800": 1}'])
+def test_half_of_a_surrogate_pair_in_a_document_to_check_is_refused(site, config):
+    headers = {"Content-Type": "application/json"}
+    response = site.by_token("viewer").post("/config/check", content=f'{{"config": {config}}}', headers=headers)
+    assert response.status_code == 400
+    assert "surrogate" in response.json()["message"]
 
 
 # Promise: HTTP-5

@@ -14,6 +14,7 @@ from tests.fakes.journals import recorded
 from tests.fakes.waiting import until
 from tests.processes.client.net import client_of, working
 from tests.processes.http.site import Site, admins, served
+from tests.wire.scale0.raw import raws
 
 pytestmark = pytest.mark.processes
 
@@ -75,6 +76,28 @@ def test_lists_are_paged_and_filtered(busy):
     assert viewer.get("/clients", params={"limit": 1}).json()["next"]
     for client in clients:
         client.close()
+
+
+@pytest.mark.slow
+def test_the_overview_knows_the_queues_beyond_the_first_page(busy):
+    # Promise: HTTP-6
+    viewer = busy.by_token("viewer")
+    names = [f"many.{number:03}" for number in range(250)]
+    with raws(busy.broker.endpoints) as net, client_of(busy.broker) as client:
+        for number in range(40):
+            net.backend(*names, identity=f"{number:03}.{'x' * 124}", heartbeat_interval=60)
+        net.backend("slow", identity="slow", heartbeat_interval=60)
+        pending = [client.start("slow", timeout=30) for _ in range(2)]
+        first = viewer.get("/queues", params={"limit": 1_000}).json()
+        assert first["next"]
+        assert "slow" not in {row["service"] for row in first["items"]}
+
+        def is_named() -> bool:
+            found = viewer.get("/overview").json()["attention"]
+            return "queue slow" in {one["what"] for one in found}
+
+        until(is_named, "the overview names the queue whose first request waits long")
+        assert not any(one.done for one in pending)
 
 
 def test_queues_show_who_is_handed_work_next(busy):
@@ -244,7 +267,7 @@ def test_a_token_is_issued_used_and_revoked(site):
     client = site.with_token(found["token"])
     assert client.get("/session").json()["role"] == "operator"
     rows = admin.get("/tokens", params={"limit": 1_000}).json()["items"]
-    assert {"id", "name", "role", "expires"} == set(rows[0])
+    assert {"id", "name", "role", "expires", "once"} == set(rows[0])
     assert found["token"] not in json.dumps(rows)
     assert admin.delete(f"/tokens/{found['id']}").status_code == 200
     assert client.get("/session").status_code == 401

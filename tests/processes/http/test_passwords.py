@@ -3,6 +3,7 @@
 # Promise: HTTP-4
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import time
@@ -16,10 +17,15 @@ import scale0
 from scale0.http.auth.login_limits import (
     ADDRESS_BURST,
     ADDRESS_SECONDS,
+    FRESH,
     MAX_KEYS,
+    MAX_TURNS,
     NAME_BURST,
+    PROVEN,
     LoginLimits,
+    LoginTurns,
     TokenBuckets,
+    host_of,
 )
 from scale0.http.problem import ApiProblem
 from tests.fakes.waiting import until
@@ -139,3 +145,39 @@ def test_a_flood_of_a_name_does_not_lock_out_its_owner_at_a_known_address():
         attempts.begin("10.0.0.1", "anna", 2.0)
     with pytest.raises(ApiProblem):
         attempts.begin("10.0.0.1", "anna", 2.0)
+
+
+# Promise: HTTP-4
+def test_logins_from_fresh_addresses_do_not_delay_the_owner_at_a_known_one():
+    attempts, order = LoginLimits(), []
+    attempts.begin("10.0.0.1", "anna", 0.0)
+    attempts.succeed("10.0.0.1", "anna", 0.0)
+    ranks = {f"10.9.{n // 250}.{n % 250}": 0 for n in range(2 * MAX_TURNS)}
+    for number, address in enumerate(ranks):
+        ranks[address] = attempts.begin(address, f"name {number}", 1.0)
+    assert set(ranks.values()) == {FRESH}
+    ranks["10.0.0.1"] = attempts.begin("10.0.0.1", "anna", 1.0)
+    assert ranks["10.0.0.1"] == PROVEN
+
+    async def log_in(turns: LoginTurns, address: str, rank: int) -> None:
+        async with turns.turn(address, rank):
+            order.append(address)
+
+    async def all_at_once() -> None:
+        turns = LoginTurns(1)
+        async with turns.turn("running", 0):
+            logins = [asyncio.create_task(log_in(turns, *one)) for one in ranks.items()]
+            await asyncio.sleep(0)
+        await asyncio.gather(*logins)
+
+    asyncio.run(all_at_once())
+    assert order == ["10.0.0.1", *list(ranks)[:-1]]
+
+
+# Promise: HTTP-4
+def test_addresses_of_one_ipv6_network_count_as_one():
+    assert host_of("2001:db8:1:2:3:4:5:6") == host_of("2001:db8:1:2::1") == "2001:db8:1:2::/64"
+    assert host_of("2001:db8:1:3::1") != host_of("2001:db8:1:2::1")
+    assert host_of("::ffff:10.0.0.1") == host_of("10.0.0.1") == "10.0.0.1"
+    assert host_of("fe80::1%eth0") == "fe80::/64"
+    assert host_of("unknown") == "unknown"

@@ -11,6 +11,7 @@ from http.cookies import SimpleCookie
 import psutil
 import pytest
 
+from scale0.http.routes.access import LINK_INVALID
 from tests.fakes.waiting import until
 from tests.processes.http.site import NAMES, PASSWORD, ROLES
 
@@ -80,7 +81,7 @@ def test_the_token_file_of_the_brokers_machine_is_an_admin(site):
 
 
 def test_a_link_lets_exactly_one_in(site):
-    once = site.token("admin", name="once-1", ttl=600)
+    once = site.link("admin", name="link-1")
     clients = [site.nobody() for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda one: one.post("/session", json={"once": once}).status_code, clients))
@@ -91,6 +92,29 @@ def test_a_link_lets_exactly_one_in(site):
     # Of all sessions that were begun, the others' have ended.
     rows = site.by_token("admin", name="looker").get("/tokens", params={"limit": 1000}).json()["items"]
     assert [row["name"] for row in rows if row["name"].endswith("-1")] == ["link-1"]
+
+
+# Promise: HTTP-12
+def test_a_link_is_no_token(site):
+    once = site.link("admin", name="link-2")
+    assert [site.nobody().post("/session", json={"token": once}).status_code for _ in range(3)] == [401] * 3
+    assert site.with_token(once).get("/session").status_code == 401
+    cookie = site.nobody()
+    cookie.cookies.set("scale0_session", once)
+    assert cookie.get("/session").status_code == 401
+    assert site.nobody().post("/session", json={"once": once}).status_code == 200
+
+
+# Promise: HTTP-12
+def test_no_token_that_is_derived_from_a_link_is_a_link(site):
+    client = site.nobody()
+    client.post("/session", json={"once": site.link("admin", name="once-3")})
+    session = client.cookies["scale0_session"]
+    derived = site.nobody()
+    assert derived.post("/session", json={"token": session}).status_code == 200
+    for token in (session, derived.cookies["scale0_session"]):
+        answer = site.nobody().post("/session", json={"once": token})
+        assert (answer.status_code, answer.json()["message"]) == (401, LINK_INVALID)
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))

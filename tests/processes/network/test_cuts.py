@@ -304,7 +304,7 @@ def test_nothing_that_was_asked_for_is_lost_while_halves_come_and_go(cluster: Cl
 
 def test_a_machine_of_the_network_draws_it(cluster: Cluster) -> None:
     place = cluster.brokers["b"].address()
-    words = [*cluster.net.inside("h"), *scale0_command("topology", "--join", place)]
+    words = [*cluster.net.inside("h"), *scale0_command("topology", "--join", place, "--insecure")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     for name, group in GROUPS.items():

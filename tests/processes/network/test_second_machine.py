@@ -67,7 +67,10 @@ class Machine:
     def start(self, line: str) -> Iterator[int]:
         """One command that stays, once it is ready; the process."""
         self.commands += 1
-        with background([*self._prefix, "sh", "-c", f"exec {line}"], self.home, self.environment) as program:
+        command = (
+            re.sub(r"^(\w+=\S+) ", r"export \1; exec ", line) if "=" in line.split(maxsplit=1)[0] else f"exec {line}"
+        )
+        with background([*self._prefix, "sh", "-c", command], self.home, self.environment) as program:
             program.wait_until(lambda: re.search(r"^ready", program.output, re.MULTILINE) is not None)
             yield program.process.pid
             program.signal(signal.SIGTERM)
@@ -82,7 +85,8 @@ def test_one_pasted_command_puts_a_second_machine_on_the_network_within_a_minute
         with one.start(f"scale0 broker --bind {net.address('one')} --curve"):
             issued = one.type("scale0 token backend")
             token, pasted = issued.stdout.strip(), issued.stderr.splitlines()[-1].strip()
-            assert pasted == f"scale0 worker hello.py:worker --join {net.address('one')}:5701 --token {token}"
+            command = f"scale0 worker hello.py:worker --join {net.address('one')}:5701"
+            assert pasted == f"SCALE0_JOIN_TOKEN={token} {command}"
             with two.start(pasted) as worker:
                 assert token.encode() not in Path(f"/proc/{worker}/cmdline").read_bytes()
                 here = {"SCALE0_DATA_DIR": "var", "SCALE0_JOIN": net.address("one")}

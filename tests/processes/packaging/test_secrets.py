@@ -72,11 +72,10 @@ def monitoring(planted: Planted, stack: contextlib.ExitStack) -> None:
         port = stack.enter_context(mail_server())
         file.write(f"smtp\n    host = 127.0.0.1\n    port = {port}\n    user = me\n    tls = off\n")
         file.write(f"    sender = me@example.org\n    password_file = {password}\n")
-    token = planted.secrets["join token of Helen"] = token_for(planted, "backend")
-    # She is a caller, too: notices are tasks that she submits.
+    token = planted.secrets["join token of Helen"] = token_for(planted, "helen")
     caller = planted.secrets["join token of a caller"] = token_for(planted, "frontend")
     place = f"127.0.0.1:{planted.ports['frontend']}"
-    joined = planted.run("keys", "join", "frontend", place, "--token", "-", "--name", "helen-1", stdin=caller)
+    joined = planted.run("keys", "join", "frontend", place, "--token", "-", "--name", "caller-1", stdin=caller)
     assert joined.returncode == 0, joined.stderr
     words = ("helen", "--config", str(home / "helen.zpl"), "--token", token)
     stack.enter_context(planted.running("Helen", *words))
@@ -89,8 +88,8 @@ def monitoring(planted: Planted, stack: contextlib.ExitStack) -> None:
     stack.enter_context(planted.running("the agent", "agent", "--config", str(planted.folder / "agent" / "agent.zpl")))
 
 
-def token_for(planted: Planted, role: str) -> str:
-    return planted.shows("token", role, "--data-dir", str(planted.data))
+def token_for(planted: Planted, role: str, *words: str) -> str:
+    return planted.shows("token", role, "--data-dir", str(planted.data), *words)
 
 
 def work(planted: Planted) -> None:

@@ -289,6 +289,29 @@ def test_a_name_cannot_have_endless_certificates(authority):
     assert isinstance(authority.enrol(renewal(), "web-1", NOW + 30 * DAY + 10), bytes)
 
 
+# Promise: AGENT-18
+def test_a_name_with_many_revoked_certificates_can_be_enrolled_again(authority):
+    for n in range(MAX_LIVE_CERTIFICATES):
+        assert isinstance(authority.enrol(renewal(), "web-1", NOW + n), bytes)
+    assert authority.revoke("web-1", NOW + 60) == MAX_LIVE_CERTIFICATES
+    token = authority.make_token(NOW + 61, 60).text()
+    again = authority.enrol(body(token), None, NOW + 61)
+    assert not authority.revoked("web-1", serial_of(again), NOW + 61)
+    assert isinstance(authority.enrol(renewal(), "web-1", NOW + 62, serial_of(again)), bytes)
+    assert authority.revoke("web-1", NOW + 63) == 2
+
+
+# Promise: AGENT-18
+def test_a_refusal_because_of_too_many_certificates_costs_no_token(authority):
+    for n in range(MAX_LIVE_CERTIFICATES):
+        assert isinstance(authority.enrol(renewal(), "web-1", NOW + n), bytes)
+    token = authority.make_token(NOW + 60, 60, "web-1").text()
+    found = refused(authority.enrol(body(token), None, NOW + 60))
+    assert (found.code, "scale0 agent revoke web-1" in found.message) == (429, True)
+    authority.revoke("web-1", NOW + 61)
+    assert isinstance(authority.enrol(body(token), None, NOW + 62), bytes)
+
+
 def test_helens_own_certificate_is_renewed_when_a_third_of_its_life_is_left(authority, folder):
     now = time.time()
     old = leaf((folder / "helen.pem").read_bytes())

@@ -29,6 +29,9 @@ from tests.processes.plugins.hostile_checks import (
 
 pytestmark = pytest.mark.processes
 
+LATE_SECONDS = 3.0
+"""The process of a hostile check is ended by a signal, and the machine may be busy."""
+
 
 @pytest.fixture
 def folder():
@@ -81,7 +84,7 @@ async def test_a_hostile_check_is_bounded_and_the_next_is_on_time(lua_folder, na
         found = [await task for task in hostile]
     assert [one.state for one in found] == ["unknown", "unknown"], found
     assert all(one.message for one in found)
-    assert took < HOSTILE_SECONDS + 0.5
+    assert took < HOSTILE_SECONDS + LATE_SECONDS
     assert max(beside) < ON_TIME_SECONDS
     assert memory < 160 * 2**20
     assert not launchers()

@@ -19,8 +19,8 @@ from scale0.config.schema import Plugin
 from scale0.kernel.errors import ConfigError
 from scale0.monitoring.agent.edge import plugin_runner, sandbox
 from scale0.monitoring.agent.edge.cgroup import GROUP_PREFIX, PidsCgroups, PidsLimitEvents, enter_group
-from scale0.monitoring.agent.edge.plugin_runner import MAX_OUTPUT_BYTES
-from scale0.monitoring.agent.edge.plugins import Plugins
+from scale0.monitoring.agent.edge.plugin_runner import KILL_SECONDS, MAX_OUTPUT_BYTES
+from scale0.monitoring.agent.edge.plugins import SPARE_SECONDS, Plugins
 from scale0.monitoring.agent.edge.process_launcher import ProcessLauncher
 from tests.fakes.waiting import until
 from tests.processes.plugins.hostile_checks import (
@@ -37,6 +37,9 @@ from tests.processes.plugins.hostile_checks import (
 )
 
 pytestmark = pytest.mark.processes
+
+LATE_SECONDS = KILL_SECONDS + SPARE_SECONDS + 2.0
+"""How late the finding of a plugin may be that leaves its runner no processor time."""
 
 
 def plugin(name, *words):
@@ -160,7 +163,7 @@ async def test_a_hostile_plugin_is_bounded_and_the_next_is_on_time(name):
         assert (await checks.run("dummy", b"", 10.0)).state == "ok"
         assert not marked(mark)
     assert not marked(mark)
-    assert took < HOSTILE_SECONDS + 2.0, found
+    assert took < HOSTILE_SECONDS + LATE_SECONDS, found
     assert max(beside) < ON_TIME_SECONDS, found
     assert resident_bytes() - before < 16 * 2**20
     if name == "escape":
@@ -169,8 +172,9 @@ async def test_a_hostile_plugin_is_bounded_and_the_next_is_on_time(name):
         assert "too much output" in found.message
     elif name in ("fork_bomb", "wide_bomb"):
         assert found.state == "unknown"
-        # A busy machine may end the time before the shell has started too many.
-        assert "too many processes" in found.message or (name == "wide_bomb" and "longer than" in found.message)
+        # A busy machine may end the time before the shell has started too many, or the runner could answer.
+        ends = ("too many processes", "no answer from the plugin runner", *(["longer than"] * (name == "wide_bomb")))
+        assert any(end in found.message for end in ends), found
     elif name == "memory":
         assert "longer than" in found.message or "memory exhausted" in found.message
     else:

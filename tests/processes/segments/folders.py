@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from scale0.history.events.audit import AuditStart
 from scale0.history.events.columns import Event
 from scale0.history.events.journal import Journal
 from scale0.history.events.sources import SourceAlive
@@ -19,7 +20,7 @@ from scale0.history.events.tasks import TaskSubmitted
 from scale0.history.segments.settings import ExporterSettings
 from scale0.history.segments.writer import SegmentWriter
 from scale0.kernel.clock import Now
-from scale0.storage.interface import AUDIT_HEAD
+from scale0.storage.interface import AUDIT_HEAD, AUDIT_START
 from scale0.storage.rows import PutSetting
 from scale0.storage.sqlite.store import SqliteStore
 from tests.fakes.journals import journal_events
@@ -50,9 +51,13 @@ class Folder:
     def enter(self, events: list[Event]) -> None:
         """One turn, a millisecond later."""
         self.wall += 0.001
+        head = self.journal.audit_head
         row = self.journal.append(events, Now(0.0, self.wall))
         assert row is not None
-        self.store.commit([row, PutSetting(AUDIT_HEAD, self.journal.audit_head.encode())])
+        settings = [PutSetting(AUDIT_HEAD, self.journal.audit_head.encode())]
+        if self.journal.audit_head and not head:
+            settings.append(PutSetting(AUDIT_START, AuditStart("", self.source).encode()))
+        self.store.commit([row, *settings])
 
     def fill(self, turns: int, events: int = 1) -> None:
         for _ in range(turns):

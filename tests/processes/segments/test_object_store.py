@@ -100,7 +100,10 @@ def test_segments_go_to_an_object_store_and_old_days_leave_it(tmp_path, store):
     assert all(name.startswith("east/written=2026-05-01/seg-east-1-") for name in store.names())
     made.close()
     folder.fill(1)
-    again = SegmentWriter(folder.settings(destination=store.url, keep_days=1), wall=lambda: folder.wall)
+    mono = folder.wall
+    again = SegmentWriter(
+        folder.settings(destination=store.url, keep_days=1), wall=lambda: folder.wall, mono=lambda: folder.wall - mono
+    )
     assert [(done[:2], bool(done.name)) for done in again.export(everything=True)] == [
         ((1, 120), False),
         ((121, 121), True),

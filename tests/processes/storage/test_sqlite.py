@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import sqlite3
@@ -12,10 +13,11 @@ import threading
 
 import pytest
 
+from scale0.history.events.journal import JournalRow
 from scale0.kernel.errors import StoreError
 from scale0.storage.data_dir import LOCK_NAME
 from scale0.storage.interface import StoreFailed, StoreRefused
-from scale0.storage.rows import DocumentRow, PutSetting, Query, ReadJournal, Write
+from scale0.storage.rows import DocumentRow, PutSetting, Query, ReadJournal, TokenRow, Write
 from scale0.storage.sqlite.schema import STORE_VERSION
 from scale0.storage.sqlite.store import DATABASE_NAME, SqliteStore
 from scale0.storage.task_queries import (
@@ -90,6 +92,29 @@ def test_a_lock_file_that_makes_no_sense_is_not_repeated(folder, store, text):
     (folder / LOCK_NAME).write_text(text)
     with pytest.raises(StoreRefused, match="in use by another process"):
         SqliteStore(folder).open()
+
+
+# Promise: STORE-2
+def test_a_lock_file_that_was_deleted_lets_nobody_in(folder, store):
+    store.open()
+    (folder / LOCK_NAME).unlink()
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match="in use by another process"):
+            SqliteStore(folder).open()
+
+
+# Promise: STORE-2
+def test_a_lock_of_the_directory_names_no_process_that_ended(folder, store):
+    folder.mkdir(parents=True)
+    (folder / LOCK_NAME).write_text("999999")
+    foreign = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(foreign, fcntl.LOCK_EX)
+        with pytest.raises(StoreRefused, match="in use by another process, which locked the directory itself"):
+            store.open()
+    finally:
+        os.close(foreign)
+    store.open()
 
 
 def test_a_lock_file_left_by_a_dead_process_does_not_matter(folder, store):
@@ -308,6 +333,7 @@ def test_a_database_of_the_first_version_keeps_what_it_had_and_gets_tasks(folder
     connection = database_of_version(folder / DATABASE_NAME, 1, monkeypatch)
     for statement in (
         "INSERT INTO settings VALUES ('k', x'01')",
+        "INSERT INTO tokens VALUES ('d', 'ada', 'admin', 8)",
         "INSERT INTO documents VALUES (3, 'aa', '', x'02', 5, 1, 'root')",
         "INSERT INTO journal VALUES (1, 4, 9, 10, x'03')",
         "UPDATE tail SET boots = 7",
@@ -318,6 +344,7 @@ def test_a_database_of_the_first_version_keeps_what_it_had_and_gets_tasks(folder
     opened = store.open()
     assert (opened.settings, opened.next_seq, opened.last_boot_us, opened.boots) == ({"k": b"\x01"}, 5, 9, 8)
     assert opened.document == DocumentRow(3, "aa", "", b"\x02", 5, True, "root")
+    assert opened.tokens == (TokenRow("d", "ada", "admin", 8, parent=""),)
     assert (opened.next_task_seq, opened.leased) == (1, ())
     store.commit(FIRST_TASKS)
     store.close()
@@ -330,8 +357,46 @@ def test_a_database_of_the_first_version_keeps_what_it_had_and_gets_tasks(folder
     connection.close()
 
 
+# Promise: OWN-1, STORE-4
+def test_a_database_without_owners_keeps_its_tasks_and_their_keys(folder, store, monkeypatch):
+    connection = database_of_version(folder / DATABASE_NAME, 3, monkeypatch)
+    for statement in (
+        "INSERT INTO open_tasks VALUES (1,3000,0,0,0,4,1,1,10,11,12,'a','ann','noop','n1','k',x'01',x'02',x'03',x'04')",
+        "INSERT INTO ended_tasks VALUES (2,9000,4,1,1,10,11,12,99,'b','ann','noop','n1',NULL,x'',x'',x'',x'05',x'06')",
+        "INSERT INTO task_ids VALUES ('a', 1), ('b', 2)",
+        "INSERT INTO task_keys VALUES ('ann', 'k', 1)",
+    ):
+        connection.execute(statement)
+    connection.close()
+    opened = store.open()
+    (leased,) = opened.leased
+    assert (leased.id, leased.client, leased.owner, leased.node, leased.node_owner) == ("a", "ann", "", "n1", "")
+    assert (leased.params, leased.options, leased.key, leased.starts) == (b"\x04", b"\x01", "k", 1)
+    ended = store.read(FindTasks(("b",)))[0]
+    assert (ended.owner, ended.node_owner, ended.params, ended.result) == ("", "", b"\x05", b"\x06")
+    for owner in ("", "key-1"):
+        found = store.read(LookUpSubmission("ann", (), "k", None, owner=owner)).keyed
+        assert found.id == "a", "whoever may use the client id finds its keys"
+
+
 def test_it_knows_how_much_room_is_left(folder, store):
     store.open()
     assert store.free_bytes() > 0
     with pytest.raises(StoreError):
         SqliteStore(folder / "missing").free_bytes()
+
+
+def test_pages_that_were_deleted_are_room_as_far_as_the_disk_has_as_much(store, monkeypatch):
+    disk = 10_000_000
+    monkeypatch.setattr("scale0.storage.sqlite.store.free_bytes", lambda _: disk)
+    store.open()
+    assert store.free_bytes() == disk
+    for seq in range(1, 41):
+        store.commit([JournalRow(seq, seq, 1, 1, bytes(100_000))])
+    assert store.free_bytes() == disk
+    store.trim_journal(40)
+    assert disk + 3_900_000 < store.free_bytes() < disk + 4_500_000
+    store.commit([JournalRow(41, 41, 1, 1, bytes(1_000_000))])
+    assert disk + 2_900_000 < store.free_bytes() < disk + 3_500_000, "they are used again"
+    disk = 1_000
+    assert store.free_bytes() == 2_000

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -14,15 +16,21 @@ import zmq
 import zmq.utils.z85 as z85
 
 from scale0.kernel.limits import Limits
-from scale0.transport.core.zmtp import ROUTER, XPUB, NullMechanism
+from scale0.transport.core.zmtp import EXCESS, ROUTER, XPUB, NullMechanism
 from scale0.transport.core.zmtp_curve import CurveServer
+from scale0.transport.edge.tcp_listener import KEEPALIVE
 from scale0.transport.edge.zmtp_publisher import ZmtpPublisher
 from scale0.transport.edge.zmtp_server import (
+    DRAIN_SECONDS,
+    GREETING_SECONDS,
     HANDSHAKE_SECONDS,
+    MAX_COMMANDS,
     MAX_HANDSHAKES,
     MAX_UNSENT_BYTES,
     PING_SECONDS,
     PONG_SECONDS,
+    READ_BYTES,
+    ZmtpConnection,
     ZmtpServer,
 )
 from tests.fakes import zmtp_bytes as zmtp
@@ -34,10 +42,13 @@ Dealer = Any
 
 
 class Clock:
-    def __init__(self) -> None:
+    def __init__(self, step: float = 0.0) -> None:
         self.mono = 100.0
+        self._step = step
+        """What passes from one reading to the next."""
 
     def __call__(self) -> float:
+        self.mono += self._step
         return self.mono
 
 
@@ -51,7 +62,9 @@ class Bench:
         self._server_key = public
 
         def mechanism(kind: bytes) -> CurveServer:
-            return CurveServer(z85.decode(secret), kind, self.admitted.__contains__, os.urandom)
+            return CurveServer(
+                [z85.decode(secret)], kind, lambda key, _: "" if key in self.admitted else "no", os.urandom
+            )
 
         made = mechanism if curve else NullMechanism
         self.server = ZmtpServer("frontend", socket_type, "127.0.0.1", 0, Limits(**limits), made, self.clock)
@@ -202,6 +215,68 @@ def test_many_handshakes_at_once_end_the_oldest(stack: ExitStack) -> None:
     assert len(bench.server) == MAX_HANDSHAKES
 
 
+# Promise: ZMTP-2
+def test_a_client_that_knows_our_key_keeps_its_handshake_in_a_flood(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scale0.transport.edge.zmtp_server.MAX_HANDSHAKES", 3)
+    bench = Bench(stack, curve=True)
+    client = bench.dealer(bench.new_pair())
+    client.send(b"honest")
+    (oldest,) = acquainted(bench)
+    for _ in range(10):
+        bench.dialer.dial()
+        select.select([bench.server.descriptor], [], [], PATIENCE_SECONDS)
+        bench.server._accept()
+    assert bench.server.refused == 10 + 1 - 3
+    assert not oldest.is_closed
+    assert [frames for _, *frames in bench.until(bool)] == [[b"honest"]]
+
+
+def acquainted(bench: Bench) -> list[ZmtpConnection]:
+    """The connections whose client has sent a valid HELLO; a turn reads no more of one than that."""
+    while not (found := list(bench.server._handshakes._acquainted)):
+        assert select.select([bench.server.descriptor], [], [], PATIENCE_SECONDS)[0]
+        bench.take()
+    return found
+
+
+# Promise: ZMTP-2
+def test_connections_that_ended_before_they_were_accepted_cost_no_handshake(stack: ExitStack) -> None:
+    bench = Bench(stack)
+    for _ in range(5):
+        bench.dialer.dial().close()
+    open_connection(bench)
+    while not bench.server._by_id:
+        bench.take()
+    assert (bench.server._number, bench.server.refused) == (1, 0)
+
+
+def test_a_client_that_waits_for_our_greeting_gets_it_after_a_second(stack: ExitStack) -> None:
+    bench = Bench(stack)
+    waits = bench.dialer.dial()
+    while not len(bench.server):
+        bench.take()
+    bench.server.sweep()
+    assert not select.select([waits], [], [], 0)[0]
+    bench.clock.mono += GREETING_SECONDS
+    bench.server.sweep()
+    assert waits.recv(10) == zmtp.SIGNATURE
+
+
+def test_accepted_connections_have_the_options_of_the_listener(stack: ExitStack) -> None:
+    bench = Bench(stack)
+    bench.dialer.dial()
+    while not len(bench.server):
+        bench.take()
+    (accepted,) = bench.server._by_descriptor.values()
+    assert accepted.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert accepted.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    for option, value in KEEPALIVE:
+        assert accepted.socket.getsockopt(socket.IPPROTO_TCP, option) == value
+    assert not accepted.socket.getblocking()
+
+
 def test_a_silent_connection_gets_a_ping_and_ends_without_an_answer(stack: ExitStack) -> None:
     bench = Bench(stack)
     alive, dead = open_connection(bench), open_connection(bench)
@@ -259,7 +334,7 @@ def test_what_was_sent_before_the_end_of_a_connection_is_delivered(stack: ExitSt
 
 def test_a_publisher_sends_to_subscribers_of_a_prefix_and_forgets_them(stack: ExitStack) -> None:
     bench = Bench(stack, socket_type=XPUB)
-    publisher = ZmtpPublisher(bench.server, tells=True)
+    publisher = ZmtpPublisher(bench.server, tells=True, max_per_second=1_000)
     subscriber = bench.dealer(kind=zmq.SUB)
     subscriber.set(zmq.SUBSCRIBE, b"ta")
     subscriber.set(zmq.SUBSCRIBE, b"task.x")
@@ -278,3 +353,155 @@ def test_a_publisher_sends_to_subscribers_of_a_prefix_and_forgets_them(stack: Ex
     assert sorted(changes) == [[b"\x00ta"], [b"\x00task.x"]]
     assert not publisher._topics
     assert not publisher._lengths
+
+
+# Promise: FAIR-10
+def test_a_publisher_reads_a_flood_of_subscriptions_later_and_loses_none(stack: ExitStack) -> None:
+    bench = Bench(stack, socket_type=XPUB)
+    publisher = ZmtpPublisher(bench.server, tells=True, max_per_second=10)
+    flood, other = bench.dealer(kind=zmq.SUB), bench.dealer(kind=zmq.SUB)
+    for number in range(25):
+        flood.set(zmq.SUBSCRIBE, b"flood.%d" % number)
+    changes: list[list[bytes]] = []
+
+    def read(count: int) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(changes) < count:
+            assert time.monotonic() < deadline, changes
+            changes.extend(publisher.subscriptions(100))
+
+    read(10)
+    for _ in range(100):
+        changes.extend(publisher.subscriptions(100))
+    assert len(changes) == 10
+    assert publisher.pending() == pytest.approx(1.0)
+    other.set(zmq.SUBSCRIBE, b"other")
+    read(11)
+    assert changes[-1] == [b"\x01other"], "others do not wait for it"
+    bench.clock.mono += 1.0
+    assert publisher.pending() == 0.0
+    read(21)
+    bench.clock.mono += 1.0
+    publisher.sweep()
+    read(26)
+    assert publisher.pending() is None
+    assert {change[1:] for [change] in changes} == {b"other", *(b"flood.%d" % number for number in range(25))}
+    bench.clock.mono += 5.0
+    publisher.sweep()
+    assert not publisher._rates, "what is counted of a silent sender is forgotten"
+
+
+# Promise: OWN-4
+def test_a_publisher_decides_once_for_each_key_and_batch(stack: ExitStack) -> None:
+    bench = Bench(stack, socket_type=XPUB)
+    publisher = ZmtpPublisher(bench.server, tells=True, max_per_second=1_000)
+    subscribers = [bench.dealer(kind=zmq.SUB) for _ in range(3)]
+    for subscriber in subscribers:
+        subscriber.set(zmq.SUBSCRIBE, b"")
+    while len(publisher._topics) < 3:
+        list(publisher.subscriptions(100))
+    asked: list[str] = []
+
+    def none(public_key: str) -> bool:
+        asked.append(public_key)
+        return False
+
+    for number in range(100):
+        publisher.publish([b"task.%d" % number, b"body"], none)
+    assert asked == [""], "three connections without a key are one"
+    publisher.flush()
+    publisher.publish([b"last", b"body"], lambda key: not key)
+    publisher.flush()
+    assert [subscriber.recv_multipart() for subscriber in subscribers] == [[b"last", b"body"]] * 3
+
+
+# Promise: FAIR-6
+@pytest.mark.parametrize("curve", [False, True])
+def test_a_held_sender_is_not_read_and_loses_nothing(stack: ExitStack, curve: bool) -> None:
+    bench = Bench(stack, curve)
+    pair = bench.new_pair() if curve else None
+    flood, honest = bench.dealer(pair), bench.dealer(bench.new_pair() if curve else None)
+    for number in range(5):
+        flood.send(b"f%d" % number)
+    found: list[list[bytes]] = []
+    while not found:
+        found += bench.take(1)
+    sender = bench.server.hold(found[0][0])
+    assert sender is not None
+    honest.send(b"h")
+    before = bench.until(bool)
+    assert [message[1] for message in before] == [b"h"]
+    bench.server.release(sender)
+    found += bench.until(lambda more: len(more) == 4)
+    assert [message[1] for message in found] == [b"f0", b"f1", b"f2", b"f3", b"f4"]
+    assert bench.server.hold(b"nobody") is None
+
+
+# Promise: ZMTP-2
+@pytest.mark.timeout(60)
+def test_a_connection_that_is_reset_while_it_has_unread_answers_ends_once(stack: ExitStack) -> None:
+    """Its last event says that it can be read and written, and writing fails first."""
+    bench = Bench(stack)
+    made = open_connection(bench)
+    [number] = bench.server._by_id
+    while bench.server.send(number, [b"x" * 60_000]) == "sent":
+        bench.server.flush()
+    bench.take()
+    ended: list[bytes] = []
+    bench.server.closed = ended.append
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    made.close()
+    while len(bench.server):
+        bench.take()
+    assert bench.take() == []
+    assert not bench.server.pending()
+    assert ended == [number]
+
+
+# Promise: ZMTP-5
+def test_reading_that_yields_no_message_ends_with_the_turn(stack: ExitStack) -> None:
+    bench = Bench(stack)
+    flood, honest = open_connection(bench), open_connection(bench)
+    flood.setblocking(False)
+    parts, sent = zmtp.frame(b"x" * 4_000, 1) * 16, 0
+    while select.select([], [flood], [], 0.1)[1]:
+        sent += flood.send(parts)
+    honest.sendall(zmtp.message([b"honest"]))
+    bench.server.clock = Clock(step=DRAIN_SECONDS)
+    found: list[list[bytes]] = []
+    for _ in range(3):
+        found += bench.take()
+    assert [frames for _, *frames in found] == [[b"honest"]]
+    [session] = [one.session for one in bench.server._by_id.values() if one.session._parts]
+    assert session._parts * 4_000 <= 3 * READ_BYTES < sent, "a read for each turn"
+
+
+# Promise: ZMTP-2
+@pytest.mark.parametrize(
+    "flood",
+    [
+        zmtp.command(b"PING", b"\0\0") * (MAX_COMMANDS + 1),
+        zmtp.command(b"UNKNOWN") * (MAX_COMMANDS + 1),
+        zmtp.frame(b"", 1) * (EXCESS * (Limits().max_parts + 1) + 1),
+    ],
+    ids=["PING", "unknown commands", "parts"],
+)
+def test_a_connection_that_sends_what_no_rate_counts_is_closed(stack: ExitStack, flood: bytes) -> None:
+    bench = Bench(stack)
+    made, honest = open_connection(bench), open_connection(bench)
+    made.sendall(flood)
+    honest.sendall(zmtp.message([b"honest"]))
+    found = bench.until(lambda found: bench.server.refused == 1 and bool(found))
+    assert [frames for _, *frames in found] == [[b"honest"]]
+    assert zmtp.ends(made)
+
+
+def test_commands_are_counted_by_the_second(stack: ExitStack) -> None:
+    bench = Bench(stack)
+    made = open_connection(bench)
+    for _ in range(3):
+        made.sendall(zmtp.command(b"PING", b"\0\0") * (MAX_COMMANDS - 1) + zmtp.message([b"on"]))
+        assert bench.until(bool)[0][1:] == [b"on"]
+        bench.server.sweep()
+        for _ in range(MAX_COMMANDS - 1):
+            assert zmtp.read_frame(made) == (4, b"\x04PONG")

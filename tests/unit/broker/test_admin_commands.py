@@ -15,11 +15,13 @@ import pytest
 from scale0.broker.admin.access import RANKS
 from scale0.broker.admin.check_commands import GRACE_SECONDS, MAX_NOTED, MAX_NOTED_CHARS, RUN_SECONDS
 from scale0.broker.core.requests import ABANDONED_SLOT_SECONDS
+from scale0.kernel.confirmed_clock import CONFIRM_SECONDS
 from scale0.transport.core.sockets import FRONTEND
 from tests.fakes.broker import TOKEN, FakeBroker
 from tests.fakes.messages import Message
 from tests.fakes.network import network_of
 
+YEAR = 365 * 86_400.0
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "protocol.md"
 TABLE = {name: role for name, (role, _) in FakeBroker().machine.management.table.items()}
 
@@ -40,6 +42,39 @@ def test_every_role_may_what_the_table_says(role):
     assert not wrong, "\n".join(wrong)
 
 
+def whoami(broker: FakeBroker, token: str) -> int:
+    said = {"command": "whoami", "id": 1, "auth_token": token}
+    (code,) = [options["code"] for name, options, _ in broker.exchange("frontend-a", "MANAGEMENTREQ", said) if options]
+    return int(code)
+
+
+# Promise: TIME-1
+def test_a_jump_of_the_clock_revokes_no_token_until_it_has_kept_its_time():
+    broker = FakeBroker(frontend_idle=1e9)
+    token = msgspec.json.decode(broker.manage("issue_token", name="a", role="viewer", ttl=30 * 86_400.0)[2][0])["token"]
+    assert whoami(broker, token) == 200
+    broker.wall += YEAR
+    assert whoami(broker, token) == 200
+    listed = msgspec.json.decode(broker.manage("list_tokens")[2][0])["items"]
+    assert [row["name"] for row in listed] == ["a"]
+    broker.pass_time(CONFIRM_SECONDS / 2)
+    assert whoami(broker, token) == 200
+    broker.pass_time(CONFIRM_SECONDS / 2)
+    assert whoami(broker, token) == 401
+    broker.wall -= YEAR
+    assert whoami(broker, token) == 200
+
+
+# Promise: TIME-1
+def test_a_jump_of_the_clock_while_the_broker_is_down_revokes_no_token():
+    broker = FakeBroker(frontend_idle=1e9)
+    token = msgspec.json.decode(broker.manage("issue_token", name="a", role="viewer", ttl=30 * 86_400.0)[2][0])["token"]
+    broker.crash(wall=broker.wall + YEAR)
+    assert whoami(broker, token) == 200
+    broker.pass_time(CONFIRM_SECONDS)
+    assert whoami(broker, token) == 401
+
+
 def test_the_page_of_the_protocol_lists_every_command_with_its_role():
     section = PAGE.read_text(encoding="utf-8").partition("\n## 8. Management\n")[2].partition("\n## 9.")[0]
     assert dict(re.findall(r"^\| `(\w+)` \| (viewer|operator|admin) \|", section, re.MULTILINE)) == TABLE
@@ -53,7 +88,7 @@ ON: dict[str, Any] = {"agent": "web-1", "check": "load"}
 
 @pytest.fixture
 def broker() -> FakeBroker:
-    return FakeBroker(default_heartbeat_interval=100_000.0, frontend_idle=100_000.0)
+    return FakeBroker(default_heartbeat_interval=80_000.0, frontend_idle=100_000.0)
 
 
 @pytest.fixture
@@ -214,9 +249,8 @@ def test_an_answer_in_parts_is_none_of_a_helen_and_leaves_nothing_behind(watched
     assert watched.received("frontend-otto") == []
     answer(watched, id_)
     assert told(watched)[0] == 500
-    connection = watched.connection("frontend-otto")
-    assert not connection.parts
-    assert not connection.outstanding
+    assert not watched.connection("frontend-otto").outstanding
+    assert watched.machine.requests.memory.used == 0
 
 
 @pytest.mark.parametrize(

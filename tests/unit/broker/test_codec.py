@@ -20,8 +20,9 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.limits import Limits
 from scale0.transport.core import codec as wire
 from scale0.transport.core import messages as options
-from scale0.transport.core.codec import CHUNK_MESSAGES, batch_splitter
+from scale0.transport.core.codec import CHUNK_BYTES, CHUNK_MESSAGES, batch_splitter
 from scale0.transport.core.command_table import COMMANDS, RULES, TO_CLIENTS, TO_CLIENTS_HOT
+from scale0.transport.core.request_batches import batch_length
 from scale0.transport.core.sockets import PEER_SOCKETS
 from tests.fakes.examples import examples
 
@@ -67,7 +68,7 @@ def test_what_is_packed_in_batches_is_read_back_in_order(sent, most, size):
     for wired in frames:
         if wired[1] == wire.BATCH:
             assert len(wired[3]) <= size
-            assert wire.batch_length(wired[3]) <= most
+            assert batch_length(wired[3]) <= most
 
 
 # Promise: WIRE-3
@@ -89,12 +90,12 @@ def test_no_batch_raises(packed):
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])
 def test_the_length_of_a_batch_is_read_from_its_head(count):
-    assert wire.batch_length(msgspec.msgpack.encode([0] * count)) == count
+    assert batch_length(msgspec.msgpack.encode([0] * count)) == count
 
 
 @pytest.mark.parametrize("packed", [b"", b"\xc0", b"\x80", b"\xdc", b"\xdd\x00"])
 def test_what_is_no_array_has_no_length(packed):
-    assert wire.batch_length(packed) == 0
+    assert batch_length(packed) == 0
 
 
 @given(st.recursive(st.none() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3), max_leaves=20))
@@ -107,6 +108,23 @@ def test_depth_is_what_it_is(value):
     assert wire.depth_within(text, deep)
     if deep:
         assert not wire.depth_within(text, deep - 1)
+
+
+# Promise: WIRE-5
+@pytest.mark.parametrize("levels", [0, 1, 62, 63, 400])
+@pytest.mark.parametrize("name", ["config", "set", "args"])
+def test_options_nest_at_most_as_deep_in_a_batch_as_alone(levels, name):
+    value: object = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"x": value}
+    given = value if name == "config" else {"x": value}
+    sent = ("MANAGEMENTREQ", {"command": "get_config", name: given}, b"")
+    alone, batched = (
+        next(HEARD.decode(frames))
+        for frames in (wire.encode(sent), [wire.MAGIC, wire.BATCH, b"", msgspec.msgpack.encode([sent])])
+    )
+    too_deep = levels + (name != "config") > LIMITS.max_json_depth - 1
+    assert [isinstance(read, Refusal) for read in (alone, batched)] == [too_deep, too_deep]
 
 
 @pytest.mark.parametrize("depth", [1, 7, 8, 9, 63, 64])
@@ -157,10 +175,24 @@ def test_portions_mean_the_same_in_the_same_order(count: int) -> None:
     assert len(found) == max(1, -(-count // CHUNK_MESSAGES))
 
 
+@given(st.lists(st.sampled_from([0, CHUNK_BYTES // 100, CHUNK_BYTES // 3, 2 * CHUNK_BYTES]), max_size=20))
+@examples(50)
+def test_a_portion_is_short_in_bytes_or_one_message(sizes: list[int]) -> None:
+    bodies = {size: b"x" * size for size in sizes}
+    message = batch(*(["TASKSDONE", {}, bodies[size]] for size in sizes))
+    found = cut(message)
+    assert all(portion[:4] == message[:4] for portion in found)
+    messages = [msgspec.msgpack.decode(portion[4]) for portion in found]
+    assert list(chain(*messages)) == msgspec.msgpack.decode(message[4])
+    assert all(len(some) == 1 or sum(len(one[2]) for one in some) <= CHUNK_BYTES for some in messages[:-1])
+    assert len(found) <= 1 + 2 * sum(sizes) / CHUNK_BYTES
+
+
 @pytest.mark.parametrize(
     "message",
     [
         requests(LIMIT + 1),
+        batch(*([["REQUEST", {}, b"x" * 80_000]] * 110)),
         [b"one", b"SCALE0/1", b"BATCH", b"", requests(500)[4][:-1]],
         [b"one", b"SCALE0/1", b"BATCH", b"", b"\xdc\x01\xf4" + b"\x91" * 500],
         [b"one", b"SCALE0/1", b"BATCH", b"", b""],
@@ -172,6 +204,7 @@ def test_portions_mean_the_same_in_the_same_order(count: int) -> None:
     ],
     ids=[
         "too many",
+        "too long",
         "cut off",
         "nested",
         "empty",

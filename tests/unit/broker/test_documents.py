@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+import pytest
+
 from scale0.broker.core.config_document import PUSH_CHUNK
+from scale0.config import ServicePolicy, digest, document_bytes
 from scale0.kernel.effects import Effects
 from tests.fakes.broker import TOKEN, FakeBroker
 from tests.fakes.messages import MAGIC
@@ -50,7 +54,7 @@ def test_the_answer_to_a_change_waits_for_its_commit_with_everything_it_speaks_o
     assert not effects.sends
     assert len(effects.promises) == 1
     assert [type(write).__name__ for write in effects.writes] == ["PutDocument"]
-    assert [frames[0] for _, frames in effects.publishes] == [b"config"]
+    assert [frames[0] for _, frames, _ in effects.publishes] == [b"config"]
     assert {event.kind for event in effects.events} == {"config.changed", "management.commanded"}
 
 
@@ -80,3 +84,46 @@ def test_a_client_that_stays_old_gets_it_again_then_must_negotiate_then_goes():
     assert "FORCENEGOTIATE" in heard
     assert heard.index("FORCENEGOTIATE") >= 2
     assert heard[-1] == 426
+
+
+# Promise: CONF-1
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("default_heartbeat_interval", 1e308, "default_heartbeat_interval: must be at most 86400.0, not 1e+308"),
+        ("heartbeat_liveness", 2**62, f"heartbeat_liveness: must be at most 1000, not {2**62}"),
+        ("services.a.timeout", 1e308, "services[0].timeout: must be at most 31622400.0, not 1e+308"),
+    ],
+)
+def test_a_time_without_a_sensible_end_is_refused_and_changes_nothing(broker, path, value, reason):
+    broker.manage("patch_config", set={"services": [{"name": "a"}]})
+    refused = broker.manage("patch_config", set={path: value})
+    assert refused.code == 400
+    assert refused.body["reasons"] == [reason]
+    assert broker.machine.documents.version == 2
+
+
+# Promise: CONF-3
+def test_a_stored_document_with_times_that_are_refused_now_stops_no_start_and_can_be_repaired(broker):
+    old = broker.machine.documents.document
+    extreme = msgspec.structs.replace(
+        old,
+        version=2,
+        parent=broker.machine.documents.hash,
+        default_heartbeat_interval=1e308,
+        heartbeat_liveness=2**62,
+        services=(ServicePolicy(name="echo", timeout=1e308),),
+    )
+    effects = Effects()
+    broker.machine.documents.change(extreme, "an older version", [], broker.now, effects)
+    broker.host.finish(effects)
+    broker.crash()
+    documents = broker.machine.documents
+    assert (documents.version, documents.hash) == (2, digest(document_bytes(extreme))), "its hash is that of its bytes"
+    assert documents.document.default_heartbeat_interval == 86_400.0
+    broker.join("backend-1", "echo")
+    broker.exchange("backend-1", "HEARTBEAT")
+    broker.send("frontend-1", "REQUEST", {"service": "echo", "id": 1})
+    assert broker.received("backend-1")[0][0] == "REQUEST", "the timeout of the policy is lowered to the longest one"
+    assert broker.manage("patch_config", set={"default_heartbeat_interval": 1.0})[1]["code"] == 200
+    assert broker.machine.state.interval == 1.0

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scale0.broker.core.connections import Connection
 from scale0.broker.core.keys import Key, Keys, KeyTable
 from scale0.broker.core.request import RoutedRequest
+from scale0.broker.core.request_memory import RequestMemory
 from scale0.broker.core.request_queues import RequestQueues
 from scale0.kernel.clock import Now
 from tests.fakes.broker import FakeBroker
@@ -94,7 +95,7 @@ def owners(count: int) -> list[Connection]:
 @given(st.integers(0, 2**32 - 1))
 def test_whatever_comes_and_goes_the_books_are_right(seed: int) -> None:
     rng = random.Random(seed)
-    waiting, clients, naive = RequestQueues(), owners(4), dict[RoutedRequest, None]()
+    waiting, clients, naive = RequestQueues(RequestMemory()), owners(4), dict[RoutedRequest, None]()
     for number in range(150):
         match rng.randrange(4):
             case 0 | 1:
@@ -127,7 +128,7 @@ def test_whatever_comes_and_goes_the_books_are_right(seed: int) -> None:
 
 def spent(clients: int, each: int) -> float:
     """Seconds for each request, in and out."""
-    waiting, all_of_them = RequestQueues(), owners(clients)
+    waiting, all_of_them = RequestQueues(RequestMemory()), owners(clients)
     services, count = frozenset(("x",)), clients * each
     requests = [made(number, all_of_them[number % clients], "x") for number in range(count)]
     began = time.process_time()
@@ -204,3 +205,27 @@ def test_with_keys_many_connections_of_one_key_are_one_client() -> None:
     asked(broker, "frontend-honest-1", 3)
     served = order(broker, "backend-worker-1", 9)
     assert served.count("frontend-honest-1") == 3
+
+
+# Promise: FAIR-4
+def test_lists_of_management_cost_by_their_rows() -> None:
+    broker = FakeBroker(max_requests_per_second=100)
+    broker.join("backend-1", *(f"s{number:03}" for number in range(500)))
+    broker.pass_time(1.1)
+    listed = [broker.manage("list_services", limit=500) for _ in range(5)]
+    assert [answer.options["code"] for answer in listed] == [200, 200, 429, 429, 429]
+    assert len(listed[0].body["items"]) == 500
+    broker.pass_time(1.1)
+    assert broker.manage("status").options["code"] == 200
+
+
+# Promise: FAIR-4
+def test_a_list_of_services_costs_by_its_rows() -> None:
+    broker = FakeBroker(max_requests_per_second=100)
+    broker.join("backend-1", *(f"s{number:03}" for number in range(500)))
+    for limit in (500, 400):  # two pages: 92 requests
+        request = {"service": "scale0.services", "id": limit}
+        assert broker.exchange("frontend-flood", "REQUEST", request, {"limit": limit})[0].command == "REPLY"
+    assert len(asked(broker, "frontend-flood", 20, "scale0.ping")) == 20
+    refused = [told for told in asked(broker, "frontend-flood", 20, "scale0.ping", 50) if told[0] == "ERROR"]
+    assert len(refused) == 20

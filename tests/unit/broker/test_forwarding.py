@@ -353,3 +353,36 @@ def test_what_comes_late_of_a_former_life_does_not_hide_a_new_table() -> None:
     assert not table.take(2, 90)
     assert not table.take(11, 21)
     assert table.take(3, 95)
+
+
+# Promise: FAIR-5
+def test_forwarded_requests_count_in_the_rate_of_their_client() -> None:
+    network = two_groups(of={"b": {"max_requests_per_second": 20}})
+    network["b"].known_worker("paint", slots=1_000)
+    flood, honest = network["a"].client(FRONTEND), network["a"].client(FRONTEND)
+    for number in range(100):
+        flood.request("paint", id=number, timeout=5)
+    refused = [code for command, code in received(flood) if command == "ERROR"]
+    assert refused == [429] * 60, "twice the rate: the windows of two brokers begin at different times"
+    honest.request("paint", id="h", timeout=5)
+    assert received(honest) == [], "another client of the same broker is not held to it"
+    network.run(1.1)
+    flood.request("paint", id="later", timeout=5)
+    assert received(flood) == []
+
+
+# Promise: FAIR-5
+def test_clients_of_another_broker_are_served_in_turn_with_each_other() -> None:
+    network = two_groups()
+    backend = network["b"].known_worker("paint")
+    flood, honest = network["a"].client(FRONTEND), network["a"].client(FRONTEND)
+    for number in range(50):
+        flood.request("paint", b"flood", id=number, timeout=5)
+    honest.request("paint", b"honest", id="h", timeout=5)
+    bodies = []
+    for _ in range(4):
+        (message,) = backend.received("REQUEST")
+        bodies += message.bodies
+        backend.send("REPLY", {"id": message.options["id"]}, b"")
+        network.run(0)
+    assert b"honest" in bodies

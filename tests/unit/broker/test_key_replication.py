@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from scale0.broker.cluster import key_replication, replicated_keys
 from scale0.broker.cluster.key_replication import KeyReplication, places_of
-from scale0.broker.cluster.replicated_keys import KeyRow, KeySource, KeyUpdate, admitted_keys, clash
-from scale0.broker.core.keys import Key, KeyTable
+from scale0.broker.cluster.replicated_keys import KeyRow, KeySource, KeyUpdate, admitted_keys, clash, other_use
+from scale0.broker.core.keys import Key, KeyTable, table_at
+from scale0.broker.core.permissions import KeyRules
 from scale0.broker.core.state import BrokerState
 from scale0.config import BrokerConfig
 from scale0.kernel.clock import Now
@@ -243,6 +244,11 @@ def test_a_name_or_key_of_another_brokers_files_cannot_be_enrolled_as_something_
     assert clash("backend", "other", public("worker"), a.stored())
     assert clash("backend", "worker", public("worker"), a.stored()) is None  # the same once more
     assert clash("frontend", "worker", public("another"), a.stored()) is None
+    assert other_use([("backend", "worker")], public("worker"), a.stored()) is None  # the same once more
+    assert other_use([("backend", "new")], public("new"), a.stored()) is None
+    assert other_use([("frontend", "worker")], public("worker"), a.stored())
+    assert other_use([("frontend", "b"), ("backend", "b")], public("b"), a.stored()) is None  # from our own files
+    assert other_use([("backend", "worker"), ("frontend", "worker")], public("worker"), a.stored()) is None
 
 
 def test_another_key_under_a_brokers_name_inherits_nothing() -> None:
@@ -409,3 +415,78 @@ def test_what_comes_late_or_twice_changes_nothing(monkeypatch: pytest.MonkeyPatc
     for late in (old_all, old, newer, gone_all):
         a.hear(b, late)
         assert not a.table().names["backend"]
+
+
+# Promise: PERM-3
+def test_the_permissions_of_a_key_go_with_it_to_other_brokers():
+    east, west = stores("east", "west")
+    rules = KeyRules(("call:orders.*",), ("call:orders.delete",))
+    east.let(key("frontend", "web")._replace(rules=rules))
+    east.look()
+    greet(east, west)
+    assert [one.rules for one in west.table().keys if one.name == "web"] == [rules]
+    east.files = {one for one in east.files if one.name != "web"} | {key("frontend", "web")}
+    east.look()
+    west.hear(east, east.share.changes())
+    assert [one.rules for one in west.table().keys if one.name == "web"] == [KeyRules()]
+    forged = KeyUpdate(
+        rows=(KeyRow(role="frontend", name="x", version=2**61, public_key=public("x"), allow=("jump:x",)),)
+    )
+    west.hear(east, [forged])
+    assert not west.lets_in("frontend", "x")
+
+
+# Promise: KEY-3
+def test_an_expiry_is_replicated_with_its_key_and_ends_what_follows_from_a_broker():
+    one, two = KeyStore("one"), KeyStore("two")
+    one.let(key("peer", "two"), key("frontend", "web")._replace(expires=500.0))
+    two.let(key("peer", "one")._replace(expires=900.0))
+    one.look()
+    for changes in one.share.all():
+        two.share.take("one", public("one"), changes, NOW)
+
+    def admitted(time: float) -> KeyTable:
+        stored = admitted_keys(sorted(two.files), two.share.sources, "two", public("two"), time)
+        return table_at((each.key for each in stored), time)
+
+    assert admitted(499.0).find("frontend", public("web")) is not None
+    assert admitted(500.0).find("frontend", public("web")) is None
+    assert [each.user for each in admitted(500.0).expired] == ["frontend/web"]
+    assert admitted(500.0).changes_at(499.0)
+    assert not admitted(500.0).changes_at(899.0)
+    assert admitted(500.0).changes_at(900.0)
+    assert not admitted(900.0).keys, "nothing follows from a broker whose key has expired"
+
+
+# Promise: KEY-2
+def test_the_rows_of_a_broker_follow_its_key_through_a_rotation():
+    one, two, three = KeyStore("one"), KeyStore("two"), KeyStore("three")
+    one.let(key("frontend", "web"))
+    two.let(key("peer", "one"))
+    three.let(key("peer", "two"))
+    for store in (one, two):
+        store.look()
+    for other, store in ((two, one), (three, two)):
+        for changes in store.share.all():
+            other.share.take(store.name, public(store.name), changes, NOW)
+    for changes in one.share.all():
+        three.share.take("one", public("one"), changes, NOW)
+    assert all(store.lets_in("frontend", "web") for store in (two, three))
+    two.files = {key("peer", "one", "new")._replace(previous=public("one"))}
+    assert two.lets_in("frontend", "web"), "before the rows are renamed"
+    two.share.rename(two.table().keys)
+    two.look()
+    for changes in two.share.changes():
+        three.share.take("two", public("two"), changes, NOW)
+    three.share.rename(three.table().keys)
+    for store in (two, three):
+        store.share.keep(store.table().brokers.values())
+        assert store.share.sources["one"].public_key == public("new")
+        assert store.lets_in("frontend", "web")
+        assert store.lets_in("peer", "one"), "by the previous key"
+        assert store.lets_in("peer", "new")
+    before = two.table()
+    two.files = {key("peer", "one", "new")}
+    assert before.lost_users(two.table()) == frozenset()
+    assert two.lets_in("frontend", "web")
+    assert not two.lets_in("peer", "one")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scale0.broker.core.broker import LATE_SECONDS
 from tests.fakes.broker import FakeBroker
 from tests.fakes.examples import examples
 
@@ -64,6 +65,25 @@ def test_a_broker_that_slept_reads_its_mail_before_anybody_is_dead(seconds):
         assert broker.exchange(f"backend-{number}", "HEARTBEAT")[0][0] == "HEARTBEAT"
     broker.pass_time(2.0)
     assert "client.lost" not in broker.kinds()
+
+
+# Promise: LIVE-3
+def test_a_reply_that_waits_in_the_socket_of_a_suspended_broker_is_in_time():
+    broker = FakeBroker(default_heartbeat_interval=1.0)
+    for name in ("backend-1", "backend-2"):
+        broker.join(name, "a")
+    for number in (1, 2):
+        broker.send("frontend-1", "REQUEST", {"service": "a", "id": f"r{number}", "timeout": 2.0}, b"x")
+    asked = {name: broker.received(name, "REQUEST") for name in ("backend-1", "backend-2")}
+    broker.received("frontend-1")
+    broker.sleep(10.0)
+    broker.send("backend-2", "HEARTBEAT", {})
+    broker.send("backend-1", "REPLY", {"id": asked["backend-1"][0].options["id"], "service": "a"}, b"y")
+    broker.pass_time(2 * LATE_SECONDS)
+    assert sorted((one.command, one.options.get("code")) for one in broker.received("frontend-1")) == [
+        ("ERROR", 504),
+        ("REPLY", None),
+    ]
 
 
 def test_a_client_that_died_while_the_broker_slept_is_found_dead_soon():

@@ -5,13 +5,14 @@ Promise: MGMT-2
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 from scale0.broker.admin.access import MAX_OF_KEY, MAX_VERIFYING, MAX_WAITING, VerifyPassword
 from scale0.broker.core.keys import Key, Keys, KeyTable
 from scale0.config.broker_file import AdminConfig
 from scale0.kernel.effects import Effects
-from tests.fakes.broker import FakeBroker
+from tests.fakes.broker import TOKEN, FakeBroker
 
 ANNA = AdminConfig(auth_id="anna", password_hash="$argon2id$x", role="admin")
 NAMES = ("anna", *(f"m{number}" for number in range(100)))
@@ -103,3 +104,64 @@ def test_delayed_answers_hold_no_place():
     assert broker.codes("frontend-0") == [401]
     broker.log_in("frontend-0")
     assert len(broker.asked) == 1
+
+
+# Promise: WIRE-5
+def test_a_delayed_answer_keeps_nothing_of_its_request_but_what_it_needs():
+    broker = PasswordBroker()
+    lists: list[Any] = [[]] * 7_000
+    said = {"command": "login", "auth_id": "anna", "auth_password": "x" * 1_000, "config": lists, "args": {"x": lists}}
+    before = 0
+    tracemalloc.start()
+    for number in range(20):
+        broker.send(f"frontend-{number}", "MANAGEMENTREQ", {**said, "id": number}, b"x" * 100_000)
+        broker.verify()
+        before = before or tracemalloc.get_traced_memory()[0]
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert kept < 1_000_000
+    broker.pass_time(40)
+    assert [broker.received(f"frontend-{number}")[0].options["id"] for number in range(20)] == list(range(20))
+    events = [event for event in broker.events if event.kind == "management.commanded"]
+    assert {(event.identity, event.command, event.code) for event in events} == {("anna", "login", 401)}
+
+
+def test_keys_that_fill_the_queue_do_not_keep_out_a_first_login_of_another():
+    broker = keyed()
+    for number in range(2 + (MAX_WAITING + MAX_VERIFYING) // MAX_OF_KEY):
+        for attempt in range(MAX_OF_KEY):
+            broker.log_in(f"frontend-m{number}-{attempt}", name=f"n{number}-{attempt}")
+    broker.log_in("frontend-anna-1")
+    assert broker.codes("frontend-anna-1") == []
+    for _ in range(MAX_VERIFYING + 2 * (MAX_WAITING // MAX_OF_KEY)):
+        broker.verify(right=broker.asked[0].connection.user_id == "frontend/anna")
+    assert broker.codes("frontend-anna-1") == [200], "its turn comes before the second ones of others"
+
+
+def test_connections_that_fill_the_queue_for_one_name_do_not_keep_out_another_name():
+    broker = PasswordBroker()
+    for number in range(MAX_WAITING + MAX_VERIFYING):
+        broker.log_in(f"frontend-{number}", name="root")
+    broker.log_in("frontend-anna")
+    assert broker.codes("frontend-anna") == []
+    last = f"frontend-{MAX_WAITING + MAX_VERIFYING - 1}"
+    assert broker.codes(last) == [429], "the last one lost its place"
+    for _ in range(MAX_WAITING + MAX_VERIFYING - 1):
+        broker.verify()
+    broker.verify(right=True)
+    assert broker.codes("frontend-anna") == [200]
+    broker.log_in(last, name="root")
+    assert broker.codes(last) == [], "it may try again"
+    assert len(broker.asked) == 1
+
+
+def test_a_program_of_this_machine_is_answered_at_once():
+    broker = PasswordBroker()
+    said = {"command": "login", "auth_id": "anna", "auth_password": "x"}
+    for id_, token in enumerate((TOKEN, "s0_" + "0" * 64)):
+        broker.send(f"frontend-{id_}", "MANAGEMENTREQ", {**said, "id": id_, "local_token": token})
+        broker.verify()
+    assert broker.codes("frontend-0") == [401]
+    assert broker.codes("frontend-1") == [], "another token delays as none does"
+    broker.pass_time(1)
+    assert broker.codes("frontend-1") == [401]

@@ -13,6 +13,8 @@ import pytest
 
 from scale0.broker.cluster import peers
 from scale0.broker.core.protocol_handler import Act
+from scale0.config import MAX_VERSION
+from scale0.kernel.effects import Effects
 from tests.fakes.broker import WALL
 from tests.fakes.network import FakeNetwork, NetworkBroker, endpoint_of, network_of
 
@@ -275,3 +277,35 @@ def test_who_tells_of_a_change_and_never_gives_it_keeps_nobody_from_it():
         network.heal()
         network.run(2.1)
         assert nodes[1].rank == nodes[0].rank
+
+
+@pytest.mark.parametrize("version", [2**63 - 1, MAX_VERSION + 1, MAX_VERSION, 3_000_000], ids=str)
+def test_no_other_broker_uses_up_the_versions_of_the_network(version: int):
+    network = network_of("a", "b")
+    a, b = network["a"], network["b"]
+    before = a.rank
+    hold_version(b, version)
+    network.run(3)
+    assert a.rank == before
+    assert a.manage("patch_config", set={"heartbeat_liveness": 5}).code == 200
+    hold_version(b, before[0] + 500_000)
+    network.run(3)
+    assert a.rank == b.rank, "an advance that is possible is accepted"
+
+
+def hold_version(broker: NetworkBroker, version: int) -> None:
+    """The broker has the same document with another version, by whatever defect."""
+    documents = broker.machine.documents
+    document = msgspec.structs.replace(documents.document, version=version, parent="0" * 64)
+    documents.change(document, "a defect", [], broker.now, Effects())
+
+
+def test_a_document_with_the_last_version_is_not_changed_and_ends_no_broker():
+    broker = FakeNetwork().add("a", config_service=True)
+    documents = broker.machine.documents
+    document = msgspec.structs.replace(documents.document, version=MAX_VERSION)
+    effects = Effects()
+    documents.change(document, "an older version", [], broker.now, effects)
+    answer = broker.manage("patch_config", set={"heartbeat_liveness": 5})
+    assert (answer.code, documents.version) == (400, MAX_VERSION)
+    assert str(MAX_VERSION) in str(answer.body)

@@ -11,6 +11,7 @@ from scale0.broker.core.requests import ABANDONED_SLOT_SECONDS
 from scale0.kernel.effects import Effects
 from tests.fakes.broker import TOKEN, FakeBroker
 from tests.fakes.examples import examples
+from tests.fakes.request_memory import assert_charged
 
 FRONTENDS = ("frontend-1", "frontend-2", "frontend-3")
 BACKENDS = ("backend-1", "backend-2", "backend-3")
@@ -130,6 +131,7 @@ class Exchange(RuleBasedStateMachine):
     @invariant()
     def the_books_are_right(self) -> None:
         machine = self.broker.machine
+        assert_charged(machine)
         for backend in machine.scheduler.backends:
             assert backend.busy == len(backend.held) >= 0
         assert set(machine.requests.under_way) == {id_ for b in machine.scheduler.backends for id_ in b.held}
@@ -212,9 +214,8 @@ def test_parts_kept_for_a_req_socket_are_forgotten_with_their_request(broker):
     id_ = broker.received("backend-1")[0][1]["id"]
     broker.exchange("backend-1", "PARTIAL", {"id": id_}, b"x" * 1_000)
     broker.pass_time(2)
-    connection = broker.connection("frontend-1")
-    assert not connection.parts
-    assert not connection.outstanding
+    assert not broker.connection("frontend-1").outstanding
+    assert broker.machine.requests.memory.used == 0
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -226,6 +227,16 @@ def test_retried_work_goes_before_work_that_came_later(broker, busy):
     broker.exchange("backend-1", "DISCONNECT")
     broker.join("backend-2", "a")
     assert broker.received("backend-2")[0][2] == [b"first"]
+
+
+# Promise: REQ-7
+def test_the_timeout_of_a_policy_may_be_longer_than_a_request_may_have_because_it_is_also_that_of_tasks(broker):
+    broker.manage("patch_config", set={"services": [{"name": "echo", "timeout": 20 * 86_400.0}]})
+    broker.join("backend-1", "echo", heartbeat_interval=86_400)
+    broker.send("frontend-1", "REQUEST", {"service": "echo", "id": 1})
+    assert [message.command for message in broker.received("backend-1")] == ["REQUEST"]
+    (request,) = broker.connection("frontend-1").outstanding.values()
+    assert request.deadline == broker.mono + 86_400.0
 
 
 def test_a_policy_of_the_network_document_gives_timeout_retry_and_limit(broker):

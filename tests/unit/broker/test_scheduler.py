@@ -119,7 +119,8 @@ class SchedulerAndModel(RuleBasedStateMachine):
                 assert not full or all(naive.busy[name] + naive.reserved >= slots for name, slots in own.items())
         for name in SERVICES:
             offering = {backend for backend, naive in self.model.items() if name in naive.services}
-            assert self.scheduler.offered(name) is bool(offering)
+            answering = [one for one in offering if min(self.model[one].services[name], self.model[one].slots)]
+            assert self.scheduler.offered(name) is bool(answering), "those without slots take tasks only"
             service = self.scheduler.services.get(name)
             assert {one.backend for one in service.offerings} == offering if service is not None else not offering
             heap = [] if service is None else service.heap

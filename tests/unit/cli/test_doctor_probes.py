@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scale0.broker.core.keys import Key
 from scale0.cli.network import doctor as probes
 from scale0.cli.network.doctor import FAIL, GIB, MIB, OK, WARN, DoctorFinding, lines_of, verdict
 from scale0.cli.network.host_readings import (
@@ -78,6 +79,9 @@ SEVERAL = [
     (probes.key_findings([], True, True), [(OK, "only the owner")]),
     (probes.key_findings([], False, False), [(OK, "needs none")]),
     (probes.key_findings([], False, True), [(FAIL, "there is no server key")]),
+    (probes.expiry_findings([Key("k", "frontend", "web", 10 * DAY)], DAY), [(WARN, "frontend/web expires in 9 days")]),
+    (probes.expiry_findings([Key("k", "frontend", "web", DAY)], 2 * DAY), [(WARN, "has expired")]),
+    (probes.expiry_findings([Key("k", "frontend", "web", 99 * DAY), Key("k", "peer", "b")], DAY), []),
     (
         probes.key_findings(["a/b: others have access to it (mode 644): chmod 600 a/b"], True, True),
         [(FAIL, "(mode 644)")],

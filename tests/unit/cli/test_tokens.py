@@ -5,6 +5,7 @@ Promise: TERM-10
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from scale0.cli.common.authentication import PASSWORD, TOKEN, AdminAccess, is_this_machine
+from scale0.cli.common.authentication import PASSWORD, TOKEN, AdminAccess
 from scale0.cli.common.errors import CommandError
 from scale0.cli.common.joining import JOIN_TOKEN, secret_option, token_option
+from scale0.cli.keys.keys import JOINS, command_of
 from scale0.cli.main import cli
+from scale0.errors import Unreachable
 from scale0.transport.edge.curve_certificates import CurveCertificate, new_certificate, write_pair
+from tests.fakes.ports import free_port
 
 FAR = "tcp://198.51.100.7:5700"
 WARNING = "warning: other users can see a token on the command line"
@@ -49,6 +53,22 @@ def test_a_token_comes_from_stdin_a_file_or_the_environment_without_a_warning(ho
     assert "s0join" not in result.stderr
 
 
+@pytest.mark.parametrize("words", [("status",), ("reload",), ("config", "history"), ("task", "list")])
+def test_a_management_token_is_refused_on_the_command_line_and_not_repeated(words):
+    refused = CliRunner().invoke(cli, [*words, "--token", "s0_secret"])
+    assert refused.exit_code == 2
+    assert "others can see: give --token - (stdin) or --token @FILE, or set SCALE0_TOKEN" in refused.output
+    assert "s0_secret" not in refused.output
+
+
+@pytest.mark.parametrize(("role", "name"), list(JOINS))
+def test_no_command_that_is_printed_has_a_token_among_its_arguments(role, name):
+    command = command_of(role, "web-1" if name else "", "10.0.0.1:5700", "s0join.x")
+    assignment, program, *arguments = command.split()
+    assert (assignment, program) == ("SCALE0_JOIN_TOKEN=s0join.x", "scale0")
+    assert not any("s0join" in word for word in arguments)
+
+
 def test_a_file_that_is_not_there_is_an_error():
     assert "cannot read nowhere" in CliRunner().invoke(shown, ["--token", "@nowhere"]).stderr
 
@@ -76,7 +96,22 @@ def test_no_token_and_no_password_is_sent_to_a_broker_that_cannot_prove_itself(h
     (home / "token").write_text("s0_x")
     with pytest.raises(CommandError, match=r"no key is known for tcp://198.51.100.7:5700"):
         AdminAccess(FAR, **access).find()
-    assert AdminAccess("tcp://127.0.0.1:5700", **access).find()
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        AdminAccess(f"tcp://127.0.0.1:{free_port()}", **access).find()
+
+
+@pytest.mark.parametrize("access", [{"token": "s0_x"}, {"auth_id": "anna"}, {"data_dir": "."}])
+def test_a_token_is_sent_without_keys_to_a_process_of_this_user_on_this_machine(home, monkeypatch, access):
+    monkeypatch.setenv(PASSWORD, "secret")
+    (home / "token").write_text("s0_x")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert AdminAccess(f"tcp://127.0.0.1:{listener.getsockname()[1]}", **access).find()
+
+
+def test_without_keys_no_token_is_sent_to_another_machine_even_if_asked_for(home, monkeypatch):
+    monkeypatch.setenv("SCALE0_KEY", "none")
+    with pytest.raises(CommandError, match="no key is known"):
+        AdminAccess(FAR, token="s0_x").find()
 
 
 def test_a_token_is_sent_to_a_broker_whose_key_is_known(home):
@@ -91,15 +126,9 @@ def test_a_token_is_sent_to_a_broker_whose_key_is_known(home):
         AdminAccess("tcp://198.51.100.8:5700", token="s0_x").find()
 
 
-@pytest.mark.parametrize(
-    ("host", "ours"),
-    [
-        ("127.0.0.1", True),
-        ("localhost", True),
-        ("198.51.100.7", False),
-        ("broker.example.com", False),
-        ("0.0.0.0", False),
-    ],
-)
-def test_what_this_machine_is(host, ours):
-    assert is_this_machine(host) is ours
+# Promise: CURVE-26
+def test_a_command_without_keys_refuses_another_machine_unless_it_is_told_to(home):
+    refused = CliRunner().invoke(cli, ["services", "--join", FAR])
+    assert "no key is known for tcp://198.51.100.7:5700" in refused.output
+    assert refused.exit_code
+    assert "scale0 token frontend" in refused.output

@@ -71,12 +71,23 @@ def test_a_broker_that_does_not_serve_says_what_to_type():
         ({"state": "disabled"}, "critical", "scale0 enable"),
         ({"state": "joining"}, "warning", "scale0 peers"),
         ({"full": True}, "critical", "data_dir"),
+        ({"full": True, "outage": {"since": 0.0, "reason": "no answer"}}, "critical", "the database"),
+        ({"full": True, "outage": {"since": 0.0}}, "critical", "the database"),
         ({"error_clients": 2}, "warning", "error-clients forgive"),
     ]
     for state, severity, step in cases:
         (one,) = findings({**WELL, **state})
         assert one.severity == severity
         assert step in one.next
+
+
+def test_a_full_disk_and_an_unavailable_database_are_told_apart():
+    (disk,) = findings({**WELL, "full": True})
+    (database,) = findings({**WELL, "full": True, "outage": {"since": 0.0, "reason": "no answer"}})
+    assert (disk.what, database.what) == ("disk", "database")
+    assert "database" not in disk.words + disk.next
+    assert "disk" not in database.words + database.next
+    assert "unavailable since 1970-01-01T00:00:00Z (no answer)" in database.words
 
 
 def test_peers_that_are_lost_silent_or_behind():

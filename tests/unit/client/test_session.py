@@ -97,6 +97,20 @@ def test_while_somebody_waits_attempts_are_seconds_apart(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(20))
+def test_a_backend_with_work_in_flight_is_back_before_its_leases_end(seed: int) -> None:
+    """Promise: CLIENT-6. A restarted broker keeps leases for 6 s; after some failures the backoff was longer, and the
+    work ran again elsewhere although its worker lived."""
+    bench = up(backend(seed=seed))
+    bench.hear("REQUEST", b"1", service="a", id="r1", timeout=900)
+    tried = bench.mono
+    for _ in range(12):
+        bench.act("closed", "refused")
+        bench.reopen()
+        assert bench.mono - tried <= MAX_URGENT_BACKOFF_SECONDS
+        tried = bench.mono
+
+
+@pytest.mark.parametrize("seed", seeds(20))
 def test_who_begins_to_wait_does_not_wait_for_a_delay_of_calmer_times(seed: int) -> None:
     """Promise: CLIENT-6"""
     bench = frontend(seed=seed)
@@ -116,7 +130,7 @@ def test_a_backend_negotiates_checkconfig_then_ready() -> None:
     [(command, said)] = bench.hush()
     assert (command, said) == (
         "CHECKCONFIG",
-        {"config_type": "json", "batch": True, "identity": "me", "services": ["a"]},
+        {"config_type": "json", "batch": True, "request_batches": True, "identity": "me", "services": ["a"]},
     )
     bench.hear("CONFIG", b"{}", identity="me", config_type="json", config_version=3, config_hash=HASH)
     [(command, ready)] = bench.hush()
@@ -420,3 +434,15 @@ def test_rubbish_is_not_heeded() -> None:
         bench.hear("PARTIAL", b"", id=7)
         assert bench.session.connection.state == before
         assert not bench.news
+
+
+# Promise: NEGO-5
+def test_an_interval_that_is_too_long_is_lowered_to_a_day() -> None:
+    worker, caller = up(backend()), up(frontend())
+    body = b'{"heartbeat_interval": 1e308}'
+    worker.hear("READYOK", identity="me", heartbeat_interval=1e308, time=WALL, config_version=1)
+    caller.hear("CONFIG", body, identity="me", config_type="json", config_version=2, config_hash=NEWER)
+    assert worker.session.connection.interval == caller.session.connection.interval == 86_400.0
+    due = worker.session.deadline()
+    assert due is not None
+    assert due <= worker.mono + 3 * 86_400.0

@@ -14,10 +14,8 @@ from scale0.client.argument_checks import check_service
 from scale0.client.results import MAX_PARAMS_BYTES, TaskStatus
 from scale0.client.task_options import TaskOptions
 from scale0.errors import BadArguments, TaskTooBig, submit_error, task_error, task_failed
-from scale0.kernel.effects import Message
 from scale0.tasks.jsonrpc import messages
 from scale0.tasks.jsonrpc.arguments import NewTaskOptions as Taken
-from scale0.transport.edge.client_socket import grouped
 
 
 def test_what_is_not_said_is_the_brokers_choice() -> None:
@@ -120,6 +118,8 @@ def test_every_error_says_what_happened_and_to_what(code: int) -> None:
 def test_the_errors_of_tasks_say_what_to_do_next() -> None:
     for code in (-32010, -32020, -32050, -32060, -32070, -32071, -32080):
         assert "; " in str(task_error(code, "because", "s", "t"))
+    for cause, step in (("disk", "space"), ("database", "the database of the broker"), ("", "try again")):
+        assert step in str(task_error(-32060, "because", "s", "t", {"cause": cause} if cause else None))
     for code in (-32090, -32091):
         assert "; " in str(task_failed(code, "because", "s", "t"))
 
@@ -137,13 +137,3 @@ def test_the_errors_of_tasks_say_what_to_do_next() -> None:
 )
 def test_progress_is_what_the_worker_said_if_it_makes_sense(info: Any, progress: tuple[float | None, str]) -> None:
     assert TaskStatus("t", "running", 5_000, info=info).progress == progress
-
-
-def test_ready_frames_are_never_packed_and_keep_their_place() -> None:
-    one: Message = ("REQUEST", {})
-    two: Message = ("HEARTBEAT", {})
-    three: Message = ("REQUEST", {"id": "2"})
-    assert list(grouped([one, two])) == [(one, two)]
-    assert list(grouped([one, [b"[]"], [b"{}"], two, three])) == [(one,), [b"[]"], [b"{}"], (two, three)]
-    assert list(grouped([[b"[]"]])) == [[b"[]"]]
-    assert list(grouped([])) == []

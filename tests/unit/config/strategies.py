@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from scale0 import config
-from scale0.kernel.limits import Limits
+from scale0.config.value_types import MAX_CHECK_SECONDS, MAX_SECONDS
+from scale0.kernel.limits import MAX_HEARTBEAT_INTERVAL, MAX_LIVENESS, Limits
 
 
 def _tuples(entries: st.SearchStrategy[Any], most: int = 2, **more: Any) -> st.SearchStrategy[tuple[Any, ...]]:
@@ -28,7 +29,10 @@ endpoints = st.builds(
     "tcp://{}:{}".format, st.sampled_from(["127.0.0.1", "east.example", "[::1]"]), st.integers(1, 65535)
 )
 blank_or_endpoint = st.just("") | endpoints
-seconds = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
+seconds = st.floats(min_value=0, max_value=MAX_SECONDS, exclude_min=True)
+heartbeats = st.floats(min_value=0, max_value=MAX_HEARTBEAT_INTERVAL, exclude_min=True)
+check_seconds = st.floats(min_value=0, max_value=MAX_CHECK_SECONDS, exclude_min=True)
+liveness = st.integers(1, MAX_LIVENESS)
 counts = st.integers(1, 2**63 - 1)
 ports = st.integers(0, 65535)
 
@@ -76,7 +80,7 @@ checks = st.builds(
     check=blank_or_entry_name,
     args=open_objects,
     interval=st.floats(0.1, 1e6),
-    timeout=seconds,
+    timeout=check_seconds,
     agents=glob_lists,
     labels=label_maps,
     thresholds=thresholds,
@@ -144,7 +148,7 @@ policies = st.builds(
 _LIMIT_VALUES = {
     name: (st.integers(1, 500) if isinstance(default, int) else seconds)
     for name, default in zip(Limits.__struct_fields__, Limits.__struct_defaults__, strict=True)
-}
+} | {"mdp_heartbeat_interval": heartbeats}
 brokers = st.builds(
     config.BrokerConfig,
     identity=blank_or_identity,
@@ -166,8 +170,8 @@ brokers = st.builds(
     fallback_groups=_tuples(identities),
     group_config=group_lists,
     config_service=st.booleans(),
-    default_heartbeat_interval=seconds,
-    heartbeat_liveness=counts,
+    default_heartbeat_interval=heartbeats,
+    heartbeat_liveness=liveness,
     data_dir=some_lines,
     store=st.sampled_from(["sqlite", "memory", "postgresql://u:p@h/db?a=b#c"]),
     curve=st.booleans(),
@@ -192,8 +196,8 @@ documents = st.builds(
     config.NetworkDocument,
     network=identities,
     version=counts,
-    default_heartbeat_interval=seconds,
-    heartbeat_liveness=counts,
+    default_heartbeat_interval=heartbeats,
+    heartbeat_liveness=liveness,
     group_config=group_lists,
     services=_tuples(policies),
     **watched,
@@ -239,7 +243,7 @@ clients = st.builds(
     services=service_lists,
     group_config=group_lists,
     preferred_broker=blank_or_identity,
-    heartbeat_interval=seconds,
+    heartbeat_interval=heartbeats,
     config_version=st.integers(0, 2**63 - 1),
     **watched,
 )
@@ -282,7 +286,7 @@ agents = st.builds(
             command=st.builds(lambda head, tail: (head, *tail), some_lines, st.lists(lines, max_size=2)),
         )
     ),
-    check_timeout=seconds,
+    check_timeout=check_seconds,
     data_dir=some_lines,
     labels=st.dictionaries(st.text("abc_XYZ", min_size=1, max_size=5), lines, max_size=3),
     spool_bytes=counts,

@@ -48,7 +48,7 @@ def rows(schema: type) -> dict[str, str]:
     return {row[0].strip("| `"): row[2] for row in cells}
 
 
-NO_DEFAULT: dict[type, str] = {config.Flapping: "the formula's"}
+NO_DEFAULT: dict[type, str] = {config.BrokerConfig: "unset", config.Flapping: "the formula's"}
 """What `None` stands for; elsewhere it is the broker's value."""
 
 

@@ -80,7 +80,7 @@ def test_every_limit_is_a_key_of_the_brokers_file_with_the_same_default():
     [
         ({"frontend_port": 5701}, "frontend_port and backend_port are both 5701"),
         ({"management": HttpConfig(enabled=True, port=5700)}, "frontend_port and management.port are both 5700"),
-        ({"bind": "192.0.2.1"}, "bind: 192.0.2.1 is not loopback: set curve = true (or --curve)"),
+        ({"bind": "192.0.2.1", "curve": False}, "bind: 192.0.2.1 is not loopback: set curve = true (or --curve)"),
         ({"bind": "*", "curve": True, "config_service": True}, "bind: nobody can connect to *: set advertise"),
         ({"group": "a", "fallback_groups": ("a",)}, "fallback_groups: a is the broker's own group"),
         ({"fallback_groups": ("a", "a")}, "fallback_groups: a is listed more than once"),

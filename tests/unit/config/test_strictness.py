@@ -13,9 +13,11 @@ from scale0.config import (
     BrokerConfig,
     HelenConfig,
     NetworkDocument,
+    document_bytes,
     format_named,
     format_of_file,
     parse,
+    parse_existing,
 )
 from scale0.config.tree import MAX_REASONS
 from scale0.kernel.errors import ConfigError, Refusal
@@ -314,3 +316,59 @@ def test_no_bytes_do_anything_but_parse_or_be_refused(form, data):
         found = error.reasons
     assert found
     assert all(reason.isprintable() for reason in found)
+
+
+# Promise: CONF-5
+@pytest.mark.parametrize(
+    ("schema", "text", "reason"),
+    [
+        (
+            NetworkDocument,
+            '{"default_heartbeat_interval": 1e308}',
+            "default_heartbeat_interval: must be at most 86400.0, not 1e+308",
+        ),
+        (NetworkDocument, '{"heartbeat_liveness": 1001}', "heartbeat_liveness: must be at most 1000, not 1001"),
+        (
+            NetworkDocument,
+            '{"services": [{"name": "a", "timeout": 1e308}]}',
+            "services[0].timeout: must be at most 31622400.0, not 1e+308",
+        ),
+        (
+            NetworkDocument,
+            '{"checks": [{"name": "a", "timeout": 86401}]}',
+            "checks[0].timeout: must be at most 86400.0, not 86401",
+        ),
+        (
+            NetworkDocument,
+            '{"checks": [{"name": "a", "interval": 1e308}]}',
+            "checks[0].interval: must be at most 31622400.0, not 1e+308",
+        ),
+        (
+            BrokerConfig,
+            '{"error_client_ban": 1e12}',
+            "error_client_ban: must be at most 31622400.0, not 1000000000000.0",
+        ),
+        (
+            BrokerConfig,
+            '{"mdp_heartbeat_interval": 86401}',
+            "mdp_heartbeat_interval: must be at most 86400.0, not 86401",
+        ),
+        (AgentConfig, '{"check_timeout": 1e9}', "check_timeout: must be at most 86400.0, not 1000000000.0"),
+    ],
+)
+def test_a_time_that_is_too_long_is_refused_with_its_path_and_its_bound(schema, text, reason):
+    assert f"line 1: {reason}" in reasons(text, "json", schema)
+
+
+# Promise: CONF-5
+def test_a_number_above_its_bound_is_lowered_in_a_document_that_exists_and_nothing_else_is_accepted():
+    text = b"""{"default_heartbeat_interval": 1e308, "heartbeat_liveness": 99999999,
+    "services": [{"name": "a", "timeout": 1e308}], "checks": [{"name": "b", "interval": 1e308, "timeout": 1e9}]}"""
+    read = parse_existing(text, NetworkDocument)
+    assert (read.default_heartbeat_interval, read.heartbeat_liveness) == (86_400.0, 1_000)
+    assert read.services[0].timeout == 366 * 86_400.0
+    assert (read.checks[0].interval, read.checks[0].timeout) == (366 * 86_400.0, 86_400.0)
+    assert parse(document_bytes(read), "json", NetworkDocument) == read
+    for wrong in (b'{"default_heartbeat_interval": 0}', b'{"default_heartbeat_interval": NaN}', b'{"other": 1}'):
+        with pytest.raises(ConfigError):
+            parse_existing(wrong, NetworkDocument)

@@ -23,6 +23,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.storage.memory.store import MemoryStore
 from scale0.transport.core.command_table import COMMANDS, RULES, CommandRule
+from scale0.transport.core.request_batches import pack_bodies
 from scale0.transport.core.sockets import ACTIVE, BACKEND, DISABLED, FRONTEND, JOINING, PEER
 
 SOCKETS = (FRONTEND, BACKEND, PEER)
@@ -120,6 +121,8 @@ def check_command(cell: Cell, command: str, socket: str, state: str) -> None:
     if (command, socket) == ("CHECKCONFIG", PEER):
         words["role"] = "broker"
     bodies = [b"[]"] if command.startswith("TASKS") else []
+    if command in ("REQUESTS", "REPLIES"):
+        bodies = [pack_bodies([b"1"])]
     frames = [b"SCALE0/1", command.encode(), json.dumps(words).encode(), *bodies]
     heard, effects = cell.say(socket, state, frames)
     told = [(message[0], code_of(message)) for message in heard]
@@ -132,7 +135,7 @@ def check_command(cell: Cell, command: str, socket: str, state: str) -> None:
         assert told == [("DISCONNECTERROR", 501 if command == UNKNOWN else 403)]
         assert not effects.writes
     elif state not in rule.states:
-        assert told == [("ERROR" if command in ("REQUEST", "FORWARD") else "DISCONNECTERROR", 503)]
+        assert told == [("ERROR" if command in ("REQUEST", "REQUESTS", "FORWARD") else "DISCONNECTERROR", 503)]
         assert not effects.writes
     elif command == "ENROL":
         assert told == [("DISCONNECTERROR", 403)]

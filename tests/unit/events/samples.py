@@ -66,9 +66,9 @@ _FILLED: Final[list[tuple[Event, dict[str, object], str]]] = [
         '{"hash":"bb","other_hash":"cc","version":7}',
     ),
     (
-        changes.KeyChanged("frontend/web-1", "stored", "k" * 40),
+        changes.KeyChanged("frontend/web-1", "stored", "k" * 40, ("call:orders.*",), ("call:orders.delete",), 1.9e9),
         {"identity": "frontend/web-1", "state": "stored"},
-        f'{{"public_key":"{"k" * 40}"}}',
+        f'{{"allow":["call:orders.*"],"deny":["call:orders.delete"],"expires":1900000000.0,"public_key":"{"k" * 40}"}}',
     ),
     (
         changes.ManagementCommanded("root", "set_config", 200, "frontend:01", 6, 7),
@@ -91,6 +91,11 @@ _FILLED: Final[list[tuple[Event, dict[str, object], str]]] = [
         "",
     ),
     (tasks.TaskRefused("t-1", "w1", 2, -32021), {"identity": "w1", "ref": "t-1", "attempt": 2, "code": -32021}, ""),
+    (
+        tasks.TaskRefused("t-1", "w1", 2, -32021, 70),
+        {"identity": "w1", "ref": "t-1", "attempt": 2, "code": -32021},
+        '{"more":70}',
+    ),
     (tasks.TaskReopened("t-1", "thumbs", "c-1"), {"identity": "c-1", "service": "thumbs", "ref": "t-1"}, ""),
     (
         checks.CheckAnswered(

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from scale0.history.events.audit import PREVIOUS, AuditChain, hash_of, previous_of
+from scale0.history.events.audit import PREVIOUS, AuditChain, AuditStart, hash_of, previous_of
 from scale0.history.events.changes import ManagementCommanded
 from scale0.history.events.journal import JournalRow, read
 from scale0.history.events.sources import SourceAlive
 from scale0.kernel.clock import Now
-from scale0.storage.interface import StoredJournal
+from scale0.storage.interface import AUDIT_HEAD, AUDIT_START, StoredJournal
 from scale0.storage.memory.store import MemoryStore
-from scale0.storage.rows import ReadJournal
+from scale0.storage.rows import PutSetting, ReadJournal
 from tests.fakes.broker import FakeBroker
 
 
@@ -80,6 +80,15 @@ def test_a_removed_an_inserted_and_an_unchained_event_are_found():
 
 
 # Promise: AUDIT-1
+def test_the_first_event_of_a_store_records_that_nothing_was_removed_before_it():
+    journal = StoredJournal("b", 5, MemoryStore().open())
+    assert len(journal.append([SourceAlive("b")], Now(0.0, 100.0))) == 1
+    first, second = (journal.append(commanded(1), Now(0.0, 101.0 + turn)) for turn in range(2))
+    assert PutSetting(AUDIT_START, AuditStart("", "b").encode()) in first
+    assert [write.key for write in second if isinstance(write, PutSetting)] == [AUDIT_HEAD]
+
+
+# Promise: AUDIT-1
 def test_a_removed_end_is_found_by_the_stored_head():
     audit = [event for event in recorded() if event["kind"] == "management.commanded"]
     assert checked(audit).holds(hash_of(audit[-1]))
@@ -87,10 +96,25 @@ def test_a_removed_end_is_found_by_the_stored_head():
     assert not checked(audit[:-1]).holds(hash_of(audit[-1]))
 
 
-def test_a_chain_whose_beginning_is_beyond_the_retention_is_whole():
+# Promise: AUDIT-1
+def test_a_chain_must_begin_where_the_store_says():
     audit = [event for event in recorded() if event["kind"] == "management.commanded"]
-    chain = checked(audit[3:])
-    assert (chain.rows, chain.broken, chain.starts, chain.first_seq) == (5, None, False, audit[3]["seq"])
+    hashes = [hash_of(event) for event in audit]
+    for beginning, first, recorded_start in (
+        ("complete", 0, {""}),
+        ("complete", 0, {hashes[4]}),
+        ("recorded", 3, {hashes[2]}),
+        ("recorded", 3, {hashes[4]}),
+        ("recorded", 8, {hashes[7]}),
+        ("unknown", 3, set()),
+        ("unknown", 8, set()),
+        ("", 3, {""}),
+        ("", 3, {hashes[1]}),
+    ):
+        chain = checked(audit[first:])
+        chain.judge_beginning(recorded_start, hashes[-1])
+        assert (chain.beginning, chain.broken is None, chain.rows) == (beginning, bool(beginning), 8 - first)
+        assert chain.holds(hashes[-1])
 
 
 # Promise: AUDIT-1

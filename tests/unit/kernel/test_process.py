@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,8 +20,9 @@ from scale0.broker.main.process import run_broker, serve
 from scale0.config import BrokerConfig
 from scale0.kernel.edge.secret_files import TOKEN_FILE
 from scale0.kernel.errors import ConfigError
-from scale0.storage.interface import StoreFailed
+from scale0.storage.interface import Store, StoreFailed
 from scale0.storage.memory.store import MemoryStore
+from scale0.storage.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +35,7 @@ def config_in(folder: Path, **more: Any) -> BrokerConfig:
 
 
 @asynccontextmanager
-async def running(config: BrokerConfig, store: MemoryStore) -> AsyncIterator[tuple[Broker, asyncio.Task[int]]]:
+async def running(config: BrokerConfig, store: Store) -> AsyncIterator[tuple[Broker, asyncio.Task[int]]]:
     """A broker in this loop; ended at the end, if it has not ended by itself."""
     loop = asyncio.get_running_loop()
     up: asyncio.Future[Broker] = loop.create_future()
@@ -107,6 +109,29 @@ def test_a_disk_that_is_almost_full_refuses_changes_and_takes_them_again(tmp_pat
     asyncio.run(story())
 
 
+# Promise: STORE-2
+@pytest.mark.parametrize("name", ["scale0.db", "scale0.db-wal", "commits"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_files_of_the_store_that_are_gone_end_the_process(tmp_path, caplog, name, replaced):
+    path = tmp_path / name
+
+    async def story() -> int:
+        store = SqliteStore(tmp_path)
+        async with running(config_in(tmp_path, store="memory"), store) as (_, task):  # nothing is exported
+            if replaced:
+                shutil.copy(path, tmp_path / "other")
+                (tmp_path / "other").rename(path)
+            else:
+                path.rename(tmp_path / "away")
+            status = await asyncio.wait_for(task, SOON)
+        with pytest.raises(StoreFailed):
+            store.commit([])
+        return status
+
+    assert asyncio.run(story()) == 1
+    assert f"{path} was deleted or replaced" in caplog.text
+
+
 def test_sigterm_ends_it_in_order_and_the_journal_says_so(tmp_path):
     store = MemoryStore()
 
@@ -123,7 +148,7 @@ def test_sigterm_ends_it_in_order_and_the_journal_says_so(tmp_path):
     [
         ({"management": {"enabled": True, "bind": "0.0.0.0"}}, "management.bind"),
         ({"store": "postgresql://localhost/x"}, "store"),
-        ({"bind": "0.0.0.0"}, "bind"),
+        ({"bind": "0.0.0.0", "curve": False}, "bind"),
     ],
 )
 def test_what_cannot_be_done_safely_is_refused_at_the_start(tmp_path, asked, reason):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from scale0.kernel.backoff import Backoff, pause
 from scale0.kernel.rate_window import RateWindow
-from scale0.kernel.time_text import duration_seconds, iso_seconds, time_us
+from scale0.kernel.time_text import duration_seconds, iso_seconds, time_us, utc_text
 from scale0.kernel.timers import TimerWheel
 
 times = st.floats(0, 1_000)
@@ -45,6 +46,19 @@ def test_removing_what_is_not_there_is_no_error():
     wheel.remove("a", bucket + 1)
     assert wheel.expire(1.0) == ["a"]
     wheel.remove("a", bucket)
+
+
+@pytest.mark.parametrize("when", [1e300, 1e308, math.inf])
+def test_an_entry_that_is_later_than_any_number_waits_and_can_be_removed(when):
+    wheel: TimerWheel[str] = TimerWheel()
+    bucket = wheel.add("never", when)
+    wheel.add("soon", 1.0)
+    assert wheel.expire(1e9) == ["soon"]
+    due = wheel.deadline()
+    assert due is not None
+    assert 1e9 < due < math.inf
+    wheel.remove("never", bucket)
+    assert wheel.deadline() is None
 
 
 def test_a_removed_entry_costs_nothing():
@@ -109,3 +123,8 @@ def test_a_time_is_in_the_zone_that_it_names_or_in_the_given_one():
 def test_another_text_is_no_time(text):
     assert iso_seconds(text) is None
     assert time_us(text, NOW_US) is None
+
+
+def test_a_time_as_text_is_read_again_to_the_second():
+    assert utc_text(1_794_775_099.65) == "2026-11-15T20:38:19Z"
+    assert iso_seconds(utc_text(1_794_775_099.65)) == 1_794_775_099.0

@@ -8,8 +8,11 @@ import random
 
 import pytest
 
+from scale0.broker.core.keys import Key, Keys, KeyTable
+from scale0.compat.titanic import request_runs
 from scale0.compat.titanic.request_runs import MAX_UNDER_WAY, METHOD_PREFIX
 from scale0.compat.titanic.services import pack_frames, read_frames
+from scale0.compat.titanic.stored_requests import TitanicTasks
 from scale0.storage.sqlite.store import SqliteStore
 from scale0.storage.task_queries import ListTasks, TaskPage
 from scale0.tasks.jsonrpc.arguments import DEFAULT_RESULT_SECONDS
@@ -361,6 +364,24 @@ def test_a_network_that_stores_nothing_pays_nothing(broker):
     assert method_queues == [METHOD_PREFIX + "b"]
 
 
+def test_services_that_were_offered_once_need_no_memory_of_stored_requests(monkeypatch):
+    monkeypatch.setattr(request_runs, "MAX_SERVICES", 10)
+    broker = MajordomoBroker()
+    broker.worker("w1", b"s.0")
+    for number in range(11):  # more than are known: any service may have stored requests
+        broker.store_request(b"s.%d" % number, b"hello")
+    broker.scale0_backend("wown", "other")
+    for number in range(200):
+        broker.send("wown", "READY", {"services": [f"n.{number}.{n}" for n in range(10)], "config_version": 1})
+    work = broker.machine.requests.tasks
+    assert isinstance(work, TitanicTasks)
+    runs = work._runs
+    assert runs._unsure
+    assert len(runs._streams) <= 3 * 10 + 10
+    assert "s.0" in runs._streams
+    assert broker.ask_titanic(REPLY, broker.store_request(b"s.0", b"hello"))[0] == b"300"
+
+
 def test_an_answer_is_kept_for_a_day(broker):
     broker.worker("w1")
     uuid = broker.store_request(b"echo", b"hello")
@@ -538,3 +559,15 @@ def test_whatever_dies_everything_stored_is_done_and_nothing_is_with_two(seed):
     for uuid, body in kept.items():
         assert broker.ask_titanic(REPLY, uuid) == ([b"400"] if uuid in closed else [b"200", b"did", body])
     assert broker.machine.tasks.queue.open == broker.leased() == 0
+
+
+# Promise: OWN-1
+def test_a_stored_request_belongs_to_the_key_that_stored_it():
+    table = KeyTable(Key(name.ljust(40, "."), "frontend", name) for name in ("client", "other"))
+    broker = MajordomoBroker(keys=Keys(lambda _, id_: f"frontend/{id_.decode()}", table), curve=True)
+    uuid = broker.store_request(b"echo", b"hello")
+    assert broker.ask_titanic(REPLY, uuid, who="other") == [b"400"]
+    assert broker.ask_titanic(CLOSE, uuid, who="other") == [b"200"], "as for an unknown one"
+    assert broker.ask_titanic(REPLY, uuid) == [b"300"]
+    assert broker.ask_titanic(CLOSE, uuid) == [b"200"]
+    assert broker.ask_titanic(REPLY, uuid) == [b"400"]

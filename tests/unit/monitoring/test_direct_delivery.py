@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
 from scale0.config import CheckDefinition, NotificationHandler
@@ -140,6 +141,103 @@ def test_a_submission_without_a_known_answer_is_left_to_the_queue(helen: Simulat
     helen.queue.is_up = True
     helen.pass_time(120.0)
     assert (helen.queue.sent(), helen.deliveries) == ([("pager", "critical")], [])
+
+
+def lose_the_answer(helen: SimulatedHelen, owner: str) -> None:
+    """The queue of this owner has the task, and Helen does not know it."""
+    helen.queue.is_up, helen.queue.owner = True, owner
+    helen.queue.answers = False
+    helen.result("critical")
+    assert helen.queue.sent() == [("pager", "critical")]
+    helen.queue.answers = True
+    (ask,) = helen.queue.submits
+    helen.queue.submits.clear()
+    helen.answer(ask, Refusal(codes.NO_ANSWER, "no answer"))
+
+
+# Promise: CHECK-12
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_submission_without_an_answer_is_repeated_only_at_the_same_queue(helen: SimulatedHelen, restarts: bool):
+    lose_the_answer(helen, "a")
+    helen.queue.owner = "b"  # Helen fails over to a broker that cannot know the key
+    if restarts:
+        helen.restart()
+    helen.pass_time(3_600.0)
+    assert (helen.queue.submits, helen.deliveries) == ([], [])
+    helen.queue.owner = "a"
+    helen.pass_time(120.0)
+    assert [ask.owner for ask in helen.queue.submits] == ["a"]
+    assert (len(helen.queue.tasks), helen.deliveries, notices(helen)) == (1, [], ())
+
+
+# Promise: CHECK-12
+def test_a_queue_that_certainly_has_it_not_is_left_for_another(helen: SimulatedHelen):
+    helen.queue.is_up, helen.queue.owner = True, "a"
+    helen.result("critical", check="disk", agent="web-0")
+    helen.queue.owner = "b"
+    helen.result("critical", agent="web-1")
+    assert [ask.owner for ask in helen.queue.submits] == ["a", "b"]
+    assert helen.deliveries == []
+
+
+# Promise: CHECK-12
+def test_a_queue_is_stored_before_anything_is_submitted_to_it(helen: SimulatedHelen):
+    helen.queue.is_up = True
+    helen.holds_commits = True
+    helen.result("critical")
+    while helen._pending:
+        before = len(helen.queue.submits)
+        helen._commit_next()
+        for ask in helen.queue.submits[before:]:
+            (row,) = notices(helen)
+            assert msgspec.msgpack.decode(row.body)["owner"] == ask.owner == "a"
+    assert len(helen.queue.submits) == 1
+
+
+# Promise: CHECK-12
+def test_if_that_queue_never_returns_the_notification_is_delivered_directly_and_marked(helen: SimulatedHelen):
+    lose_the_answer(helen, "a")
+    helen.queue.owner = "b"
+    helen.pass_time(GIVE_UP_SECONDS - 120.0)
+    assert helen.deliveries == []
+    helen.pass_time(240.0)
+    (delivery,) = helen.deliveries
+    assert delivery.notice["possibly_repeated"] is True
+    assert (helen.queue.submits, notices(helen)) == ([], ())
+
+
+# Promise: CHECK-12
+def test_a_repair_that_may_be_on_a_lost_queue_is_dropped_after_a_day():
+    heal = NotificationHandler(name="heal", type="task", method="restart")
+    check = CheckDefinition(name="disk", max_attempts=1, handlers=("heal",))
+    helen = configured_helen(checks=(check,), handlers=(heal,))
+    helen.queue.answers = False
+    helen.result("critical")
+    helen.queue.answers = True
+    helen.queue.owner = "b"
+    helen.restart()
+    helen.pass_time(GIVE_UP_SECONDS + 120.0)
+    (dropped,) = helen.recorded("notice.dropped")
+    assert "the queue of a" in dropped["data"]["reason"]
+    assert [ask.owner for ask in helen.queue.submits] == ["a"]
+
+
+# Promise: CHECK-12
+def test_a_recheck_goes_to_the_queue_that_has_the_task_it_follows():
+    heal = NotificationHandler(name="heal", type="task", method="restart")
+    check = CheckDefinition(name="disk", max_attempts=1, handlers=("heal",))
+    helen = configured_helen(checks=(check,), handlers=(heal,))
+    helen.queue.answers = False
+    helen.result("critical")
+    helen.queue.answers = True
+    (ask,) = helen.queue.submits
+    helen.queue.owner = "b"
+    helen.answer(ask, "t-0")
+    helen.pass_time(600.0)
+    assert [task.method for task in helen.queue.tasks] == ["restart"]
+    helen.queue.owner = "a"
+    helen.pass_time(120.0)
+    assert [task.method for task in helen.queue.tasks] == ["restart", "helen.recheck"]
 
 
 # Promise: CHECK-18

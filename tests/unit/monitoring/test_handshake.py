@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from scale0.monitoring.helen.core.agent_connection import SignCertificate
 from scale0.monitoring.helen.core.agents import TAKEOVER_SECONDS, TAKEOVERS, host_of, is_older
 from scale0.monitoring.helen.core.handshake import (
     HELLO_SECONDS,
@@ -14,7 +15,7 @@ from scale0.monitoring.helen.core.handshake import (
 )
 from scale0.monitoring.helen.core.helen import MAX_HANDSHAKE_BYTES
 from scale0.monitoring.helen.core.pending_requests import ForwardRequest
-from scale0.monitoring.protocol.messages import Accepted, Error, Hello, Redirect, Reload, Schedule
+from scale0.monitoring.protocol.messages import Accepted, Enrol, Error, Hello, Redirect, Reload, Schedule
 from tests.fakes.simulated_helen import SimulatedHelen, report
 
 PLAN = {"name": "load", "check": "load", "args": {}, "interval": 60, "timeout": 10}
@@ -177,12 +178,28 @@ def test_a_connection_that_sends_nothing_is_closed_in_time(helen: SimulatedHelen
 def test_strangers_are_few(helen: SimulatedHelen):
     first = [helen.connect("") for _ in range(MAX_ANONYMOUS)]
     late = helen.connect("")
-    assert late in helen.closed
-    assert not helen.closed & set(first)
+    assert helen.closed & {*first, late} == {first[0]}
     helen.agent()  # who has a certificate comes in all the same
     helen.pass_time(HELLO_SECONDS + 1)
-    assert helen.closed >= set(first)
+    assert helen.closed >= {*first, late}
     assert helen.connect("") not in helen.closed
+
+
+# Promise: AGENT-14
+def test_silent_strangers_of_one_address_keep_nobody_from_enrolling(helen: SimulatedHelen):
+    newcomer = helen.connect("", address="10.0.0.2")
+    crowd = [helen.connect("", address="10.0.0.66") for _ in range(3 * MAX_ANONYMOUS)]
+    assert sum(connection not in helen.closed for connection in crowd) == MAX_ANONYMOUS - 1
+    late = helen.connect("", address="10.0.0.3")
+    assert not helen.closed & {newcomer, late, crowd[-1]}
+    (error,) = helen.sent(crowd[0])
+    assert "too many connections without a certificate" in error.message
+    for connection in (newcomer, late):
+        helen.receive(connection, Enrol(b"{}"))
+    assert [type(ask) for ask in helen.asks] == [SignCertificate, SignCertificate]
+    for _ in range(2 * MAX_ANONYMOUS):  # who has sent enrol is not ended by those who come later
+        helen.connect("", address="10.0.0.2")
+    assert newcomer not in helen.closed
 
 
 # Promise: AGENT-14

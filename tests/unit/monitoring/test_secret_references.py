@@ -160,6 +160,16 @@ def test_an_error_of_a_webhook_shows_nothing_of_its_url(folder: Path, content: s
 
 
 # Promise: CHECK-19
+@pytest.mark.parametrize("host", ["s3cr3t host", "s3cr3t" * 20, "s3cr3t.\u00e9"])
+def test_a_host_that_the_http_library_refuses_is_not_shown(folder: Path, host: str):
+    write(folder / "hook", f"http://{host}:1/")
+    with pytest.raises(NotificationFailed, match=r"^secret:hook: \w+$") as failed:
+        deliver(NotificationHandler(name="h", type="webhook", url="secret:hook"), folder)
+    assert failed.value.again
+    assert "s3cr3t" not in str(failed.value)
+
+
+# Promise: CHECK-19
 def test_a_webhook_without_its_file_is_repeated_and_names_it(folder: Path):
     hook = NotificationHandler(name="h", type="webhook", url="http://127.0.0.1:1/", headers={"X": "secret:missing"})
     with pytest.raises(NotificationFailed, match=f"the secret file {folder / 'missing'} does not exist") as failed:

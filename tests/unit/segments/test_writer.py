@@ -19,6 +19,8 @@ from scale0.history.segments.destination import LocalFolder, SegmentConflict
 from scale0.history.segments.names import parse
 from scale0.history.segments.settings import EXPORT_STATE_FILE, password_of, read_export_state, without_password
 from scale0.history.segments.writer import SegmentWriter
+from scale0.kernel.confirmed_clock import CONFIRM_SECONDS
+from scale0.storage.sqlite.commit_mark import MARK_NAME
 from tests.fakes.journals import journal_events
 from tests.processes.segments.folders import NOON, Folder, everything, segment_events, segment_files
 
@@ -149,6 +151,7 @@ def test_an_old_disk_that_comes_back_is_written_with_its_own_boots(folder, tmp_p
     folder.store.close()
     for path in folder.path.glob("scale0.db*"):
         path.unlink()
+    (folder.path / MARK_NAME).unlink()
     backup.rename(folder.path / "scale0.db")
     folder.wall += 60
     folder.open()
@@ -246,25 +249,54 @@ def test_days_that_are_too_old_go_and_today_never_does(folder, clock, open_write
     (segments / "notes").mkdir()
     made = open_writer(keep_days=1)
     assert made.apply_retention() == [], "not right after the start: the clock may be wrong"
-    clock.mono += writer.RETENTION_SECONDS
+    clock.later(CONFIRM_SECONDS)
     assert made.apply_retention() == [date(2026, 3, 31)]
     assert sorted(os.listdir(segments)) == ["notes", *(f"written=2026-0{day}" for day in ("4-30", "5-01", "5-02"))]
     assert made.apply_retention() == []
 
 
-def test_a_day_with_somebody_elses_file_is_not_removed_with_it(folder, open_writer):
+# Promise: SEG-5
+def test_a_jump_of_the_clock_removes_no_day_until_it_has_kept_its_time(folder, clock, open_writer):
+    segments = folder.path / "segments"
+    for day in ("2026-04-01", "2026-05-01"):
+        (segments / f"written={day}").mkdir(parents=True)
+    made = open_writer(keep_days=90)
+    clock.later(CONFIRM_SECONDS)
+    assert made.apply_retention() == []
+    clock.wall += 365 * 86_400
+    assert made.remove_old() == []
+    assert made.held == [date(2026, 4, 1), date(2026, 5, 1)]
+    for _ in range(5):
+        clock.later(writer.RETENTION_SECONDS)
+        assert made.apply_retention() == []
+    again = open_writer(keep_days=90)
+    assert again.remove_old() == [], "nor after a restart"
+    assert len(os.listdir(segments)) == 2
+    clock.wall -= 365 * 86_400
+    clock.later(CONFIRM_SECONDS)
+    assert made.apply_retention() == []
+    clock.wall += 365 * 86_400
+    assert made.apply_retention() == []
+    clock.later(CONFIRM_SECONDS)
+    assert made.apply_retention() == [date(2026, 4, 1), date(2026, 5, 1)]
+
+
+def test_a_day_with_somebody_elses_file_is_not_removed_with_it(folder, clock, open_writer):
     day = folder.path / "segments" / "written=2026-03-31"
     day.mkdir(parents=True)
     (day / "thesis.txt").write_text("mine")
     made = open_writer(keep_days=1)
+    clock.later(CONFIRM_SECONDS)
     with pytest.raises(OSError, match="not empty"):
         made.remove_old()
     assert (day / "thesis.txt").read_text() == "mine"
 
 
-def test_without_a_limit_nothing_is_ever_removed(folder, open_writer):
+def test_without_a_limit_nothing_is_ever_removed(folder, clock, open_writer):
     (folder.path / "segments" / "written=1999-12-31").mkdir(parents=True)
-    assert open_writer(keep_days=0).remove_old() == []
+    made = open_writer(keep_days=0)
+    clock.later(CONFIRM_SECONDS)
+    assert made.remove_old() == []
 
 
 def test_the_note_says_where_segments_are_and_is_for_its_owner_alone(folder, export):

@@ -93,7 +93,9 @@ class GroupMember:
         """Store these; ids and keys of what is put are reserved first."""
         for write in writes:
             if isinstance(write, PutTask) and not write.id.startswith(OWN_IDS):
-                found = self.store.read(LookUpSubmission(write.client, (write.id,), write.key, None, write.id))
+                found = self.store.read(
+                    LookUpSubmission(write.client, (write.id,), write.key, None, write.id, write.owner)
+                )
                 assert not found.busy
         self.store.commit(list(writes))
 

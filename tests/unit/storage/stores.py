@@ -64,7 +64,7 @@ class SingleBroker:
             self.inner.read(ClaimTasks(names))
         for write in writes:
             if isinstance(write, PutTask):
-                self.inner.read(LookUpSubmission(write.client, (write.id,), write.key, None, write.id))
+                self.inner.read(LookUpSubmission(write.client, (write.id,), write.key, None, write.id, write.owner))
         try:
             self.inner.commit(writes)
         finally:

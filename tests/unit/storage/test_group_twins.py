@@ -35,14 +35,17 @@ brokers = st.sampled_from(BROKERS)
 names = st.sampled_from(["x", "y", "z", "s.1", "s.2"])
 keys = st.sampled_from([None, None, "k", "k\0", "\x01"])
 clients = st.sampled_from(["c", "d"])
+owners = st.sampled_from(["", "key-1"])
 methods = st.sampled_from(["noop", "a.b"])
 nodes = st.sampled_from(["n", "m"])
 small = st.integers(0, 6)
 limits = st.integers(-1, 4)
 times = st.integers(0, 6)
 
+takers = st.sampled_from([None, "", "c", "key-1"])
+
 takes = st.one_of(
-    st.builds(queries.ReadQueue, methods, st.sampled_from([4, 9]), st.just(0), limits, st.integers(-1, 8)),
+    st.builds(queries.ReadQueue, methods, st.sampled_from([4, 9]), st.just(0), limits, st.integers(-1, 8), takers),
     st.builds(queries.ReadDependents, st.integers(0, 12).map(lambda n: n << SLOT_BITS), st.just(0), limits),
     st.builds(queries.TakeDue, times, limits),
     st.builds(queries.TakeOrphans, st.sampled_from([0, 1, LEASE_US, 5 * LEASE_US]), limits),
@@ -56,7 +59,7 @@ reads = st.one_of(
         queries.LookUpSubmission, clients, st.lists(names, max_size=2).map(tuple), keys, st.none() | st.just("s")
     ),
     st.builds(queries.ReadPriorities, methods),
-    st.builds(queries.PeekQueue, methods, st.just(99)),
+    st.builds(queries.PeekQueues, st.lists(methods, max_size=3).map(tuple), st.just(99)),
     st.builds(queries.PeekBacklog, st.lists(methods, max_size=2).map(tuple)),
     st.builds(queries.ReadSchedule, times, small, limits),
     st.builds(queries.ReadEndedDependencies, limits),
@@ -146,23 +149,22 @@ class GroupTwins(RuleBasedStateMachine):
         asks = []
         for _ in range(count):
             client, id_, key = data.draw(clients), data.draw(names | st.just("")), data.draw(keys)
-            asks.append(
-                queries.LookUpSubmission(client, (id_,) if id_ else (), key, data.draw(st.none() | st.just("s")), id_)
-            )
+            series = data.draw(st.none() | st.just("s"))
+            asks.append(queries.LookUpSubmission(client, (id_,) if id_ else (), key, series, id_, data.draw(owners)))
         lookups = self.both(name, lambda store: store.read_all(asks))
         if lookups is StoreFenced:
             return
         writes: list[Any] = []
         used: set[Any] = set()
         for ask, found in zip(asks, lookups, strict=True):
-            place = {ask.reserve or None, None if ask.key is None else (ask.client, ask.key)} - {None}
+            place = {ask.reserve or None, None if ask.key is None else (ask.client, ask.key, ask.owner)} - {None}
             if found.busy or found.keyed or any(found.tasks) or place & used:
                 continue
             used |= place
             if data.draw(st.booleans()):
                 writes.append(self.some_put(data.draw, name, ask))
             else:
-                writes.append(rows.FreeReservation(ask.reserve or None, ask.client, ask.key))
+                writes.append(rows.FreeReservation(ask.reserve or None, ask.client, ask.key, ask.owner))
         self.both(name, lambda store: store.commit(writes))
 
     def some_put(self, draw: Any, name: str, ask: queries.LookUpSubmission) -> Any:
@@ -172,6 +174,7 @@ class GroupTwins(RuleBasedStateMachine):
             seq,
             id=ask.reserve or f"s0:{seq}",
             client=ask.client,
+            owner=ask.owner,
             key=ask.key,
             method=draw(methods),
             priority=draw(st.sampled_from([4, 9])),
@@ -201,7 +204,8 @@ class GroupTwins(RuleBasedStateMachine):
         seq = draw(st.sampled_from(held)) if held else 0
         match kind:
             case "lease":
-                return lease(seq, draw(st.sampled_from([rows.ASSIGNED, rows.RUNNING])), node=draw(nodes))
+                status = draw(st.sampled_from([rows.ASSIGNED, rows.RUNNING]))
+                return lease(seq, status, node=draw(nodes), node_owner=draw(owners))
             case "change":
                 status = draw(st.sampled_from([rows.SCHEDULED, rows.QUEUED, rows.RUNNING]))
                 return change(seq, status=status, shelved=draw(st.booleans()), waits=draw(st.integers(0, 1)))
@@ -222,7 +226,7 @@ class GroupTwins(RuleBasedStateMachine):
                     draw(brokers), draw(st.sampled_from([rows.CANCEL, rows.RELEASE])), draw(names), b"{}"
                 )
             case "free":
-                return rows.FreeReservation(draw(st.none() | names), draw(clients), draw(keys))
+                return rows.FreeReservation(draw(st.none() | names), draw(clients), draw(keys), draw(owners))
             case _:
                 return rows.PutTaskClient(draw(clients), "", draw(times))
 

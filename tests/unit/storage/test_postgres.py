@@ -14,19 +14,31 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from scale0.storage.interface import StoreFailed, StoreFenced, StoreRefused
+from scale0.storage.interface import StoreFailed, StoreFenced, StoreRefused, StoreUnavailable
+from scale0.storage.postgres import brokers, schema
+from scale0.storage.postgres import store as stores
 from scale0.storage.postgres import tasks as postgres_writes
-from scale0.storage.postgres.connection import ANSWER_SECONDS
+from scale0.storage.postgres.connection import ANSWER_SECONDS, PostgresConnection
 from scale0.storage.postgres.store import PostgresStore
-from scale0.storage.rows import PutSetting, ReadDocument
-from scale0.storage.task_queries import CountTasks, LookUpSubmission, ReadQueue, StoreHeartbeat, TakeTaskCommands
+from scale0.storage.rows import PutSetting, PutToken, ReadDocument, TokenRow
+from scale0.storage.task_queries import (
+    CountTasks,
+    FindTasks,
+    LookUpSubmission,
+    ReadQueue,
+    StoreHeartbeat,
+    TakeTaskCommands,
+)
+from scale0.storage.task_rows import AddTaskUsage, TaskUsage
 from tests.fakes.cutting import Cutter
 from tests.fakes.postgres import Server
-from tests.fakes.waiting import until
+from tests.fakes.waiting import LOOK_SECONDS, until
 from tests.unit.storage.task_model import end, lease, put
 
 pytestmark = pytest.mark.slow
 
+STILL_SECONDS = 0.25
+"""A longer pause between two looks is the machine's: nobody could notice anything in it."""
 QUEUE = ReadQueue("noop", 4, 0, 9, 999)
 
 
@@ -79,10 +91,11 @@ def ask(url: str, statement: str) -> Any:
 def test_a_commit_whose_answer_is_lost_is_done_once(store, proxy, postgres_url):
     store.commit([own(1)])
     proxy.word = b"COMMIT"
-    store.commit([own(2), PutSetting("k", b"v")])
+    store.commit([own(2), PutSetting("k", b"v"), AddTaskUsage("a", 1, 3, 0)])
     store.commit([own(3)])
     assert (proxy.cuts, store.read(CountTasks())) == (1, {1000: 3})
-    assert ask(postgres_url, "SELECT commits, opened FROM scale0.brokers") == [(3, 3)]
+    assert ask(postgres_url, "SELECT commits FROM scale0.brokers") == [(3,)]
+    assert ask(postgres_url, "SELECT account, tasks FROM scale0.task_usage") == [("a", 1)]
 
 
 def test_a_commit_that_is_cut_before_it_was_sent_is_done_again(store, proxy):
@@ -94,7 +107,7 @@ def test_a_commit_that_is_cut_before_it_was_sent_is_done_again(store, proxy):
 
 
 def test_what_was_taken_is_held_when_the_answer_is_lost(store, proxy):
-    store.commit([own(1), own(2)])
+    store.commit([own(1), own(2), AddTaskUsage("a", 2, 6, 0)])
     proxy.word = b"COMMIT"
     assert seqs(store.read(QUEUE)) == [1, 2]
     assert (proxy.cuts, store.read(QUEUE)) == (1, ())
@@ -102,7 +115,7 @@ def test_what_was_taken_is_held_when_the_answer_is_lost(store, proxy):
     proxy.word = b"BEGIN"
     assert store.read(TakeTaskCommands(9)) == ()
     proxy.word = b"COMMIT"
-    assert store.read(StoreHeartbeat(5_000_000)).open_tasks == 2
+    assert store.read(StoreHeartbeat(5_000_000)).total == TaskUsage("", 2, 6, 0)
     proxy.word = b"COMMIT"
     found = store.read(LookUpSubmission("c", ("x",), None, None, "x"))
     assert (proxy.cuts, found.busy) == (4, False)
@@ -192,9 +205,12 @@ def test_a_database_that_hangs_is_noticed_within_seconds_and_the_commit_is_appli
         thread = threading.Thread(target=store.commit, args=([own(2)],), daemon=True)
         with server.frozen():
             thread.start()
-            began = time.monotonic()
+            waited, last = 0.0, time.monotonic()
             while "no answer within" not in refusal(store):
-                assert time.monotonic() - began < 2 * ANSWER_SECONDS
+                time.sleep(LOOK_SECONDS)
+                now = time.monotonic()
+                waited, last = waited + min(now - last, STILL_SECONDS), now
+                assert waited < 2 * ANSWER_SECONDS
             until(lambda: "timeout" in refusal(store), "the connection is opened again")
         thread.join(30)
         assert not thread.is_alive()
@@ -203,6 +219,107 @@ def test_a_database_that_hangs_is_noticed_within_seconds_and_the_commit_is_appli
         store.close()
     finally:
         server.close()
+
+
+@pytest.fixture(scope="module")
+def hanging_server():
+    """For tests that suspend it."""
+    server = Server(durable=False)
+    yield server
+    server.close()
+
+
+def seconds_of(call: Any) -> float:
+    """How long a call takes; a call that never returns fails."""
+    began = time.monotonic()
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(6 * ANSWER_SECONDS)
+    assert not thread.is_alive(), "the call waits without a deadline"
+    return time.monotonic() - began
+
+
+# Promise: STORE-13
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("step", ["connect", "migrate", "join", "read_own"])
+def test_a_database_that_hangs_while_it_is_opened_is_given_up(hanging_server, tmp_path, monkeypatch, step):
+    store = PostgresStore(hanging_server.database(), "ann", tmp_path / "ann")
+    raised: list[Exception] = []
+
+    def open_store() -> None:
+        try:
+            store.open()
+        except Exception as error:
+            raised.append(error)
+
+    with contextlib.ExitStack() as frozen:
+        if step == "connect":
+            frozen.enter_context(hanging_server.frozen())
+        else:
+            place = brokers if step == "join" else stores
+            real = getattr(place, step)
+
+            def hang(*args: Any) -> Any:
+                frozen.enter_context(hanging_server.frozen())
+                return real(*args)
+
+            monkeypatch.setattr(place, step, hang)
+        assert seconds_of(open_store) < 3 * ANSWER_SECONDS
+    assert [type(error) for error in raised] == [StoreUnavailable]
+    assert "no answer within" in str(raised[0]) or "timeout" in str(raised[0])
+    monkeypatch.undo()
+    again = PostgresStore(store._url, "ann", tmp_path / "ann")
+    again.open()
+    again.close()
+
+
+def commit_quietly(store: PostgresStore) -> None:
+    with contextlib.suppress(StoreFailed):
+        store.commit([own(2)])
+
+
+# Promise: STORE-13
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("during", ["idle", "commit"])
+def test_closing_a_store_whose_database_hangs_ends(hanging_server, tmp_path, during):
+    store = PostgresStore(hanging_server.database(), "ann", tmp_path / "ann")
+    store.open()
+    store.commit([own(1)])
+    with hanging_server.frozen():
+        if during == "commit":
+            thread = threading.Thread(target=commit_quietly, args=(store,))
+            thread.start()
+        assert seconds_of(store.close) < 3 * ANSWER_SECONDS
+        if during == "commit":
+            thread.join(3 * ANSWER_SECONDS)
+            assert not thread.is_alive()
+
+
+# Promise: STORE-13
+@pytest.mark.timeout(120)
+def test_slow_work_of_an_open_is_waited_for_while_the_database_answers(postgres_url):
+    connection = PostgresConnection(postgres_url, threading.Event(), index_only=False, answer_seconds=0.2)
+    row: Any = connection.once(lambda used: used.execute("SELECT pg_sleep(1), 7").fetchone(), may_be_slow=True)
+    assert row[1] == 7
+    with pytest.raises(psycopg.OperationalError, match=r"no answer within 0\.2 s"):
+        connection.once(lambda used: used.execute("SELECT pg_sleep(5)"))
+    connection.close()
+
+
+# Promise: STORE-10
+def test_an_answer_that_is_overdue_stays_the_reason_when_its_connection_is_cut(postgres_url):
+    connection = PostgresConnection(postgres_url, threading.Event(), index_only=False, answer_seconds=0.0)
+    reasons = []
+
+    def work(_: Any) -> None:
+        reasons.append(connection.unreachable)
+        if len(reasons) == 1:
+            connection.check()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    connection.run(work)
+    connection.close()
+    assert reasons == ["", "no answer within 0 s"]
 
 
 # Promise: STORE-1
@@ -286,6 +403,47 @@ def test_a_foreign_or_newer_database_is_refused(postgres_url, tmp_path):
         store.close()
         connection.execute("INSERT INTO scale0.migrations VALUES (99)")
         assert "install the newer" in refused()
+
+
+# Promise: OWN-1, STORE-4
+def test_a_database_without_owners_keeps_its_tasks_and_their_keys(postgres_url, tmp_path, monkeypatch):
+    with monkeypatch.context() as older, psycopg.connect(postgres_url, autocommit=True) as connection:
+        older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        connection.execute("SET search_path = scale0")
+        schema.migrate(connection)
+        connection.execute(
+            """INSERT INTO ended_tasks VALUES
+            (2, 9000, 4, 1, 1, 10, 11, 12, 99, 'b', 'ann', 'noop', 'n1', 'k', '', '', '', '5', '6')"""
+        )
+        connection.execute("INSERT INTO task_ids VALUES ('b', 2)")
+        connection.execute("INSERT INTO task_keys VALUES ('ann', 'k', 2)")
+    store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
+    store.open()
+    rows: Any = store.read(FindTasks(("b",)))
+    found = rows[0]
+    assert (found.owner, found.node_owner, found.params, found.result) == ("", "", b"5", b"6")
+    for owner in ("", "key-1"):
+        lookup: Any = store.read(LookUpSubmission("ann", (), "k", None, "", owner))
+        assert (lookup.keyed.id, lookup.busy) == ("b", False)
+    other: Any = store.read(LookUpSubmission("bob", (), "k", None, "", "key-1"))
+    assert other.keyed is None
+    store.close()
+
+
+# Promise: STORE-4, MGMT-3
+def test_a_database_without_parents_of_sessions_keeps_its_tokens(postgres_url, tmp_path, monkeypatch):
+    with monkeypatch.context() as older, psycopg.connect(postgres_url, autocommit=True) as connection:
+        older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:-1])
+        connection.execute("SET search_path = scale0")
+        schema.migrate(connection)
+        connection.execute("INSERT INTO tokens VALUES (0, 'd', 'ada', 'admin', 8)")
+    store = PostgresStore(postgres_url, "ann", tmp_path / "ann")
+    assert store.open().tokens == (TokenRow("d", "ada", "admin", 8, parent=""),)
+    store.commit([PutToken("d", "ada", "admin", 8, parent="e")])
+    store.close()
+    again = PostgresStore(postgres_url, "ann", tmp_path / "ann")
+    assert again.open().tokens == (TokenRow("d", "ada", "admin", 8, parent="e"),)
+    again.close()
 
 
 # Promise: STORE-9

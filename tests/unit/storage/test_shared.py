@@ -22,7 +22,7 @@ from scale0.storage.task_queries import (
     FindTasks,
     LookUpSubmission,
     PeekBacklog,
-    PeekQueue,
+    PeekQueues,
     ReadDependents,
     ReadEndedDependencies,
     ReadQueue,
@@ -36,6 +36,7 @@ from scale0.storage.task_rows import (
     CANCEL,
     FAILED,
     FINISHED,
+    KEPT_PARAMS_BYTES,
     QUEUED,
     RELEASE,
     RUNNING,
@@ -72,7 +73,7 @@ def seqs(tasks: Any) -> list[int]:
 def seen(answer: Any) -> tuple[Any, ...]:
     """What a heartbeat was answered; its time is the database's."""
     assert answer.now_us > 0
-    return answer.open_tasks, answer.died, answer.alive
+    return answer.died, answer.alive
 
 
 def heartbeat_all(*members: GroupMember) -> None:
@@ -119,7 +120,7 @@ def test_the_counter_of_tasks_is_a_brokers_own(ann, bob):
     bob.commit(put(bob.seq(700)), put(bob.seq(650)))
     bob.store.close()
     bob = bob.again()
-    assert (bob.opened.next_task_seq, bob.opened.leased, bob.opened.open_tasks) == (701, (), 2)
+    assert (bob.opened.next_task_seq, bob.opened.leased) == (701, ())
     ann.store.close()
     assert ann.again().opened.next_task_seq == 1
 
@@ -132,6 +133,26 @@ def test_one_broker_gets_what_is_in_the_backlog(ann, bob):
     assert ann.read(QUEUE) == bob.read(QUEUE) == ()
     bob.commit(lease(1))
     ann.commit(lease(2), lease(3), end(3))
+
+
+# Promise: FAIR-9
+def test_accounts_have_equal_parts_of_a_claim(ann, bob):
+    flood = [put(number, client=f"c{number}", owner="flood") for number in range(1, 10)]
+    ann.commit(*flood, put(20, client="x"), put(21, client="x"), put(30, client="y"))
+    assert seqs(bob.read(ReadQueue("noop", 4, 0, 3, 999))) == [1, 20, 30]
+    assert seqs(bob.read(ReadQueue("noop", 4, 0, 4, 999))) == [2, 3, 4, 21]
+    assert seqs(bob.read(ReadQueue("noop", 4, 0, 9, 999))) == [5, 6, 7, 8, 9]
+
+
+# Promise: FAIR-9
+def test_a_claim_that_is_too_small_for_all_accounts_begins_behind_those_of_the_last(ann, bob):
+    ann.commit(*(put(number, client=f"c{number % 4}") for number in range(1, 13)))
+    last, order = "", []
+    for _ in range(4):
+        taken = bob.read(ReadQueue("noop", 4, 0, 2, 999, last))
+        order.append(seqs(taken))
+        last = max((task.client for task in taken), key=lambda one: (one <= last, one))
+    assert order == [[1, 4], [2, 3], [5, 8], [6, 7]]
 
 
 @pytest.mark.parametrize("write", [lease(1), change(1), end(1), ReleaseTask(1)])
@@ -204,8 +225,10 @@ def test_dependents_are_taken_by_one_and_an_ended_one_waits_for_nobody(ann, bob)
 def test_the_backlog_can_be_listed(ann, bob):
     ann.commit(put(1), put(2, priority=9), put(3, method="other"), put(4, method="held", shelved=False), put(5))
     assert sorted(bob.read(PeekBacklog(("noop", "other", "held", "none")))) == [("noop", 4), ("noop", 9), ("other", 4)]
-    assert sorted(bob.read(PeekQueue("noop", 9))) == [name_of(1), name_of(2), name_of(5)]
-    assert bob.read(PeekQueue("noop", 1)) == (name_of(2),)
+    first = tuple(("noop", name_of(seq), "") for seq in (2, 1, 5))
+    assert bob.read(PeekQueues(("other", "noop", "none"), 9)) == (*first, ("other", name_of(3), ""))
+    assert bob.read(PeekQueues(("noop",), 1)) == first[:1]
+    assert bob.read(PeekQueues((), 9)) == ()
     assert seqs(ann.read(QUEUE)) == [1, 5]
 
 
@@ -323,12 +346,25 @@ def test_a_task_command_is_taken_once_by_the_broker_that_it_is_for(ann, bob):
 # ---- death
 
 
+# Promise: QUOTA-7
+def test_orphans_are_taken_without_large_params(group, ann, bob):
+    small, large = b"x" * KEPT_PARAMS_BYTES, b"x" * (KEPT_PARAMS_BYTES + 1)
+    for seq, params, node in ((1, small, "n"), (2, large, "n"), (3, small, "m"), (4, large, "m")):
+        ann.commit(put(seq, params=params, status=RUNNING, node=node, shelved=False))
+    bob.read(StoreHeartbeat(LEASE_US))
+    declare_dead(group, ann, bob)
+    claimed = [each.task.params for each in bob.read(ClaimTasks((), "n"))]
+    group.pass_us(1_000)
+    orphans = [task.params for task in bob.read(TakeOrphans(1_000, 9))]
+    assert claimed == orphans == [small, b""]
+
+
 def test_a_broker_that_says_nothing_in_time_is_dead_and_what_it_held_is_nobodys(group, ann, bob):
     ann.commit(put(1, shelved=False), put(2, status=RUNNING, node="n"), put(3, status=ASSIGNED, node="m"), put(4))
     ann.commit(put(5, status=SCHEDULED, runnable_us=1), put(6, status=RUNNING, node="n"), end(6))
     ann.read(TakeDue(1, 9))
-    assert seen(bob.read(StoreHeartbeat(LEASE_US))) == (5, (), ("ann",))
-    assert seen(declare_dead(group, ann, bob)) == (5, ("ann",), ())
+    assert seen(bob.read(StoreHeartbeat(LEASE_US))) == ((), ("ann",))
+    assert seen(declare_dead(group, ann, bob)) == (("ann",), ())
     assert seqs(bob.read(QUEUE)) == [1, 4]
     assert seqs(bob.read(TakeDue(1, 9))) == [5]
     assert bob.read(TakeOrphans(1_000, 9)) == ()
@@ -365,7 +401,7 @@ def test_a_broker_that_was_taken_for_dead_changes_nothing_any_more(group, ann, b
     assert seqs(bob.read(TakeOrphans(0, 9))) == [1]
     ann.store.close()
     again = ann.again()
-    assert (again.opened.open_tasks, again.read(StoreHeartbeat(LEASE_US)).alive) == (2, ("bob",))
+    assert again.read(StoreHeartbeat(LEASE_US)).alive == ("bob",)
     # Its end was the end of its own life alone.
     assert bob.read(StoreHeartbeat(LEASE_US)).alive == ("ann",)
 
@@ -373,7 +409,7 @@ def test_a_broker_that_was_taken_for_dead_changes_nothing_any_more(group, ann, b
 def test_one_whose_own_time_was_over_judges_nobody(group, ann, bob):
     heartbeat_all(ann, bob)
     group.pass_us(LEASE_US + 1)
-    assert seen(bob.read(StoreHeartbeat(LEASE_US))) == (0, (), ("ann",))
+    assert seen(bob.read(StoreHeartbeat(LEASE_US))) == ((), ("ann",))
     assert bob.read(StoreHeartbeat(LEASE_US)).died == ("ann",)
 
 
@@ -387,7 +423,7 @@ def test_at_the_last_moment_it_is_still_alive(group, ann, bob):
 def test_a_broker_that_stops_in_order_is_gone_at_once(ann, bob):
     ann.commit(put(1, status=RUNNING, node="n"), put(2, shelved=False))
     ann.store.close()
-    assert seen(bob.read(StoreHeartbeat(LEASE_US))) == (2, (), ())
+    assert seen(bob.read(StoreHeartbeat(LEASE_US))) == ((), ())
     assert seqs(bob.read(QUEUE)) == [2]
     assert seqs(bob.read(TakeOrphans(0, 9))) == [1]
     assert ann.again().opened.leased == ()

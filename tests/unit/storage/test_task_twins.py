@@ -28,6 +28,7 @@ SCAN_ROWS = 4
 """Few enough to be met by a handful of tasks."""
 
 clients = st.sampled_from(["ann", "bob", ""])
+owners = st.sampled_from(["", "key-1", "key-2"])
 methods = st.sampled_from(["noop", "a.b", "ü"])
 series = st.sampled_from(["s", "t", "s.t", ""])
 priorities = st.sampled_from([0, 4, 9])
@@ -50,14 +51,18 @@ task_asks = st.one_of(
         st.lists(names, max_size=2).map(tuple),
         st.none() | st.sampled_from(["k", ""]),
         st.none() | series,
+        owner=owners,
     ),
-    st.builds(queries.ReadQueue, methods, priorities, seqs | far, bounds, st.integers(-1, 8)),
+    st.builds(queries.ReadQueue, methods, priorities, seqs | far, bounds, st.integers(-1, 8), st.none() | clients),
+    st.builds(queries.ReadOwners, methods),
     st.builds(queries.ReadPriorities, methods),
     st.builds(queries.ReadSchedule, times | far, seqs | far, bounds),
     st.builds(queries.ReadDependents, seqs | far, seqs, bounds),
     st.builds(queries.ReadEndedDependencies, bounds),
     st.builds(queries.ReadExpiry, st.booleans()),
     st.just(queries.CountTasks()),
+    st.just(queries.CountTaskClients()),
+    st.builds(queries.ReadUnusedClients, times | far, bounds),
 )
 lists = st.builds(
     queries.ListTasks,
@@ -91,7 +96,7 @@ class TaskTwins(Twins):
 
     def some_write(self, draw: Any) -> Any:
         """A write that a broker could make of what there is."""
-        kinds = ["put", "put", "put", "client", "sweep", "unclient"]
+        kinds = ["put", "put", "put", "client", "sweep", "unclient", "usage"]
         kinds += ["lease", "change", "end", "end", "follow", "unfollow"] if self.model.open else []
         retried = [seq for seq, task in self.model.ended.items() if task.status != rows.FINISHED]
         kinds += ["reopen"] if retried else []
@@ -101,7 +106,8 @@ class TaskTwins(Twins):
             case "put":
                 return self.some_put(draw)
             case "lease":
-                return lease(seq, draw(st.sampled_from([rows.ASSIGNED, rows.RUNNING])), draw(st.integers(1, 3)))
+                status = draw(st.sampled_from([rows.ASSIGNED, rows.RUNNING]))
+                return lease(seq, status, draw(st.integers(1, 3)), node_owner=draw(owners))
             case "change":
                 return self.some_change(draw, seq)
             case "end":
@@ -116,20 +122,23 @@ class TaskTwins(Twins):
             case "unfollow":
                 some = draw(st.none() | st.lists(seqs, max_size=3).map(tuple))
                 return rows.DropDependency(seq, some)
+            case "usage":
+                return rows.AddTaskUsage(draw(clients), draw(st.integers(-2, 2)), *draw(st.tuples(seqs, seqs)))
             case "client":
                 return rows.PutTaskClient(draw(clients), draw(st.sampled_from(["", "key"])), draw(times))
             case _:
-                return rows.DropTaskClient(draw(clients))
+                return rows.DropTaskClient(draw(clients), *draw(st.just(()) | times.map(lambda time: (time,))))
 
     def some_put(self, draw: Any) -> Any:
         seq = self.model.next_seq + draw(st.sampled_from([0, 0, 0, 2]))
-        client, key = draw(clients), draw(st.sampled_from([None, None, "k", ""]))
-        if any((task.client, task.key) == (client, key) for task in self.model.every()):
+        client, owner, key = draw(clients), draw(owners), draw(st.sampled_from([None, None, "k", ""]))
+        if any((task.client, task.owner, task.key) == (client, owner, key) for task in self.model.every()):
             key = None
         return put(
             seq,
             id=name_of(seq, draw(series)),
             client=client,
+            owner=owner,
             key=key,
             method=draw(methods),
             params=draw(small),
@@ -167,7 +176,7 @@ class TaskTwins(Twins):
         for task in known:
             mistakes += [put(unknown, id=task.id), put(unknown + 5, id=task.id), put(task.seq, id="other")]
             if task.key is not None:
-                mistakes.append(put(unknown, client=task.client, key=task.key))
+                mistakes.append(put(unknown, client=task.client, key=task.key, owner=task.owner))
         mistake = data.draw(st.sampled_from(mistakes))
         for store in (self.memory, self.sqlite):
             with pytest.raises(StoreFailed):
@@ -211,6 +220,7 @@ class TaskTwins(Twins):
         memory = self.memory.open()
         self.take(memory, self.sqlite.open())
         assert (memory.next_task_seq, memory.leased) == self.model.begin()
+        assert memory.usage == tuple(self.model.usage[account] for account in sorted(self.model.usage))
 
     @invariant()
     def all_tasks_agree(self):

@@ -11,6 +11,7 @@ from scale0.storage import rows as limits
 from scale0.storage.interface import FAILPOINTS, StoreFailed, StoreRefused
 from scale0.storage.rows import PutSetting
 from scale0.storage.task_queries import (
+    CountTaskClients,
     CountTasks,
     FindTasks,
     ListTasks,
@@ -22,6 +23,7 @@ from scale0.storage.task_queries import (
     ReadQueue,
     ReadResults,
     ReadSchedule,
+    ReadUnusedClients,
     SubmissionLookup,
     TaskPage,
 )
@@ -30,6 +32,7 @@ from scale0.storage.task_rows import (
     CANCELLED,
     FAILED,
     FINISHED,
+    KEPT_PARAMS_BYTES,
     QUEUED,
     RUNNING,
     SCHEDULED,
@@ -41,6 +44,7 @@ from scale0.storage.task_rows import (
     ReopenTask,
     SweepTasks,
     TaskClient,
+    checksum,
 )
 from tests.unit.storage.task_model import change, end, lease, name_of, opened, put
 
@@ -85,6 +89,8 @@ def test_a_task_is_open_then_ended_then_forgotten(store):
         result=b"2",
         info=b"",
         history=b"",
+        params_sum=checksum(1, b"[1]"),
+        result_sum=checksum(1, b"2"),
     )
     store.commit([SweepTasks(50, 10)])
     assert found(store, 1) is None
@@ -160,6 +166,14 @@ KNOWN = [put(1, client="ann", key="k"), put(2), end(2), put(3, key="e"), end(3),
 
 
 # Promise: STORE-3
+@pytest.mark.parametrize("later", [change(1), lease(1)])
+def test_a_change_of_a_task_that_ended_in_the_same_commit_fails_it(store, later):
+    store.commit(KNOWN)
+    with pytest.raises(StoreFailed):
+        store.commit([change(1), end(1), later])
+
+
+# Promise: STORE-3
 @pytest.mark.parametrize(
     "mistake",
     [
@@ -224,6 +238,21 @@ def test_a_client_id_keeps_its_first_owner_until_it_is_dropped(store):
     assert kept() is None
     store.commit([PutTaskClient("ann", "him", 3)])
     assert kept() == TaskClient("ann", "him", 3)
+
+
+def test_client_ids_are_counted_and_unused_ones_are_dropped_unless_heard_since(store):
+    ids = {"open": 1, "ended": 2, "b": 3, "a": 4, "later": 9}
+    store.commit([PutTaskClient(id_, "key" if heard > 2 else "", heard) for id_, heard in ids.items()])
+    store.commit([put(1, client="open"), put(2, client="ended"), end(2)])
+    assert store.scan(CountTaskClients()) == {"": 2, "key": 3}
+    assert store.scan(ReadUnusedClients(4, 9)) == ("a", "b")
+    assert store.scan(ReadUnusedClients(4, 1)) == ("a",)
+    assert store.scan(ReadUnusedClients(2, 9)) == store.scan(ReadUnusedClients(9, 0)) == ()
+    store.commit([PutTaskClient("a", "key", 5), DropTaskClient("a", 4), DropTaskClient("b", 4)])
+    assert store.scan(ReadUnusedClients(8, 9)) == ("a",)
+    store.commit([end(1), SweepTasks(10**6, 9)])
+    assert store.scan(ReadUnusedClients(8, 9)) == ("a", "ended", "open")
+    assert store.scan(CountTaskClients()) == {"": 2, "key": 2}
 
 
 def test_a_queue_is_what_is_queued_and_in_the_backlog_in_order(store):
@@ -329,12 +358,21 @@ def test_opening_puts_what_is_queued_in_the_backlog_and_reports_what_is_leased(m
     assert again.read(CountTasks()) == {SCHEDULED: 1, QUEUED: 1, ASSIGNED: 1, RUNNING: 1}
 
 
+# Promise: QUOTA-7
+def test_opening_reads_no_large_params_of_leased_tasks(make, store):
+    small, large = b"x" * KEPT_PARAMS_BYTES, b"x" * (KEPT_PARAMS_BYTES + 1)
+    store.commit([put(seq, params=params, status=RUNNING) for seq, params in ((1, small), (2, large))])
+    again = make()
+    assert [(task.params, task.size) for task in again.open().leased] == [(small, len(small)), (b"", len(large))]
+    assert found(again, 2).params == large
+
+
 def test_a_list_shows_the_newest_first_and_nothing_that_is_large(store):
     store.commit([put(seq, options=b"o", key=str(seq)) for seq in range(1, 8)])
     store.commit([end(2, FAILED, info=b"{}"), end(5), end(6)])
     first = store.read(ListTasks(4))
     assert (seqs(first.tasks), first.next_seq) == ([7, 6, 5, 4], 4)
-    assert first.tasks[0] == opened(7, params=b"", options=b"", key="7")
+    assert first.tasks[0] == replace(opened(7, options=b"", key="7"), params=b"")
     rest = store.scan(ListTasks(4, first.next_seq))
     assert (seqs(rest.tasks), rest.next_seq) == ([3, 2, 1], None)
     assert (rest.tasks[1].params, rest.tasks[1].options, rest.tasks[1].result) == (b"", b"", b"")

@@ -41,7 +41,7 @@ numbers = st.integers(0, 2**63 - 1)
 writes = st.one_of(
     st.builds(PutSetting, keys, st.binary(max_size=8)),
     st.builds(DropSetting, keys),
-    st.builds(PutToken, keys, st.text(max_size=4), st.sampled_from(["frontend", "peer"]), numbers),
+    st.builds(PutToken, keys, st.text(max_size=4), st.sampled_from(["frontend", "peer"]), numbers, keys),
     st.builds(DropToken, keys),
     st.builds(PutDocument, versions, hashes, hashes, st.binary(max_size=8), numbers, st.booleans(), keys),
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import Any
 
+from scale0.broker.core.audit_limit import MAX_SINGLE, WINDOW_SECONDS
 from scale0.history.events.tasks import TaskAttemptEnded, TaskCompleted, TaskRefused
 from scale0.storage.task_queries import FindTasks
 from scale0.storage.task_rows import STATUS_NAMES, EndedTask, OpenTask
+from simulator.invariants.task_memory import usage_of
 from tests.fakes.broker import FakeBroker
 from tests.fakes.messages import RPC, Message
 from tests.unit.tasks.queue_model import INTERVAL, LATE, LEASED, LIVENESS, OPEN, Naive, Task, Worker
@@ -34,6 +37,10 @@ class ComparedBroker:
         """Worker, task, attempt and code that TASKSOK must say."""
         self.refused: list[tuple[str, int, str]] = []
         """Late results that must be recorded."""
+        self.recorded: defaultdict[str, list[float]] = defaultdict(list)
+        """By node: when its refused results were recorded by themselves."""
+        self.unrecorded: Counter[str] = Counter()
+        """By node: refused results that one event counts later."""
         self.refused_while_full: set[str] = set()
         """Connections whose results came while the disk was full."""
         self.waits: dict[int, tuple[list[str], float]] = {}
@@ -107,7 +114,7 @@ class ComparedBroker:
             case TaskCompleted():
                 self.model.completed(event.task_id, event.state, event.code, self.now)
             case TaskRefused():
-                self.refused.remove((event.task_id, event.attempt, event.node))
+                self.refusal_recorded(event)
             case _:
                 pass  # what members do is not the queue's business
 
@@ -118,8 +125,11 @@ class ComparedBroker:
         elif worker is not None and message.command == "TASKS":
             handed = [self.model.hand(worker, row["id"], row["attempt"], self.now) for row in message.body]
             for method in METHODS:
-                ranks = [task.rank for task in handed if task.method == method]
-                assert ranks == sorted(ranks), f"{worker.name} got {ranks}"
+                ranks = [(task.rank, task.client) for task in handed if task.method == method]
+                assert ranks == sorted(ranks, key=lambda one: one[0][0]), f"{worker.name} got {ranks}"
+                for client in {client for _, client in ranks}:
+                    own = [rank for rank, whose in ranks if whose == client]
+                    assert own == sorted(own), f"{worker.name} got {own} of {client}"
             return handed
         elif worker is not None and message.command == "TASKSOK":
             for id_, attempt, code in message.body:
@@ -182,6 +192,14 @@ class ComparedBroker:
             return {"result": value}, code
         return {"error": {"code": 7, "message": "no", "retry": how == "retry"}}, code
 
+    def refusal_recorded(self, event: TaskRefused) -> None:
+        if event.more:
+            assert event.more <= self.unrecorded[event.node], event
+            self.unrecorded[event.node] -= event.more
+        else:
+            self.refused.remove((event.task_id, event.attempt, event.node))
+            self.recorded[event.node].append(self.now)
+
     # What must be true after every step.
 
     def stored(self, id_: str) -> Any:
@@ -192,7 +210,11 @@ class ComparedBroker:
         model = self.model
         model.check_turn(self.now, [name for role, name in self.broker.machine.members.by_name if role == "backend"])
         assert not self.oks, f"not answered: {self.oks}"
-        assert not self.refused, f"not recorded: {self.refused}"
+        for _, _, node in self.refused:
+            recent = [at for at in self.recorded[node] if self.now - at <= WINDOW_SECONDS]
+            assert len(recent) >= MAX_SINGLE, f"not recorded: {self.refused}"
+            self.unrecorded[node] += 1
+        self.refused.clear()
         for ids, due in self.waits.values():
             assert all(model.tasks[id_].status in OPEN for id_ in ids), f"nobody was told of {ids}"
             assert self.now <= due + LATE
@@ -205,6 +227,7 @@ class ComparedBroker:
         rows: list[OpenTask | EndedTask] = [*snapshot.open.values(), *snapshot.ended.values()]
         assert sorted(row.id for row in rows) == sorted(self.model.tasks)
         assert self.broker.machine.tasks.queue.open == len(snapshot.open)
+        assert snapshot.usage == usage_of(snapshot)
         for row in rows:
             task = self.model.tasks[row.id]
             assert isinstance(row, EndedTask) == (task.status not in OPEN)

@@ -23,10 +23,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("store_kind", KINDS[:1] if alone else KINDS, indirect=True)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def store_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kind of store that brokers get during this test."""
-    monkeypatch.setattr(FakeBroker, "shared_store", request.param == "shared")
+    monkeypatch.setattr(FakeBroker, "shared_store", getattr(request, "param", "own") == "shared")
 
 
 @pytest.fixture

@@ -27,6 +27,8 @@ class AnsweringBroker:
         """Our client's old connection still counts as alive."""
         self.refuse: dict[str, int] = {}
         """By service: the code that its submissions get."""
+        self.unavailable = False
+        """The database does not answer."""
         self.heard: list[str] = []
         """Every method, in order; waits with the number of their ids."""
         self.waits: list[tuple[Any, list[str]]] = []
@@ -75,6 +77,8 @@ class AnsweringBroker:
         params = call["params"]
         self.heard.append(method)
         answer = {"jsonrpc": "2.0", "id": call["id"]}
+        if self.unavailable:
+            return {**answer, "error": {"code": -32060, "message": "unavailable"}}
         if method != "client_connect" and params[0] not in self.clients:
             return {**answer, "error": {"code": -32010, "message": "who?"}}
         if method == "client_task_wait":

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scale0.storage.task_queries import ReadQueue
 from tests.fakes.broker import METHODS
 from tests.fakes.messages import RPC
 from tests.unit.tasks.harness import CLIENT, FRONT, Refused, TaskBroker
@@ -156,3 +157,27 @@ def test_a_hand_out_in_an_array_leases_only_what_its_answer_holds(small):
     assert answers[3].code == NO_ROOM
     assert small.status("p3") == "queued"
     assert small.pull(node) == ["p3", "p4", "p5"]
+
+
+# Promise: PERM-5
+def test_an_array_that_takes_tasks_by_id_reads_no_more_params_than_its_answer_holds(small):
+    ids = [f"p{number}" for number in range(20)]
+    for id_ in ids:
+        assert small.call("client_new_task", CLIENT, "m", [LARGE], id_) == id_
+    small.restart()
+    node, read, total = small.node("n", "other"), small.store.read, 0
+
+    def measured(ask: Any) -> Any:
+        nonlocal total
+        answer = read(ask)
+        if not isinstance(ask, ReadQueue):  # the queue is loaded afterwards, within a limit of its own
+            total += large_bytes(answer)
+        return answer
+
+    small.store.read = measured
+    answers = small.together(node, *(("node_task_request", "n", id_) for id_ in ids))
+    taken = [answer["id"] for answer in answers if not isinstance(answer, Refused)]
+    assert taken == ["p0", "p1", "p2"]
+    assert {answer.code for answer in answers if isinstance(answer, Refused)} == {NO_ROOM}
+    assert total <= MESSAGE
+    assert small.fetch(node, "p3")["attempt"] == 1, "the call can be repeated"

@@ -65,6 +65,34 @@ def test_two_cancellations_are_both_answered(broker):
     assert is_answered(broker, cancel(broker))
 
 
+def test_a_task_that_is_retried_and_cancelled_again_answers_both_cancellations(broker):
+    """Promise: TASK-1. The second cancellation dropped those that waited for the first."""
+    worker = handed(broker, slots=2)
+    first = cancel(broker)
+    assert broker.manage("retry_task", task_id="t").code == 200
+    assert broker.handed(worker) == ["t"]
+    second = cancel(broker)
+    status(broker, worker, "returned", attempt=2)
+    assert not is_answered(broker, second), "its first attempt may begin"
+    status(broker, worker, "returned", attempt=1)
+    assert is_answered(broker, first)
+    assert is_answered(broker, second)
+
+
+def test_without_a_confirmation_both_cancellations_are_answered_in_time(broker):
+    """Promise: TASK-1."""
+    handed(broker, slots=2)
+    first = cancel(broker)
+    broker.run(1.0)
+    assert broker.manage("retry_task", task_id="t").code == 200
+    second = cancel(broker)
+    broker.run(CONFIRM_SECONDS - 0.9)
+    assert is_answered(broker, first)
+    assert not is_answered(broker, second)
+    broker.run(1.0)
+    assert is_answered(broker, second)
+
+
 def test_a_worker_that_does_not_answer_delays_the_answer_for_a_limited_time(broker):
     handed(broker)
     number = cancel(broker)

@@ -101,6 +101,42 @@ def test_a_status_of_a_backend_that_nests_too_deep_is_kept_without_it(broker):
     assert (told["status"], told["info"]) == ("running", {})
 
 
+# Promise: WIRE-5
+@pytest.mark.parametrize("depth", [64, 65, 500, 900])
+def test_a_status_of_a_node_nests_at_most_as_deep_as_allowed_and_does_not_spoil_the_list(broker, depth):
+    node = broker.node("n", "m")
+    told = broker.call("node_status", "n", nested(depth), connection=node)
+    if depth == 64:
+        assert told is True
+    else:
+        assert code_of(told) == INVALID_PARAMS
+    (answer,) = broker.exchange("frontend-x", "REQUEST", {"service": "scale0.clients", "id": 1})
+    assert answer.command == "REPLY"
+    assert [row["identity"] for row in answer.body["items"]] == ["n"]
+
+
+@pytest.mark.parametrize("depth", [63, 64, 850])
+def test_a_status_of_a_task_is_judged_before_it_is_decoded(broker, depth):
+    node = broker.node("n", "m")
+    broker.submit("deep")
+    broker.fetch(node, "deep")
+    for more in ([{"more": nested(depth)}], []):
+        told = broker.call("task_status", "n", "deep", "half", *more, connection=node)
+        assert told is True if depth == 63 or not more else code_of(told) == INVALID_PARAMS
+
+
+@pytest.mark.parametrize("depth", [63, 64, 850])
+def test_a_status_that_nests_too_deep_counts_without_its_other_keys(broker, depth):
+    worker = broker.worker("w", "m", slots=2)
+    broker.submit_many(["deep", "flat"])
+    more = {"deep": nested(depth), "flat": 1}
+    said = [{"id": id_, "attempt": 1, "status": "running", "more": more[id_]} for id_ in more]
+    broker.send(worker, "TASKSTATUS", {}, said)
+    assert [broker.status(id_) for id_ in more] == ["running", "running"]
+    infos = [broker.call("client_task_status", CLIENT, id_)["info"] for id_ in more]
+    assert infos == [{"more": more["deep"]} if depth == 63 else {}, {"more": 1}]
+
+
 # Two protocols on one connection.
 
 
@@ -115,3 +151,17 @@ def test_a_majordomo_client_may_submit_tasks_too(broker):
     broker.send_frames("frontend-d", [b"", b"MDPC01", b"echo", b"hello"])
     assert broker.call("client_connect", "other", connection="frontend-d") == "other"
     assert broker.call("client_new_task", "other", "m", [], "theirs", {}, connection="frontend-d") == "theirs"
+
+
+# Reports.
+
+
+# Promise: WIRE-5
+@pytest.mark.parametrize("command", ["TASKSTATUS", "TASKSDONE"])
+def test_a_report_has_a_limited_number_of_entries(command: str) -> None:
+    broker = TaskBroker(max_batch_messages=5)
+    worker = broker.worker("w", "m", slots=10)
+    entry = {"id": "unknown", "attempt": 1, "status": "running"}
+    for count, told in ((5, []), (6, [413])):
+        broker.send(worker, command, {}, [entry] * count)
+        assert [one.code for one in broker.received(worker, "DISCONNECTERROR")] == told

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from scale0.storage.task_queries import FindTasks
+from simulator.invariants.task_memory import usage_of
 from tests.fakes.broker import FakeBroker
 from tests.unit.tasks.storm import NODE, TaskStorm
 
@@ -79,7 +80,9 @@ class HeldStorm(TaskStorm):
             self.ask(*self.back.pop(NODE), "leave", None, "node_disconnect", NODE)
         self.pass_time(8.0)
         for _ in range(60):
-            open_ = self.broker.store.snapshot().tasks.open
+            stored = self.broker.store.snapshot().tasks
+            open_ = stored.open
+            assert stored.usage == usage_of(stored)
             assert self.broker.machine.tasks.queue.open == len(open_)
             if not open_:
                 return

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scale0.storage.task_queries import LookUpSubmission
 from scale0.storage.task_rows import PutTask
 from tests.unit.tasks.harness import CLIENT, FRONT, Refused, TaskBroker
 
@@ -67,8 +68,22 @@ def test_a_task_that_was_stored_without_a_digest_is_returned_as_before():
     old = PutTask(
         900, "old", CLIENT, "m", b"[1]", 4, 500, 0, 0, "", 1, 2**60, 0, 0, False, False, "k", b"", b"", b""
     )  # as a version without digests stores it
+    broker.store.read(LookUpSubmission(CLIENT, ("old",), "k", None, "old"))  # a shared store wants a reservation
     broker.store.commit([old])
     assert submit(broker, "m2", [2]) == "old"
+
+
+def test_an_integer_and_the_same_number_with_a_fraction_are_different_values(broker):
+    first = submit(broker, "m", [1.50])
+    assert submit(broker, "m", [1.5]) == first
+    for other in ([1.5, 1], [1]):
+        assert isinstance(submit(broker, "m", other), Refused)
+    broker.restart()
+    one = submit(broker, "m", [1], key="one")
+    answer = submit(broker, "m", [1.0], key="one")
+    assert isinstance(answer, Refused)
+    assert answer.code == KEY_CONFLICT
+    assert submit(broker, "m", [1], key="one") == one
 
 
 def test_numbers_that_json_cannot_decode_are_compared_as_they_are(broker):

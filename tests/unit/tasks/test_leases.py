@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scale0.broker.core.broker import LATE_SECONDS
 from scale0.storage.task_queries import FindTasks
 from tests.unit.tasks.harness import CLIENT, Refused, TaskBroker
 
@@ -137,6 +138,52 @@ def test_a_node_without_methods_that_connects_again_keeps_what_it_has(broker, re
     node = broker.node("n")
     assert broker.status("kept") == "assigned"
     assert broker.call("node_task_finished", "n", "kept", 1, connection=node) is True
+
+
+def test_a_result_that_waits_in_the_socket_of_a_suspended_broker_is_no_timeout(broker):
+    """Promise: LIVE-3, TASK-7. The deadline was judged before the socket was read."""
+    worker = broker.worker("a", "m")
+    broker.submit("kept", timeout=5, max_attempts=1)
+    broker.submit("lost", timeout=5, max_attempts=1)
+    other = broker.worker("b", "m")
+    broker.running(worker, "kept")
+    broker.running(other, "lost")
+    broker.sleep(10.0)
+    broker.beat()
+    broker.done(worker, "kept", result="ok")
+    assert (broker.status("kept"), broker.result("kept")) == ("finished", "ok")
+    assert broker.status("lost") == "running"
+    broker.run(2 * LATE_SECONDS)
+    assert broker.status("lost") == "failed"
+
+
+def test_a_turn_that_is_late_again_and_again_ends_attempts_all_the_same(broker):
+    """Promise: TASK-7."""
+    worker = broker.worker("a", "m")
+    broker.submit("t", timeout=5, max_attempts=1)
+    broker.running(worker, "t")
+    for _ in range(20):
+        broker.sleep(1.0)
+        broker.beat()
+    assert broker.status("t") == "failed"
+
+
+@pytest.mark.own_store
+def test_a_broker_that_was_suspended_after_its_start_waits_again_for_the_holders_of_its_leases(broker):
+    """Promise: TASK-11. Their READY may wait in its sockets: it gave up the leases before it read them, and work ran
+    again although its worker lived."""
+    worker = broker.worker("a", "m")
+    broker.submit("kept")
+    broker.running(worker, "kept")
+    broker.run(1.0)
+    broker.restart()
+    broker.mono += 20.0
+    broker.pass_time(0.1)
+    worker = broker.worker("a", "m", holds=[["kept", 1]])
+    assert broker.status("kept") == "running"
+    broker.restart()
+    broker.run(30.0)
+    assert broker.status("kept") == "queued", "nobody came back"
 
 
 @pytest.mark.parametrize("method", ["node_heartbeat", "node_connect"])

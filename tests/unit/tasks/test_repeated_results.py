@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scale0.broker.core.audit_limit import MAX_SINGLE, WINDOW_SECONDS
 from tests.unit.tasks.harness import Refused, TaskBroker
 
 NOT_YOURS = -32021
@@ -48,6 +49,21 @@ def test_another_result_of_a_node_is_refused(broker, restart):
         assert "another result" in again.message
     assert refusals(broker) == [("t", NOT_YOURS)] * 3
     assert broker.result("t") == {"a": 1, "b": [2]}
+
+
+# Promise: QUOTA-8
+def test_a_flood_of_refused_results_is_recorded_as_a_number(broker):
+    node = broker.node("n", "m")
+    broker.events.clear()
+    for number in range(500):
+        assert isinstance(broker.call("node_task_finished", "n", f"no-{number}", 1, connection=node), Refused)
+    assert len(refusals(broker)) == MAX_SINGLE
+    broker.events.clear()
+    broker.pass_time(WINDOW_SECONDS + 1)
+    [summary] = [one for one in broker.events if one.kind == "task.refused"]
+    assert (summary.node, summary.more) == ("n", 500 - MAX_SINGLE)
+    broker.pass_time(WINDOW_SECONDS + 1)
+    assert len(refusals(broker)) == 1, "one summary"
 
 
 def test_another_failure_of_a_node_is_refused(broker):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fakes.broker import WALL
 from tests.unit.tasks.harness import Refused, TaskBroker
 
 DAY = 86_400.0
@@ -53,6 +54,28 @@ def test_a_broker_that_starts_with_a_clock_that_is_ahead_keeps_what_it_has(broke
     assert is_kept(broker, "before")
     broker.run(200.0)
     assert stored(broker) == set()
+
+
+@pytest.mark.own_store
+@pytest.mark.parametrize("jumped", ["before the start", "while it ran"])
+def test_a_second_start_with_a_clock_that_is_ahead_keeps_what_the_first_one_kept(broker, jumped):
+    """Events of the first start have the time of the wrong clock."""
+    end(broker, "before")
+    if jumped == "while it ran":
+        broker.run(30.0)
+        broker.wall += 30 * DAY
+        broker.run(30.0)
+    else:
+        broker.wall += 30 * DAY
+    for _ in range(4):
+        broker.restart()
+        broker.run(100.0)
+        assert is_kept(broker, "before")
+        confirmed = broker.store.snapshot().settings["time:confirmed"]
+        assert int(confirmed) < (WALL + DAY) * 1_000_000, "expiry of keys and tokens begins from it"
+    broker.run(TTL)
+    assert stored(broker) == set()
+    assert int(broker.store.snapshot().settings["time:retention"]) > (broker.wall - DAY) * 1_000_000, "it counts again"
 
 
 def test_a_jump_back_and_a_second_jump_delete_nothing_early(broker):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from scale0.storage.task_queries import ReadSchedule
+from scale0.storage.task_rows import SCHEDULED as NOT_DUE
 from scale0.tasks.core import delayed_tasks, method_queues
 from tests.unit.tasks.harness import CLIENT, FRONT, TaskBroker
 
@@ -154,3 +155,45 @@ def test_a_dependency_that_ends_while_the_clock_is_wrong_holds_its_follower_no_l
     broker.wall += 86_400.0
     broker.run(2.0)
     assert broker.handed(worker) == ["then"]
+
+
+def in_memory(broker: TaskBroker) -> list[tuple[int, int]]:
+    """Bytes of params in memory, and the size, of the tasks that are not due."""
+    tasks = broker.machine.tasks.backlog.tasks.values()
+    return [(len(task.params), task.size) for task in tasks if task.status == NOT_DUE]
+
+
+# Promise: START-2
+@pytest.mark.parametrize("restart", [False, True])
+def test_params_of_delayed_tasks_are_not_in_memory_before_they_are_due(restart):
+    broker = TaskBroker()
+    params = {f"t{number}": ["x" * 1_000 * (number + 1)] for number in range(3 * SCHEDULED)}
+    for number, (id_, each) in enumerate(params.items()):
+        broker.call("client_new_task", CLIENT, "m", each, id_, {"delay": 3.0 + number / 10})
+        assert all(held == 0 for held, _ in in_memory(broker))
+    if restart:
+        broker.restart()
+        broker.run(0.1)
+    assert all(held == 0 and size > 1_000 for held, size in in_memory(broker))
+    assert len(in_memory(broker)) <= 2 * SCHEDULED
+    worker = broker.worker("w", "m", slots=100)
+    broker.run(6.0)
+    handed = [task for one in broker.received(worker, "TASKS") for task in one.body]
+    assert {task["id"]: task["params"] for task in handed} == params
+
+
+# Promise: START-2
+@pytest.mark.own_store
+def test_due_tasks_are_read_by_bytes_and_wait_while_there_is_no_room(monkeypatch):
+    monkeypatch.setattr(delayed_tasks, "DUE_BYTES", 6_000)
+    monkeypatch.setattr(method_queues, "WINDOW_BYTES", 12_000)
+    monkeypatch.setattr(delayed_tasks, "SCHEDULE_TASKS", 20)
+    broker = TaskBroker()
+    worker = broker.worker("w", "m", slots=1)
+    for number in range(8):
+        broker.call("client_new_task", CLIENT, "m", ["x" * 4_996], f"t{number}", {"delay": 2.0})
+    broker.submit_many(ids("newer", 3))
+    broker.run(3.5)
+    held = sum(len(task.params) for task in broker.machine.tasks.backlog.tasks.values())
+    assert held <= 12_000 + 100
+    assert sorted(broker.finish_all(worker)) == sorted([*ids("newer", 3), *(f"t{number}" for number in range(8))])

@@ -129,3 +129,21 @@ def test_leases_of_a_backend_that_comes_back_take_the_slots_of_their_service(bro
     assert broker.handed(again) == ["other"]
     broker.done(again, "mine")
     assert broker.handed(again) == ["next"]
+
+
+def test_prefetched_tasks_of_a_withdrawn_service_occupy_no_more_slots_than_it_had(broker):
+    """Found by seed 9100455: they took all slots, and kept them when the service was offered again."""
+    only = worker(broker, slow=1, other=1, prefetch=2)
+    broker.submit_many((f"slow{number}" for number in range(9)), SLOW)
+    for number in range(3):
+        broker.pass_time(0.001)
+        broker.done(only, f"slow{number}")
+    assert len(broker.handed(only)) == 6, "the last three are one in a slot and two in advance"
+    broker.ready(only, OTHER, slots=4, service_slots=[3], prefetch=2)
+    for number in range(4):
+        broker.request(OTHER, f"r{number}")
+    assert len(broker.received(only, "REQUEST")) == 3
+    broker.done(only, "slow3")
+    broker.ready(only, OTHER, SLOW, slots=2, service_slots=[1, 1], prefetch=2)
+    (backend,) = broker.machine.scheduler.backends
+    assert backend.offerings[SLOW].busy == 1

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from scale0.config import ServicePolicy
+from scale0.kernel.effects import Effects
 from scale0.storage.interface import StoreFenced
+from scale0.storage.task_queries import PeekQueues
+from scale0.tasks.core import tasks
 from tests.fakes.broker import TOKEN
 from tests.unit.tasks.harness import ADMIN, CLIENT, FRONT, Group, Refused, TaskBroker
 
@@ -443,3 +446,32 @@ def test_the_list_of_a_shared_store_has_a_second_page(ann):
     second = page(limit=1, after=first["next"])
     assert [one["task_id"] for one in (*first["items"], *second["items"])] == ["t.2", "t.1"]
     assert page(limit=1, after="9" * 19)["items"] == first["items"]
+
+
+# Promise: QUOTA-7
+def test_unclaimed_tasks_of_all_subscribed_methods_are_looked_up_with_one_query(monkeypatch):
+    monkeypatch.setattr(tasks, "ANNOUNCED_METHODS", 8)
+    group = Group("a")
+    broker = group["a"]
+    for number in range(20):
+        broker.submit(f"t{number:02}", f"m{number:02}")
+        effects = Effects()
+        broker.machine.receive_subscription([b"\x01task.m%02d" % number], broker.now, effects)
+        for ask in effects.asks:
+            broker.host.ask(ask)
+    group.run(1.0)
+    read, asked = broker.store.read, list[Any]()
+    published: list[str] = []
+
+    def noted(ask: Any) -> Any:
+        asked.append(ask)
+        return read(ask)
+
+    monkeypatch.setattr(broker.store, "read", noted)
+    publisher = broker.machine.tasks.publisher
+    monkeypatch.setattr(publisher, "_announce", lambda method, *_: published.append(method))
+    group.run(broker.machine.state.interval * 3 + 0.5)
+    peeks = [ask for ask in asked if type(ask) is PeekQueues]
+    assert 3 <= len(peeks) <= 4, "one for each interval, and not one for each method"
+    assert max(len(ask.methods) for ask in peeks) == 8
+    assert set(published) >= {f"m{number:02}" for number in range(20)}

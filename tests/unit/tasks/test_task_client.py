@@ -14,7 +14,7 @@ from scale0.tasks.client import futures
 from scale0.tasks.client.futures import FutureChanged, FutureWait
 from scale0.tasks.client.subscriptions import MAX_WAIT_IDS, POLL_SECONDS, SWEEP_FUTURES
 from scale0.tasks.client.task_client import RETRY_SECONDS, WAIT_SECONDS, TaskClientSession
-from scale0.transport.core.session import DOWN
+from scale0.transport.core.session import DOWN, SessionEffects
 from tests.unit.tasks.task_client_harness import GRAIN_SECONDS, TaskClientHarness, one, ready, states
 
 
@@ -112,6 +112,44 @@ def test_taken_by_our_own_earlier_try_means_stored(harness: TaskClientHarness) -
     assert states(receipt) == [futures.ACCEPTED]
     assert len(harness.broker.tasks) == 1
     assert receipt.ended
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_second_try_that_an_outage_refuses_is_settled_by_whether_the_first_was_stored(
+    harness: TaskClientHarness, stored: bool
+) -> None:
+    receipt = harness.submit(b"[1]")
+    [frame] = harness.frames()
+    if stored:
+        harness.broker.hear(frame)
+    harness.lose()
+    harness.back()
+    harness.broker.unavailable = True
+    for _ in range(4):
+        harness.serve()
+        harness.pass_time(1)
+        assert states(receipt) == [futures.NEW]
+    harness.broker.unavailable = False
+    harness.pass_time(1)
+    harness.serve()
+    assert states(receipt) == [futures.ACCEPTED if stored else futures.REFUSED]
+    trouble = one(receipt).fault
+    assert stored or (trouble is not None and trouble.code == -32060)
+
+
+def test_a_wait_goes_on_after_an_outage(harness: TaskClientHarness) -> None:
+    receipt = harness.submit(b"[1]", notify=False)
+    harness.serve()
+    watch = harness.watch(one(receipt))
+    harness.broker.unavailable = True
+    for _ in range(4):
+        harness.pass_time(1)
+        harness.serve()
+    harness.broker.unavailable = False
+    harness.broker.end(one(receipt).id, result=7)
+    harness.pass_time(1)
+    harness.serve()
+    assert list(watch.completed) == [one(receipt)]
 
 
 def test_taken_at_the_first_try_is_refused_and_so_is_a_second_try_that_was_never_stored(
@@ -219,6 +257,19 @@ def test_frames_that_never_left_count_as_not_sent(harness: TaskClientHarness) ->
     again = harness.submit(b"[]")
     harness.session.never_connected()
     assert one(again).tries == 0
+
+
+# Promise: CHECK-12
+def test_a_bound_submission_that_never_left_goes_to_no_other_broker(harness: TaskClientHarness) -> None:
+    harness.run_task_action(lambda now: harness.tasks.set_owner("a", False))
+    receipt = harness.submit(b"[]", timeout=60)
+    one(receipt).bind("a")
+    harness.session.unsent([[frame] for frame in harness.frames()])
+    for broker in ("b", "a"):
+        effects = SessionEffects()
+        harness.tasks.resume(broker, harness.now, effects)
+        said = b"".join(frame for [frame] in effects.sends)
+        assert (b"client_new_task" in said) is (broker == "a")
 
 
 def test_an_unknown_task_that_ends_after_all_is_told(harness: TaskClientHarness) -> None:

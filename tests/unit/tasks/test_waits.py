@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from scale0.broker.core.keys import Key, Keys, KeyTable
 from scale0.tasks.core import completion_waits
 from tests.unit.tasks.harness import CLIENT, FRONT, Refused, TaskBroker
 
@@ -121,3 +122,39 @@ def test_nobody_hears_twice_of_one_end(broker):
     assert [code for _, _, code in broker.acknowledged(worker)] == [200, 200]
     assert broker.answer(number) == [{"task_id": "told", "status": "finished", "result": 7}]
     assert [note["task_id"] for note in broker.notified()] == ["told"]
+
+
+# Promise: QUOTA-6
+def test_waits_are_bounded_by_bytes_for_a_client_and_in_total():
+    broker = TaskBroker(max_wait_bytes=24_000, max_key_wait_bytes=10_000)
+    ids = [f"t{number:02}" for number in range(20)]
+    broker.submit_many(ids)
+    first = wait(broker, *ids)
+    told = broker.answer(wait(broker, *ids))
+    assert isinstance(told, Refused)
+    assert told.code == QUEUE_FULL
+    assert "10000 bytes (max_key_wait_bytes)" in str(told)
+    others = [wait(broker, *ids, connection=f"frontend-{number}") for number in range(2)]
+    assert "24000 bytes (max_wait_bytes)" in str(broker.answer(others[1]))
+    broker.cancel("t00")
+    for number in (first, others[0]):
+        assert [row["task_id"] for row in broker.answer(number)] == ["t00"]
+    waits = broker.machine.tasks.completion_waits
+    assert waits.bytes == 0
+    assert not waits._of_owner
+    wait(broker, *ids[1:])
+    assert waits.bytes > 0
+    broker.run(6.0)
+    assert waits.bytes == 0
+
+
+# Promise: QUOTA-6
+def test_waits_of_a_key_count_over_all_its_connections():
+    keys = Keys(lambda socket, _: f"{socket}/web", KeyTable([Key("", "frontend", "web")]))
+    broker = TaskBroker(keys=keys, max_key_wait_bytes=10_000)
+    ids = [f"t{number:02}" for number in range(20)]
+    broker.submit_many(ids)
+    wait(broker, *ids)
+    told = broker.answer(wait(broker, *ids, connection="frontend-other"))
+    assert isinstance(told, Refused)
+    assert "max_key_wait_bytes" in str(told)

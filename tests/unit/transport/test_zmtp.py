@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.transport.core.zmtp import (
+    EXCESS,
     MAX_HANDSHAKE_BYTES,
     ROUTER,
     XPUB,
@@ -117,16 +118,19 @@ def test_a_frame_over_the_limit_ends_the_connection_before_it_arrives() -> None:
 # Promise: ZMTP-3
 def test_of_a_message_with_endless_frames_no_more_than_the_limit_is_kept() -> None:
     made = ready_session()
-    for _ in range(1_000):
+    for _ in range(EXCESS * MAX_PARTS):
         assert made.receive(client.frame(b"x" * 1_000, 1)) == []
     [frames] = made.receive(client.frame(b"last"))
     assert len(frames) == MAX_PARTS
     many = ready_session()
-    for _ in range(1_000):
+    for _ in range(EXCESS * MAX_PARTS):
         many.receive(client.frame(b"x" * (MAX_BYTES // 2), 1))
     [frames] = many.receive(client.frame(b"last"))
     assert MAX_BYTES < sum(map(len, frames)) <= 2 * MAX_BYTES
     assert many.receive(client.message([b"next"])) == [[b"next"]]
+    many.receive(client.frame(b"x", 1) * EXCESS * MAX_PARTS)
+    with pytest.raises(ZmtpError, match=f"more than {EXCESS * MAX_PARTS} parts"):
+        many.receive(client.frame(b"x", 1))
 
 
 def test_a_large_frame_in_small_pieces_is_copied_a_bounded_number_of_times() -> None:

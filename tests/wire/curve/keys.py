@@ -54,11 +54,13 @@ class Lock:
 
         return load_certificate(self.folder / "server" / "server.key")[0]
 
-    def store(self, role: str, name: str, pair: Pair) -> Path:
+    def store(self, role: str, name: str, pair: Pair, allow: str = "") -> Path:
         """Let a key in, as an administrator with an editor would."""
+        rules = f'    allow = "{allow}"\n' if allow else ""
         path = self.folder / FOLDERS[role] / f"{name}.key"
         partial = path.with_suffix(".partial")
-        partial.write_text(f'metadata\n    name = "{name}"\ncurve\n    public-key = "{pair.public.decode()}"\n')
+        public = pair.public.decode()
+        partial.write_text(f'metadata\n    name = "{name}"\n{rules}curve\n    public-key = "{public}"\n')
         partial.chmod(0o600)
         partial.rename(path)
         return path

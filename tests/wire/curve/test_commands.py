@@ -188,7 +188,8 @@ def pair_in(file: Path) -> Any:
 
 def test_a_bind_beyond_loopback_without_keys_says_what_mends_it(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "machine")
-    refused = machine.run("broker", "--bind", "0.0.0.0")
+    (machine.home / "open.zpl").write_text("bind = 0.0.0.0\ncurve = false\n")
+    refused = machine.run("broker", "--config", "open.zpl")
     assert refused.returncode == 2
     assert "curve = true" in refused.stderr
     assert "scale0 token backend" in refused.stderr

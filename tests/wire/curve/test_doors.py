@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.wire.curve.keys import FOLDERS, PUBLISHERS, ROLES, ROUTERS, Lock, new_pair
+from tests.wire.curve.keys import FOLDERS, PUBLISHERS, ROLES, ROUTERS, Lock, Pair, new_pair
 from tests.wire.scale0.raw import Raw, unique
 
 pytestmark = pytest.mark.processes
@@ -118,9 +118,9 @@ def test_a_name_and_a_password_are_no_key(lock: Lock) -> None:
     assert not zmq.select(sockets, [], [], 1.5)[0]
 
 
-def announce(lock: Lock) -> Raw:
-    """Have a task announced again and again, as long as somebody subscribed."""
-    raw = lock.raw("frontend", lock.new("frontend", unique("submitter")))
+def announce(lock: Lock, pair: Pair | None = None) -> Raw:
+    """Have a task of this key announced again and again, as long as somebody subscribed."""
+    raw = lock.raw("frontend", pair or lock.new("frontend", unique("submitter")))
     name = unique("teller").encode()
     raw.frames(b'{"jsonrpc":"2.0","id":1,"method":"zerotask.broker.client_connect","params":["%b"]}' % name)
     assert raw.receive() is not None
@@ -139,8 +139,10 @@ def test_those_with_the_right_key_are_heard_and_hear(lock: Lock) -> None:
     peer.say("HELLO", {"identity": "other-broker", "time": time.time()})
     assert peer.hear().command == "HELLO"
     for role in ("frontend", "backend"):
-        sub = lock.subscriber("task_pub", lock.new(role, unique("listener")))
-        teller = announce(lock)
+        listener = lock.new(role, unique("listener"))
+        sub = lock.subscriber("task_pub", listener)
+        # A frontend hears of its own tasks, a backend of those that it may take.
+        teller = announce(lock, listener if role == "frontend" else None)
         assert sub.poll(round(PUBLISHED_SECONDS * 1000))
         teller.close()
 

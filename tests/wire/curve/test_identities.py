@@ -39,21 +39,18 @@ def test_an_identity_begins_with_the_name_of_the_key(lock: Lock, socket: str) ->
         assert (refused.command, refused.code) == ("DISCONNECTERROR", 403), identity
 
 
-def test_helen_asks_under_the_name_of_a_key_that_is_not_her_own(lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An identity that does not fit is refused; tried again and again it made the key, the command line's, too, an
-    error client.
-    """
+def test_helen_asks_by_her_own_name_with_the_key_of_local_programs(lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCALE0_DATA_DIR", lock.broker.config["data_dir"])
     monkeypatch.setenv("HOME", lock.broker.config["data_dir"])
 
     async def ask() -> tuple[str, list[str]]:
-        asks = NetworkClient("helen-1.asks", [lock.broker.endpoints["frontend"]])
+        asks = NetworkClient("helen-1.asks", {lock.broker.endpoints["frontend"]: ""}, None)
         try:
             return asks.identity, await asks.services()
         finally:
             asks.close()
 
-    assert asyncio.run(ask()) == ("local.helen-1.asks", [])
+    assert asyncio.run(ask()) == ("helen-1.asks", [])
 
 
 def test_the_longest_stored_name_decides(lock: Lock) -> None:

@@ -23,6 +23,7 @@ from tests.fakes.ports import free_port
 from tests.fakes.postgres import as_url, postgres_database, postgres_server, postgres_url
 from tests.fakes.waiting import PATIENCE_SECONDS, until
 from tests.wire.curve.keys import PUBLISHERS, Lock, client_of, enrolled, locked, network, pair_in
+from tests.wire.curve.test_identities import call
 from tests.wire.scale0.raw import Raw
 
 __all__ = ["postgres_database", "postgres_server", "postgres_url"]
@@ -54,6 +55,26 @@ def test_a_group_on_a_database_goes_on_with_programs_that_only_the_dead_broker_e
             one.broker.kill9()
             assert client.submit("double", 21).result(timeout=PATIENCE_SECONDS) == 42
             assert client.call("scale0.ping", timeout=PATIENCE_SECONDS)["broker"] == "east-2"
+
+
+# Promise: OWN-1, OWN-2
+def test_a_task_belongs_to_its_key_at_every_broker_of_a_group(tmp_path: Path, postgres_url: str) -> None:
+    store = {"store": as_url(postgres_url)}
+    with network(tmp_path, "east-1", "east-2", east_1=store, east_2=store) as (one, two):
+        caller, other = (pair_in(enrolled(one, "frontend", name)) for name in ("caller", "other"))
+        two.admitted("frontend", caller)
+        two.admitted("frontend", other)
+        here, there = one.raw("frontend", caller), two.raw("frontend", caller)
+        assert call(here, "client_connect", "tasks")["result"] == "tasks"
+        task = call(here, "client_new_task", "tasks", "nobody.does", [1], None, {"key": "k"})["result"]
+        assert call(there, "client_task_status", "tasks", task)["result"]["status"] == "queued"
+        assert call(there, "client_new_task", "tasks", "nobody.does", [1], None, {"key": "k"})["result"] == task
+        assert call(there, "client_disconnect", "tasks")["result"] is True
+        thief = two.raw("frontend", other)
+        assert call(thief, "client_connect", "tasks")["result"] == "tasks"
+        for method in ("client_task_status", "client_task_result", "client_task_cancel"):
+            assert call(thief, method, "tasks", task)["error"]["code"] == -32020, method
+        assert call(thief, "client_new_task", "tasks", "nobody.does", [1], None, {"key": "k"})["result"] != task
 
 
 def test_a_standby_serves_programs_that_only_the_active_broker_enrolled(tmp_path: Path) -> None:
@@ -157,7 +178,7 @@ def check_a_broker_that_was_away(one: Lock, two: Lock, three: Lock) -> None:
     caller = enrolled(three, "frontend", "second")
     for lock in (one, two):
         lock.admitted("frontend", pair_in(caller))
-    until(lambda: is_told(two, "three", "frontend/second"))
+        until(partial(is_told, lock, "three", "frontend/second"))  # a broker accepts a key before it has stored it
     two.broker.kill9()
     KeyFolder(three.folder.parent).revoke("frontend", "second")
     until(lambda: not is_told(one, "three", "frontend/second"))

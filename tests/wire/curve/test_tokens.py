@@ -175,6 +175,16 @@ def test_the_key_of_another_cannot_be_enrolled_under_a_second_name(lock: Lock) -
     assert lock.raw("frontend", victim).check(name).command == "CONFIG"
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_a_key_that_has_another_use_is_refused_and_the_token_is_not_spent(lock: Lock, role: str) -> None:
+    others = [lock.new(each, unique("other")).public for each in ROLES]
+    token = token_for(lock, role)
+    for public in (lock.server_key, *others):
+        refused = enrol(lock.raw(role, pair_of(token)), unique("thief"), Pair(public, b""))
+        assert (refused.command, refused.code) == ("DISCONNECTERROR", 409)
+    assert enrol(lock.raw(role, pair_of(token)), unique("after"), new_pair()).command == "ENROLLED"
+
+
 def test_a_peer_cannot_be_called_like_the_broker_itself(lock: Lock) -> None:
     raw = lock.raw("peer", pair_of(token_for(lock, "peer")))
     assert enrol(raw, "broker-1", new_pair()).code == 409

@@ -37,6 +37,24 @@ def test_management_is_answered_on_every_socket(net, local, socket, kind):
     assert heard.body["state"] == "active"
 
 
+# Promise: CONF-5
+@pytest.mark.parametrize("key", [1, b"x", True, None, 1.5])
+@pytest.mark.parametrize(
+    ("path", "made"),
+    [
+        ("services", lambda key: [{"name": "a", key: 1}]),
+        ("services.a", lambda key: {key: 1}),
+        ("checks", lambda key: [{"name": "a", "args": {"deep": {key: 1}}}]),
+        ("checks", lambda key: [{"name": "a", "labels": {key: "x"}}]),
+        ("group_config", lambda key: {key: 1}),
+    ],
+)
+def test_a_key_that_is_no_text_is_refused(caller, local, path, made, key):
+    caller.batch(["MANAGEMENTREQ", {"command": "patch_config", "id": 1, **local, "set": {path: made(key)}}])
+    heard = caller.hear()
+    assert (heard.command, heard.code) == ("MANAGEMENTREP", 400)
+
+
 def test_management_in_a_batch_means_the_same(caller, local):
     caller.batch(
         ["MANAGEMENTREQ", {"command": "status", "id": "a", **local}],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -9,6 +10,8 @@ import psutil
 import pytest
 import zmq
 
+from tests.fakes import zmtp_bytes as zmtp
+from tests.fakes.waiting import until
 from tests.wire.scale0.conftest import own_broker, token_of
 from tests.wire.scale0.raw import Raw, Raws, unique
 
@@ -71,9 +74,31 @@ def test_a_frontend_that_never_reads_is_let_go_and_costs_little(tmp_path, size):
         assert peak - before < 16 * min(size, 4 * MIB) + 4 * ALLOWED + 64 * MIB
         assert slowest < 1.0
         caller.say("REQUEST", {"service": service, "id": 1})
-        backend.answer(b"small")
-        while caller.hear_or_none(0.05) is None:
-            backend.answer(b"small")
+
+        def is_answered() -> bool:
+            asked = backend.hear_or_none(0.01)  # a request of the client that is gone, or of this one
+            if asked is not None and asked.command == "REQUEST":
+                backend.say("REPLY", {"id": asked.options["id"]}, b"small")
+            return caller.hear_or_none(0.05) is not None
+
+        until(is_answered)
+
+
+# Promise: WIRE-6
+def test_the_connection_of_a_client_that_never_reads_is_closed(tmp_path):
+    """It was forgotten and stayed open: its next request was accepted, and the answers before were lost silently."""
+    with (
+        own_broker(tmp_path, default_heartbeat_interval=60) as (broker, net),
+        zmtp.Dialer(broker.endpoints["frontend"]) as dialer,
+    ):
+        service, auth = unique("big"), token_of(broker)
+        backend, admin, never = net.backend(service, slots=100), net.frontend(), dialer.connect()
+        for number in range(100):
+            options = json.dumps({"service": service, "id": number}).encode()
+            never.sendall(zmtp.message([b"SCALE0/1", b"REQUEST", options]))
+        feed_until(lambda: overflowed(admin, auth), backend, b"x" * 2 * MIB)
+        never.settimeout(5)
+        assert zmtp.ends(never)
 
 
 # Promise: WIRE-6

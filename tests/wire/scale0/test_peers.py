@@ -189,6 +189,21 @@ def test_a_newer_document_is_asked_for_and_taken_in_its_very_bytes(one):
     assert [row["version"] for row in events] == [2, 1]
 
 
+# Promise: CONF-7
+def test_a_newer_document_with_a_time_that_is_refused_here_is_taken_in_its_very_bytes_and_lowered(one):
+    broker, net = one
+    peer, admin = net("peer"), net.frontend()
+    body, version, hash_ = next_document(known_document(peer)[0], default_heartbeat_interval=1e308)
+    peer.say("HELLO", hello(version=version, hash_=hash_))
+    peer.hear_until("CHECKCONFIG")
+    said = {"identity": "foreign", "config_type": "json", "config_version": version, "config_hash": hash_}
+    peer.say("CONFIG", said, body)
+    until(lambda: admin.manage("get_config", token_of(broker)).body["version"] == version)
+    assert admin.manage("status", token_of(broker)).body["heartbeat_interval"] == 86_400
+    assert known_document(peer) == (body, version, hash_)
+    assert admin.manage("patch_config", token_of(broker), set={"default_heartbeat_interval": 1}).code == 200
+
+
 def test_nothing_wrong_is_taken(one):
     broker, net = one
     admin = net.frontend()

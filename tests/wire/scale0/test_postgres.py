@@ -14,9 +14,11 @@ import pytest
 from psycopg import conninfo
 
 import scale0
+from scale0.errors import NotStored
 from tests.fakes.broker_process import BrokerProcess, broker_process
 from tests.fakes.cutting import Cutter
-from tests.fakes.postgres import as_url, postgres_database, postgres_server, postgres_url
+from tests.fakes.postgres import Server, as_url, postgres_database, postgres_server, postgres_url
+from tests.fakes.shell import manager_of, shell_of
 from tests.fakes.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -93,3 +95,35 @@ def test_a_broker_without_a_group_may_not_share(tmp_path, postgres_url):
     with pytest.raises(AssertionError, match="a group") as caught:
         BrokerProcess(tmp_path, {"store": as_url(postgres_url)}).start()
     assert "pa55word" not in str(caught.value)
+
+
+# Promise: STORE-10, TERM-1
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_while_the_database_hangs_calls_and_status_are_answered_with_the_reason(tmp_path):
+    server = Server(durable=False)
+    with (
+        contextlib.closing(server),
+        broker_process(tmp_path, store=as_url(server.database()), group="east") as broker,
+        scale0.Client(broker.endpoints["frontend"], timeout=20) as client,
+    ):
+        first = client.submit("nobody.offers", 1)
+        with server.frozen():
+            for key in ("a", "b", ""):  # the first one waits until the broker notices
+                with pytest.raises(NotStored, match="database") as raised:
+                    (client.task(key=key) if key else client).submit("nobody.offers", 2)
+                assert raised.value.cause == "database"
+                assert "disk" not in str(raised.value)
+            with pytest.raises(NotStored):
+                client.task_of(first.id).status()
+            said = manager_of(broker, tmp_path).run("status", seconds=30)
+            assert said.returncode == 1, said
+            assert "critical  database: it is unavailable since" in said.stdout, said
+            assert "next: start or resume the database" in said.stdout
+            said = shell_of(broker, tmp_path).run("status", seconds=30)
+            assert said.returncode == 1, said
+            assert "critical  database: it is unavailable since" in said.stdout, said
+        until(lambda: not client.ping()["full"])
+        assert client.task_of(first.id).status().status == "queued"
+        one = client.task(key="a").submit("nobody.offers", 2)
+        assert client.task(key="a").submit("nobody.offers", 2).id == one.id

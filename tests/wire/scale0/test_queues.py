@@ -155,3 +155,20 @@ def test_fewer_slots_take_effect_when_the_work_is_done(net):
     assert backend.silent()
     backend.say("REPLY", {"id": held[2].options["id"]})
     assert backend.hear().command == "REQUEST"
+
+
+# Promise: FAIR-7
+def test_a_request_is_handed_out_before_a_flood_that_came_earlier(net):
+    service = unique("many")
+    backend = net.backend(service, slots=1_000)
+    honest, flood = net.frontend(), net.frontend()
+    honest.say("REQUEST", {"service": service, "id": "first"}, b"honest")
+    backend.answer()
+    assert honest.hear().command == "REPLY"
+    flood.batch(*(["REQUEST", {"service": service, "id": str(number)}, b"flood"] for number in range(2_000)))
+    assert flood.request("scale0.ping").command == "REPLY", "the batch was read"
+    honest.say("REQUEST", {"service": service, "id": "second"}, b"honest")
+    before = 0
+    while backend.hear_until("REQUEST").bodies != [b"honest"]:
+        before += 1
+    assert before <= 125

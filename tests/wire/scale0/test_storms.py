@@ -15,6 +15,7 @@ from tests.fakes.messages import MAGIC, decode
 from tests.wire.scale0.conftest import own_broker, token_of
 from tests.wire.scale0.honest import batch_of, honest_pair, packed
 from tests.wire.scale0.raw import Raw, Raws
+from tests.wire.scale0.rpc import Client, Rpc, asked
 
 pytestmark = pytest.mark.processes
 
@@ -164,6 +165,22 @@ def test_a_long_batch_is_answered_in_several_turns(net):
         turns += 1
     assert ids == [str(n) for n in range(count)]
     assert turns > 4
+
+
+# Promise: FAIR-1
+def test_others_are_answered_while_a_long_array_is_worked_off(tmp_path):
+    with own_broker(tmp_path) as (broker, net):
+        flood, honest, token = Client(Rpc(net.frontend())), net.frontend(), token_of(broker)
+        count = 10_000
+        calls = [asked("client_new_task", **flood.new("m")) for _ in range(count)]
+        flood.rpc.send(calls)
+        accepted = 0
+        seen = set()
+        while accepted < count:
+            accepted = honest.manage("status", token).body["tasks"]["open"]
+            seen.add(accepted)
+        assert [one["id"] for one in flood.rpc.hear()] == [call["id"] for call in calls]
+        assert seen - {0, count}, "an array that is one unit is seen whole or not at all"
 
 
 # Promise: CURVE-13
