@@ -17,11 +17,12 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 SEEDS ?= 300
 MINUTES ?= 30
+SECONDS ?= 60
 KILLS ?= 100
 BROKER_KILLS ?= 100
 
-.PHONY: help setup demo test test-slow check coverage lint format bench bench-tasks bench-postgres bench-agents bench-pipeline sim soak
-.PHONY: lock clean bench-management bench-broker wheel
+.PHONY: help setup demo test test-slow check coverage lint format bench bench-tasks bench-postgres bench-agents bench-pipeline sim soak fuzz
+.PHONY: evidence evidence-bugs lock clean bench-management bench-broker wheel
 
 help: ## Say what can be made (this)
 	@printf 'Scale0: a service network in one install.\n\nStart with:\n\n    make demo\n\nTargets:\n\n'
@@ -30,10 +31,11 @@ help: ## Say what can be made (this)
 	@printf '    PYTHON=python3.12   the interpreter for a new .venv (3.11 or later)\n'
 	@printf '    SEED=17             the one seed that `make sim` replays\n'
 	@printf '    SEEDS=1000          how many seeds `make sim` tries without SEED (300)\n'
-	@printf '    MINUTES=5           how long `make soak` soaks networks (30)\n'
+	@printf '    MINUTES=5           how long `make soak` and `make evidence` take (30)\n'
+	@printf '    SECONDS=20          how long `make fuzz` fuzzes each parser (60)\n'
 	@printf '    BROKER_KILLS=20     how many brokers of a group `make soak` kills after that (100)\n'
 	@printf '    KILLS=20            how many drivers of the pipeline `make soak` kills at its end (100)\n'
-	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts and --rounds to `make bench`\n'
+	@printf '    ARGS="-k lease"     passed on to pytest by `make test` and `make check`, or parts and --rounds to `make bench`, names to `make evidence-bugs`\n'
 
 setup: $(READY) ## Install everything that the other targets need, Spark too; instant when nothing changed
 	@scripts/java || true
@@ -65,19 +67,19 @@ check: setup ## The fast floor: lint, types, and the tests that need neither tim
 # Beside lint: mypy takes half a minute when it has no cache. `floor` is known to tests/conftest.py.
 .PHONY: floor durations
 floor: $(READY)
-	@$(BIN)/python -m pytest -q -n 2 -m "not slow and not processes" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow and not processes and not extended" $(ARGS)
 
 coverage: setup ## Branch coverage of the fast tests: the total, and the ten files with the least
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@$(BIN)/coverage run -m pytest -q -n 2 -m "not slow and not processes" $(ARGS)
+	@$(BIN)/coverage run -m pytest -q -n 2 -m "not slow and not processes and not extended" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --show-missing > build/coverage/lines.txt
 	@$(BIN)/coverage report > build/coverage/files.txt
 	@head -2 build/coverage/files.txt; grep '^src' build/coverage/files.txt | sort -k6,6n -k2,2nr | sed 10q; grep '^TOTAL' build/coverage/files.txt
 	@echo 'build/coverage/lines.txt lists the lines that were not run'
 
-durations: setup ## Run every test, and write how long each file takes: the longest begin (see tests/scheduling.py)
-	@$(PYTEST) --write-durations $(ARGS)
+durations: setup ## Run the tests of `make test`, and write how long each file takes: the longest begin (see tests/scheduling.py)
+	@$(PYTEST) -m "not extended" --write-durations $(ARGS)
 
 lint: $(READY) ## ruff and mypy --strict
 	@$(BIN)/ruff check
@@ -126,6 +128,16 @@ else
 	@NETWORK_SEEDS=$(SEEDS) $(PYTEST) -q tests/unit/broker/test_faults.py tests/unit/tasks/test_shared_storms.py
 endif
 
+evidence: setup ## Faults and attacks against real processes, and simulated seeds, for MINUTES; writes build/evidence
+	@$(BIN)/python -m evidence.main --minutes $(MINUTES) $(ARGS)
+
+evidence-bugs: setup ## Plant each known bug in a copy of the package: the campaign must find it
+	@$(BIN)/python -m evidence.bugs $(ARGS)
+
+fuzz: setup ## Fuzz every parser of foreign bytes for SECONDS each; what breaks one is kept in fuzz/corpora
+	@scripts/fuzz-engine
+	@$(BIN)/python -m fuzz.main --seconds $(SECONDS) $(ARGS)
+
 soak: setup ## A long simulation; real networks, brokers and drivers of the pipeline killed; writes docs/soak.md
 	@$(BIN)/python scripts/soak --minutes $(MINUTES) --broker-kills $(BROKER_KILLS) --kills $(KILLS)
 
@@ -143,5 +155,5 @@ lock: ## Choose the newest allowed versions again, and write both lock files
 	@grep -c '^[a-z]' requirements.lock requirements-pipeline.lock
 
 clean: ## Remove .venv, and all that the tools made
-	@rm -rf .venv .venv-bench .venv-node build dist console/node_modules examples/node_js/node_modules src/scale0/http/pages .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-bench .venv-fuzz .venv-node build dist console/node_modules examples/node_js/node_modules src/scale0/http/pages .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

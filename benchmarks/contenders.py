@@ -63,7 +63,7 @@ def tasks(module: str, measure: str) -> Take:
 def curve_network() -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="scale0-bench-") as folder:
         data_dir = str(Path(folder) / "data")
-        with curve.network(data_dir) as front:
+        with curve.network(curve.COMPARISONS["curve"].safe, data_dir) as front:
             yield front, data_dir
 
 

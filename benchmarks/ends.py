@@ -6,7 +6,6 @@ Run as `python -m benchmarks.ends KIND ROLE PLACE…`. A worker prints `ready`; 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import sys
 import time
@@ -174,38 +173,7 @@ def nats_client(place: str, count: int, in_flight: int) -> None:
     uvloop.run(run())
 
 
-def flooder(place: str, command: str, batch: int) -> None:
-    """One connection that sends batches as fast as they are taken; whatever it hears it forgets.
-
-    It steps back behind the others, as if it had a machine of its own: its work is not what is measured.
-    """
-    import os
-
-    import msgspec.msgpack
-    import zmq
-
-    os.nice(19)
-
-    socket: Any = zmq.Context().socket(zmq.DEALER)
-    socket.connect(place)
-    socket.send_multipart([b"SCALE0/1", b"CHECKCONFIG", b'{"config_type": "json", "batch": true}'])
-    socket.recv_multipart()
-    options: dict[str, Any] = {"config_type": "json"} if command == "CHECKCONFIG" else {}
-    service = {"ping": "scale0.ping", "echo": SERVICE}.get(command)
-    print("ready", flush=True)
-    for number in itertools.count():
-        if service:
-            ids = range(number * batch, (number + 1) * batch)
-            messages = [["REQUEST", {"service": service, "id": str(n), "timeout": 10}, BODY] for n in ids]
-        else:
-            messages = [[command, options]] * batch
-        socket.send_multipart([b"SCALE0/1", b"BATCH", b"", msgspec.msgpack.encode(messages)])
-        while socket.poll(0):
-            socket.recv_multipart(copy=False)
-
-
 ENDS: dict[str, Any] = {
-    "flooder": flooder,
     "scale0-worker": scale0_worker,
     "scale0-client": scale0_client,
     "scale0-async-client": scale0_async_client,

@@ -59,7 +59,9 @@ def network() -> Iterator[Network]:
         config = Path(folder) / "broker.json"
         management = {"enabled": True, "port": http}
         config.write_text(
-            json.dumps({"identity": "bench", "data_dir": f"{folder}/data", "management": management, **ports})
+            json.dumps(
+                {"identity": "bench", "curve": False, "data_dir": f"{folder}/data", "management": management, **ports}
+            )
         )
         with process(sys.executable, "-m", "scale0", "broker", "--config", str(config)):
             front, back = (f"tcp://127.0.0.1:{ports[name]}" for name in ("frontend_port", "backend_port"))

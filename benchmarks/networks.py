@@ -48,13 +48,15 @@ def run_client(*words: object) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def scale0_broker(**more: object) -> Iterator[tuple[str, str, subprocess.Popen[str]]]:
-    """A real broker with its store on disk: its front, its back, its process."""
+def scale0_broker(module: str = "scale0", /, **more: object) -> Iterator[tuple[str, str, subprocess.Popen[str]]]:
+    """A real broker with its store on disk: its front, its back, its process. `more`: its configuration."""
     with tempfile.TemporaryDirectory(prefix="scale0-bench-") as folder:
         ports = {f"{name}_port": free_port() for name in ("frontend", "backend", "peer", "config_pub", "task_pub")}
         config = Path(folder) / "broker.json"
-        config.write_text(json.dumps({"identity": "bench", "data_dir": f"{folder}/data", **ports, **more}))
-        with process(sys.executable, "-m", "scale0", "broker", "--config", str(config)) as broker:
+        config.write_text(
+            json.dumps({"identity": "bench", "curve": False, "data_dir": f"{folder}/data", **ports, **more})
+        )
+        with process(sys.executable, "-m", module, "broker", "--config", str(config)) as broker:
             front, back = (f"tcp://127.0.0.1:{ports[name]}" for name in ("frontend_port", "backend_port"))
             yield front, back, broker
 

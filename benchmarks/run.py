@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.floods import floods
 from benchmarks.networks import ROOT, end, process, run_client, scale0_broker, scale0_pair
 
 ROUNDS = 5
@@ -25,9 +26,6 @@ THROUGHPUT_REQUESTS = 200_000
 LATENCY_REQUESTS = 5_000
 IDLE_BACKENDS = 10_000
 HEARTBEATS = 500
-CALM_REQUESTS = 2_000
-FLOODED_REQUESTS = {"HEARTBEAT": 2_000, "CHECKCONFIG": 2_000, "ping": 300, "echo": 300}
-"""Beside a flood of control messages as many as when it is calm; beside requests each takes long."""
 
 
 class IdleHerd:
@@ -144,27 +142,13 @@ def forwarded() -> dict[str, Any]:
     }
 
 
-def floods() -> dict[str, Any]:
-    """A client that asks one thing after another, alone and beside one that floods; a new broker for each flood."""
-    found: dict[str, Any] = {}
-    for command, count in FLOODED_REQUESTS.items():
-        for batch in (100, 10_000):
-            with scale0_broker() as (front, back, broker), process(*end("scale0-worker", back)):
-                calm = run_client("scale0-client", front, CALM_REQUESTS, 1)
-                with process(*end("flooder", front, command, batch)):
-                    beside = run_client("scale0-client", front, count, 1)
-                    memory = psutil.Process(broker.pid).memory_info().rss / 1e6
-                name = f"{command} by {batch}"
-                found[name] = {
-                    **{f"calm {share}": calm[share] for share in ("p50", "p99")},
-                    **{f"flooded {share}": beside[share] for share in ("p50", "p99")},
-                    "p99 ratio in %": 100 * beside["p99"] / calm["p99"],
-                    "MB": memory,
-                }
-    return found
-
-
 PARTS = {"idle": idle, "flat": flat, "forwarded": forwarded, "floods": floods}
+
+
+def shown_figure(figure: float | bool) -> str:
+    if isinstance(figure, bool):
+        return "yes" if figure else "NO"
+    return f"{figure:,.1f}" if figure < 100 else f"{figure:,.0f}"
 
 
 def main() -> None:
@@ -179,7 +163,7 @@ def main() -> None:
         for key, value in PARTS[name]().items():
             shown = value if not isinstance(value, float) else f"{value:,.2f}"
             if isinstance(value, dict):
-                shown = ", ".join(f"{who} {figure:,.0f}" for who, figure in value.items())
+                shown = ", ".join(f"{who} {shown_figure(figure)}" for who, figure in value.items())
             print(f"  {key:28} {shown}", flush=True)
 
 

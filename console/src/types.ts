@@ -46,7 +46,7 @@ export interface Series {
   busy: (number | null)[]; waiting: (number | null)[];
 }
 export interface Client {
-  identity: string; role: string; services: string[]; slots: number; busy: number; age: number; since: number;
+  identity: string; role: string; services: string[]; services_more?: number; slots: number; busy: number; age: number; since: number;
   heartbeat_interval: number; config_version: number; protocol: string; tasks: number; status?: unknown;
 }
 export interface ErrorClient { client: string; socket: string; ends_in: number; bad: number }

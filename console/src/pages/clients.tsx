@@ -23,6 +23,10 @@ export function Clients() {
 
 const SHOWN_SERVICES = 3;
 
+function moreThanShown(row: Client): number {
+  return Math.max(0, row.services.length - SHOWN_SERVICES) + (row.services_more ?? 0);
+}
+
 const COLUMNS: ColumnOf<Client>[] = [
   { head: "Identity", cell: (row) => row.identity, by: (row) => row.identity },
   { head: "Role", cell: (row) => row.role, by: (row) => row.role },
@@ -38,7 +42,7 @@ const COLUMNS: ColumnOf<Client>[] = [
     cell: (row) => row.services.length === 0 ? "–" : (
       <>
         {row.services.slice(0, SHOWN_SERVICES).map((name, at) => <>{at ? " " : ""}<a key={name} href={routeTo("services", [name])}>{name}</a></>)}
-        {row.services.length > SHOWN_SERVICES && ` +${row.services.length - SHOWN_SERVICES}`}
+        {moreThanShown(row) > 0 && ` +${moreThanShown(row)}`}
       </>
     ),
   },

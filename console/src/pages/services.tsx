@@ -1,7 +1,7 @@
 // All services with their backends and rates, and the plots of one service.
 
 import { useState } from "preact/hooks";
-import { useAll, useLive } from "../live";
+import { useAll } from "../live";
 import { count, rate, share, span } from "../logic/format";
 import { fits } from "../logic/rows";
 import { Empty, Facts, Filter, Panel, Shown, State } from "../parts/common";
@@ -82,7 +82,7 @@ function List() {
 
 function One({ name }: { name: string }) {
   const services = useAll<Service>("/services");
-  const queues = useLive<{ items: Queue[] }>("/queues?limit=1000");
+  const queues = useAll<Queue>("/queues");
   const row = services.data?.items.find((each) => each.service === name);
   const queue = queues.data?.items.find((each) => each.service === name);
   return (
@@ -111,6 +111,7 @@ function One({ name }: { name: string }) {
             ]}
             empty={<p class="calm">This broker has no backend of the service.</p>}
           />
+          {queue.lru.length < queue.backends && <p class="faint">{count(queue.lru.length)} of {count(queue.backends)} backends are listed.</p>}
         </Panel>
       )}
     </>
