@@ -17,10 +17,10 @@ from typing import Any
 
 import uvloop
 
-from scale0.broker.main.process import SWITCH_SECONDS
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.process import SWITCH_SECONDS
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.effects import Effects, Message
 from scale0.monitoring.helen.core.socket_events import BytesReceived, ConnectionClosed, ConnectionOpened

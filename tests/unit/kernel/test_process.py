@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ import zmq.asyncio
 from scale0.broker.core.broker import Broker
 from scale0.broker.main.process import run_broker, serve
 from scale0.config import BrokerConfig
+from scale0.kernel.edge.process import ProcessEnd
 from scale0.kernel.edge.secret_files import TOKEN_FILE
 from scale0.kernel.errors import ConfigError
 from scale0.storage.interface import Store, StoreFailed
@@ -39,7 +41,7 @@ async def running(config: BrokerConfig, store: Store) -> AsyncIterator[tuple[Bro
     """A broker in this loop; ended at the end, if it has not ended by itself."""
     loop = asyncio.get_running_loop()
     up: asyncio.Future[Broker] = loop.create_future()
-    task = loop.create_task(serve(config, None, store, up.set_result))
+    task = loop.create_task(serve(config, None, store, ProcessEnd(), up.set_result))
     both: set[asyncio.Future[Any]] = {task, up}
     await asyncio.wait(both, timeout=SOON, return_when=asyncio.FIRST_COMPLETED)
     try:
@@ -165,6 +167,20 @@ def test_a_taken_port_says_what_to_do(tmp_path):
             port = int(broker.state.endpoints["frontend"].rpartition(":")[2])
             taken = BrokerConfig(identity="c", data_dir=str(tmp_path / "two"), **{**PORTS, "frontend_port": port})
             with pytest.raises(OSError, match="cannot listen"):
-                await serve(taken, None, MemoryStore(), lambda _: None)
+                await serve(taken, None, MemoryStore(), ProcessEnd(), lambda _: None)
+
+    asyncio.run(story())
+
+
+# Promise: STORE-10
+def test_a_signal_that_comes_between_two_servers_of_a_process_ends_the_second():
+    async def story() -> None:
+        ending = ProcessEnd()
+        first = ending.begin()
+        ending.listen()
+        ending.end(-1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await first == -1
+        assert await asyncio.wait_for(ending.begin(), SOON) == 0
 
     asyncio.run(story())

@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import os
 import random
-import resource
 import secrets
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
@@ -43,10 +39,11 @@ from scale0.history.segments.settings import ExporterSettings, exporter_settings
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
+from scale0.kernel.edge.process import ProcessEnd, raise_file_limit, tune_interpreter
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
 from scale0.kernel.effects import Effects
-from scale0.kernel.errors import ConfigError, StoreError
+from scale0.kernel.errors import StoreError
 from scale0.kernel.log_context import about
 from scale0.kernel.time_text import MICROSECONDS
 from scale0.storage.interface import Store, StoredJournal, StoreFailed, StoreFenced, StoreUnavailable
@@ -70,16 +67,6 @@ REOPEN_SECONDS: Final = 2.0
 """How often a broker that was declared dead tries to open a database that is away."""
 DISK_LOOK_SECONDS: Final = 0.5
 SWEEP_SECONDS: Final = 1.0
-WANTED_FILES: Final = 1_048_576
-"""File descriptors that a broker requests: one for each client."""
-LEAST_FILES: Final = 256
-"""Its own files take some dozens, and connections leave RESERVED_DESCRIPTORS."""
-
-GC_THRESHOLDS: Final = (10_000, 500, 100)
-"""Net allocations before a collection of the young generation, and how often older generations follow."""
-
-SWITCH_SECONDS: Final = 0.0005
-"""How long the writer's thread may wait for the GIL: a commit takes a dozen such steps."""
 
 Ready = Callable[[Broker], None]
 
@@ -94,32 +81,25 @@ def run_broker(config: BrokerConfig, config_file: Path | None, ready: Ready, ser
     check_runnable(config)
     check_broker_files(config, config_file)
     raise_file_limit()
-    # Objects from the start live until the end, and later ones are freed by reference counting: the cycle collector
-    # would traverse all clients repeatedly for nothing.
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    sys.setswitchinterval(SWITCH_SECONDS)
-    fenced = False
+    tune_interpreter()
+    fenced, process_end = False, ProcessEnd()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         while True:
             try:
-                return runner.run(serve(config, config_file, choose_store(config), ready, served))
+                return runner.run(serve(config, config_file, choose_store(config), process_end, ready, served))
             except BeginAgain as again:
                 config, fenced = at_ports(config, again.endpoints), True
             except StoreUnavailable as error:
                 if not fenced:
                     raise
                 log.error("%s; trying again every %g s", error, REOPEN_SECONDS, extra=about())
-                if runner.run(stopped_within(REOPEN_SECONDS)):
+                if runner.run(stopped_within(REOPEN_SECONDS, process_end)):
                     return 0
 
 
-async def stopped_within(seconds: float) -> bool:
-    """True if a signal asks this process to stop in that time."""
-    loop = asyncio.get_running_loop()
-    stop, end = ending(loop)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, 0)
+async def stopped_within(seconds: float, process_end: ProcessEnd) -> bool:
+    """True if a signal asks this process to stop in that time, or did so before."""
+    stop = process_end.begin()
     await asyncio.wait([stop], timeout=seconds)
     return stop.done()
 
@@ -150,13 +130,18 @@ def choose_store(config: BrokerConfig) -> Store:
 
 
 async def serve(
-    config: BrokerConfig, config_file: Path | None, store: Store, ready: Ready, served: Served = ignore
+    config: BrokerConfig,
+    config_file: Path | None,
+    store: Store,
+    process_end: ProcessEnd,
+    ready: Ready,
+    served: Served = ignore,
 ) -> int:
     """Open the store, then the sockets; serve; close them in reverse."""
     loop = asyncio.get_running_loop()
-    stop, end = ending(loop)
+    stop = process_end.begin()
     opened = store.open()
-    fail = failing(end)
+    fail = failing(process_end.end)
     commits = Commits(store, loop, fail)
     exporter = SegmentExporter(settings_of_exporter(config), commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -188,8 +173,7 @@ async def serve(
         link_keys(curve, broker.state.endpoints)
         report_closed(runner, broker, servers_of(sockets))
         runner.take(broker.key_audit.record)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, end, 0)
+        process_end.listen()
         exporter.start()
         ready(broker)
         async with beside(broker, watch_disk(broker, store, fail), curve, served, [*servers_of(sockets), *publishers]):
@@ -209,17 +193,6 @@ async def serve(
         with contextlib.suppress(Exception):
             commits.close()
         context.destroy(linger=200)
-
-
-def ending(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[int], Callable[[int], None]]:
-    """The future that the process waits for, and the function that ends it with a status; the first call counts."""
-    stop: asyncio.Future[int] = loop.create_future()
-
-    def end(status: int) -> None:
-        if not stop.done():
-            stop.set_result(status)
-
-    return stop, end
 
 
 def last_turn(broker: Broker, runner: Runner, status: int) -> None:
@@ -414,15 +387,3 @@ async def watch_clock(broker: Broker) -> None:
             log.warning("clients confirm the wall clock again", extra=about(broker=broker.state.identity))
         was = suspect
         await asyncio.sleep(DISK_LOOK_SECONDS)
-
-
-def raise_file_limit() -> None:
-    """Permit as many files as possible; raises ConfigError if connections could not have any of them."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    permitted, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if permitted != resource.RLIM_INFINITY and permitted < LEAST_FILES:
-        limit = f"at most {permitted} open files are permitted, and {LEAST_FILES} are needed for a few connections"
-        raise ConfigError([f"{limit}: raise the hard limit (LimitNOFILE in its unit, or ulimit -Hn)"])

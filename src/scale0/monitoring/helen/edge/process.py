@@ -8,19 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import secrets
 import signal
 import ssl
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import uvloop
 
-from scale0.broker.main.process import DISK_LOOK_SECONDS, GC_THRESHOLDS, SWITCH_SECONDS, ending, raise_file_limit
+from scale0.broker.main.process import DISK_LOOK_SECONDS
 from scale0.config import ClientConfig, HelenConfig
 from scale0.history.segments.exporter import SegmentExporter
 from scale0.history.segments.settings import ExporterSettings, exporter_settings
@@ -28,6 +26,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.edge.commits import Commits
 from scale0.kernel.edge.private_files import check as check_files
+from scale0.kernel.edge.process import ProcessEnd, raise_file_limit, tune_interpreter
 from scale0.kernel.edge.runner import Runner
 from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
 from scale0.kernel.effects import Effects
@@ -74,10 +73,7 @@ def run_helen(config: HelenConfig, ready: Ready) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
     check_helen_files(config, (CA_KEY_FILE, AGENTS_CA_KEY_FILE))
     raise_file_limit()
-    # As in a broker: the garbage collector does not scan long-lived objects again and again.
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    sys.setswitchinterval(SWITCH_SECONDS)
+    tune_interpreter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve(config, SqliteStore(Path(config.data_dir)), ready))
 
@@ -85,7 +81,8 @@ def run_helen(config: HelenConfig, ready: Ready) -> int:
 async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
     """Open the store, then the sockets; serve; close them in reverse."""
     loop = asyncio.get_running_loop()
-    stop, end = ending(loop)
+    process_end = ProcessEnd()
+    stop, end = process_end.begin(), process_end.end
 
     def fail(error: BaseException) -> None:
         log.critical("the store failed, Helen stops: %s", error, extra=about())
@@ -112,8 +109,7 @@ async def serve(config: HelenConfig, store: Store, ready: Ready) -> int:
         runner = Runner(helen, [socket, network], [], commits, journal.append, read_now, answers.find, MAX_CLIENT_BYTES)
         runner.start(first_turn(helen, store, authority, now), now)
         network.start()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, end, 0)
+        process_end.listen()
         certificates = OwnCertificate(config, socket, authority)
         loop.add_signal_handler(signal.SIGHUP, certificates.load)
         async with background_jobs(
