@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
-import os
 import re
 import signal
 import socket
@@ -19,6 +18,7 @@ import pytest
 
 from scale0.cli.main import main
 from scale0.history.segments.exporter import RESTART_POLICY
+from tests.fakes.ports import free_port
 from tests.fakes.processes import Background
 from tests.fakes.shell import VARIABLES, Shell
 from tests.fakes.waiting import until
@@ -56,15 +56,15 @@ class Network:
 
 
 def free_block() -> int:
-    """The first of five ports that are free, where no other test looks for some."""
-    for first in range(33_000 + os.getpid() % 1_000 * 10, 60_000, 10):
+    """The first of five ports that are free, and that the system gives to no connection meanwhile."""
+    while True:
+        first = free_port()
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
             for port in range(first, first + 5):
                 trial = held.enter_context(socket.socket())
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 trial.bind(("127.0.0.1", port))
             return first
-    raise AssertionError("no five ports are free")
 
 
 @contextlib.contextmanager

@@ -44,6 +44,7 @@ from scale0.kernel.edge.runner import Runner
 from scale0.kernel.edge.secret_files import TOKEN_FILE, write_secret
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import StoreError
+from scale0.kernel.limits import Limits
 from scale0.kernel.log_context import about
 from scale0.kernel.time_text import MICROSECONDS
 from scale0.storage.interface import Store, StoredJournal, StoreFailed, StoreFenced, StoreUnavailable
@@ -56,7 +57,7 @@ from scale0.transport.core.sockets import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALE
 from scale0.transport.core.zmtp import ROUTER, XPUB, NullMechanism
 from scale0.transport.edge.client_keys import KEY, NO_KEYS
 from scale0.transport.edge.zmtp_publisher import ZmtpPublisher
-from scale0.transport.edge.zmtp_server import ZmtpConnection, ZmtpServer
+from scale0.transport.edge.zmtp_server import Cut, ZmtpConnection, ZmtpServer
 
 log = logging.getLogger("scale0.broker")
 
@@ -138,11 +139,10 @@ async def serve(
     served: Served = ignore,
 ) -> int:
     """Open the store, then the sockets; serve; close them in reverse."""
-    loop = asyncio.get_running_loop()
     stop = process_end.begin()
     opened = store.open()
     fail = failing(process_end.end)
-    commits = Commits(store, loop, fail)
+    commits = Commits(store, asyncio.get_running_loop(), fail)
     exporter = SegmentExporter(settings_of_exporter(config), commits)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 1_024)
@@ -158,11 +158,7 @@ async def serve(
         )
         write_secret(Path(config.data_dir) / TOKEN_FILE, token)
         journal = StoredJournal(config.identity, boot, opened)
-        limits = config.limits()
-        cut = array_splitter(limits, broker.ignores, batch_splitter(limits, broker.ignores))
-        for server in servers_of(sockets):
-            server.cut = cut
-        most = limits.max_client_bytes
+        most, cut = config.limits().max_client_bytes, splitter(config.limits(), broker, servers_of(sockets))
         runner = Runner(
             broker, sockets, publishers, commits, journal.append, read_now, answers.find, most, cut, held=(FRONTEND,)
         )
@@ -193,6 +189,14 @@ async def serve(
         with contextlib.suppress(Exception):
             commits.close()
         context.destroy(linger=200)
+
+
+def splitter(limits: Limits, broker: Broker, servers: Iterable[ZmtpServer]) -> Cut:
+    """Divides long messages at each socket, so that other senders have their turn in between."""
+    cut = array_splitter(limits, broker.ignores, batch_splitter(limits, broker.ignores))
+    for server in servers:
+        server.cut = cut
+    return cut
 
 
 def last_turn(broker: Broker, runner: Runner, status: int) -> None:
