@@ -24,6 +24,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
 from scale0.transport.core.session import UP, SessionEffects
 from scale0.transport.edge.client_socket import SocketClosedError
+from scale0.transport.edge.idle_sockets import read_when_idle
 
 CONNECT_SECONDS: Final = 1.0
 """How long a call that does not wait for its answer may wait for the first connection."""
@@ -115,6 +116,7 @@ class Client:
         self._pid = os.getpid()
         self._tasks = Submission(self, TaskOptions())
         self._act(self._core.session.start)
+        read_when_idle(self._core.socket)
 
     @property
     def identity(self) -> str | None:

@@ -322,7 +322,7 @@ def test_closing_ends_waits_and_leaves_the_task_alone(broker: BrokerProcess, gat
 
 
 def has_noticed(net: scale0.Client) -> bool:
-    net._core.socket.pump(monitor=True)
+    net._core.socket.pump()
     return net._core.session.connection.state == "down"
 
 

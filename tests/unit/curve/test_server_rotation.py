@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zmq
 from click.testing import CliRunner
 
 from scale0.broker.edge import server_rotation
@@ -128,8 +127,7 @@ def client_keys(path: Path, server_key: str, is_stored: bool = True) -> ClientKe
 
 
 def connects(keys: ClientKeys, endpoint: str = HERE) -> None:
-    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        keys.apply(socket, endpoint)
+    keys.mechanism(endpoint)
 
 
 def test_a_client_stores_the_key_that_its_broker_announces(tmp_path: Path) -> None:

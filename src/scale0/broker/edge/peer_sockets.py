@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import zmq
 
+from scale0.broker.edge.frames import drain, readable, send_frames
 from scale0.broker.edge.sockets import set_options
 from scale0.kernel.limits import Limits
 from scale0.kernel.log_context import about
 from scale0.kernel.machine import Sent
-from scale0.transport.edge.frames import drain, readable, send_frames
 
 if TYPE_CHECKING:
     from scale0.broker.edge.curve import Curve

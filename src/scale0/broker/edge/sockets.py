@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Final
 import zmq
 import zmq.utils.monitor
 
+from scale0.broker.edge.frames import drain, readable
 from scale0.kernel.limits import Limits
 from scale0.kernel.machine import Sent
-from scale0.transport.edge.frames import drain, readable
-from scale0.transport.edge.zmq_context import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from scale0.broker.edge.curve import Curve
 
 HIGH_WATER_MARK: Final = 64
+ZMTP_HEARTBEAT_MS: Final = 60_000
+ZMTP_TIMEOUT_MS: Final = 10_000
+"""How half-open connections end; our own heartbeats detect failures sooner."""
 HANDSHAKE_MS: Final = 5_000
 """A peer that does not finish its handshake in this time is disconnected."""
 
@@ -92,6 +94,11 @@ class SubscriberSocket:
             self._socket.disable_monitor()
             self._monitor.close(linger=0)
         self._socket.close(linger=0)
+
+
+def libzmq_version() -> str:
+    """The version of libzmq, such as 4.3.5, for modules that may not import zmq."""
+    return zmq.zmq_version()
 
 
 def set_options(socket: zmq.Socket[bytes], limits: Limits) -> None:

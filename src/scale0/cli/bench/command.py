@@ -275,8 +275,8 @@ def measured(network: BenchNetwork, measurement: Callable[[Bounds], Figure], bou
 def machine_here(folder: Path, core_steps: float) -> MachineFacts:
     import platform
 
+    from scale0.broker.edge.sockets import libzmq_version
     from scale0.cli.bench.output import MachineFacts
-    from scale0.transport.edge.zmq_context import libzmq_version
 
     return MachineFacts(
         scale0=__version__,

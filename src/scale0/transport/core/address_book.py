@@ -74,6 +74,10 @@ class AddressBook:
         """Where the client's own key is, and what to do if the broker does not accept it; empty without keys."""
 
     @property
+    def first_given(self) -> str:
+        return self._given[0]
+
+    @property
     def home(self) -> str:
         """The identity of the home broker; empty if unknown."""
         return self._names.get(self._given[0], "")

@@ -122,6 +122,8 @@ class FrontendSession:
         """Something was received on that connection."""
         self._has_named_owner = False
         """The broker has answered a ping on that connection."""
+        self._must_return = False
+        """A command waits for a broker that the user named: once, the session moves back to it."""
 
     @property
     def waiting(self) -> bool:
@@ -221,6 +223,9 @@ class FrontendSession:
         self._add(call, self._commands, now, effects)
         if self._is_live and self.connection.addresses.was_given:
             self._send(call, now, effects)
+        else:
+            self._must_return = True
+            self._return(now)
 
     def closed(self, reason: str, now: Now, effects: SessionEffects) -> None:
         self.connection.closed(reason, now, effects)
@@ -450,6 +455,7 @@ class FrontendSession:
         self._has_named_owner = False
         self._ping(now, effects)
         # A management command is for the broker that the administrator named.
+        self._return(now)
         for table in (self._commands, self._calls) if self.connection.addresses.was_given else (self._calls,):
             for call in table.values():
                 if not call.sent or (call.retry and not call.has_parts):
@@ -457,6 +463,13 @@ class FrontendSession:
         if self._sub_protocol is not None:
             addresses = self.connection.addresses
             self._sub_protocol.resume(addresses.owner or addresses.current, now, effects)
+
+    def _return(self, now: Now) -> None:
+        """Move back to the broker that the user named, if a command waits for it."""
+        if self._must_return and self._is_live:
+            self._must_return = False
+            if not self.connection.addresses.was_given and any(not call.sent for call in self._commands.values()):
+                self.connection.return_home(now)
 
     def _end_reason(self) -> tuple[int, str]:
         ended = self.connection.ended

@@ -187,6 +187,10 @@ class Session:
         self._retry_at = now.mono + fraction * ceiling
         self._urgent_retry_at = now.mono + fraction * min(ceiling, MAX_URGENT_BACKOFF_SECONDS)
 
+    def return_home(self, now: Now) -> None:
+        """Move to the first address that the user gave, as after CHANGEBROKER."""
+        self._move = PendingMove(self.addresses.first_given, self.addresses.home, now.mono)
+
     def _drop(self, reason: str, effects: SessionEffects) -> None:
         self.state = DOWN
         self._move, self._negotiate_at, self.is_draining, self._is_drained = None, None, False, False

@@ -1,4 +1,4 @@
-"""ZMTP 3 (ZeroMQ RFC 23 and 37): the server's end of one connection, without I/O.
+"""ZMTP 3 (ZeroMQ RFC 23 and 37): one connection, at either end, without I/O.
 
 Bytes in, messages and bytes out. The routing id that a peer announces is ignored: a connection is known by the number
 that its server gives it. Invariants: an error ends the connection and nothing else; a peer that has not authenticated
@@ -29,9 +29,11 @@ COMMAND: Final = 4
 KNOWN_FLAGS: Final = MORE | LONG | COMMAND
 
 ROUTER: Final = b"ROUTER"
+DEALER: Final = b"DEALER"
 XPUB: Final = b"XPUB"
 ACCEPTED_TYPES: Final = {
     ROUTER: frozenset({b"REQ", b"DEALER", b"ROUTER"}),
+    DEALER: frozenset({b"REP", b"DEALER", b"ROUTER"}),
     XPUB: frozenset({b"SUB", b"XSUB"}),
 }
 """By the type of our socket: the types of peers."""
@@ -44,17 +46,16 @@ class ZmtpError(Exception):
     """The peer broke the protocol, or is not accepted."""
 
 
-class Mechanism(Protocol):
-    """A security mechanism: the handshake, and the frames after it."""
+class MechanismError(ZmtpError):
+    """The peer uses another security mechanism."""
 
-    name: bytes
-    ready: bool
-    properties: Mapping[bytes, bytes]
-    """The peer's metadata, once `ready`."""
 
-    def answer(self, command: bytes, body: bytes) -> bytes:
-        """Handle a command of the handshake; returns the command to send, or an empty one. Raises ZmtpError."""
-        ...
+class PeerRefusedError(ZmtpError):
+    """The peer ended the handshake with an ERROR: it does not accept our key."""
+
+
+class Cipher(Protocol):
+    """How frames are encrypted after the handshake."""
 
     def decode(self, flags: int, body: bytes) -> tuple[int, bytes]:
         """The flags and content of a received frame. Raises ZmtpError."""
@@ -64,26 +65,50 @@ class Mechanism(Protocol):
     def encode_command(self, body: bytes) -> bytes: ...
 
 
+class Mechanism(Protocol):
+    """A security mechanism: the handshake of one end."""
+
+    name: bytes
+    ready: bool
+    properties: Mapping[bytes, bytes]
+    """The peer's metadata, once `ready`."""
+
+    @property
+    def cipher(self) -> Cipher | None:
+        """Once `ready`; None: frames are not encrypted."""
+        ...
+
+    def begin(self) -> bytes:
+        """The first command of a client; empty at a server, which waits for it."""
+        ...
+
+    def answer(self, command: bytes, body: bytes) -> bytes:
+        """Handle a command of the handshake; returns the command to send, or an empty one. Raises ZmtpError."""
+        ...
+
+
 class ZmtpSession:
     """One connection."""
 
     __slots__ = (
-        *("_chunks", "_frames", "_greeted", "_have", "_is_plain", "_max_bytes", "_max_parts", "_message_bytes"),
+        *("_chunks", "_cipher", "_frames", "_greeted", "_have", "_max_bytes", "_max_parts", "_message_bytes"),
         *("_parts", "_socket_type", "_wanted", "commands", "mechanism", "minor", "outgoing"),
     )
 
-    def __init__(self, socket_type: bytes, mechanism: Mechanism, max_bytes: int, max_parts: int) -> None:
+    def __init__(
+        self, socket_type: bytes, mechanism: Mechanism, max_bytes: int, max_parts: int, as_server: bool = True
+    ) -> None:
         """A frame of more than `max_bytes` ends the connection. Of a message with more bytes or parts, the frames up to
         the limit are delivered, so that the owner can refuse it; EXCESS times as many parts end the connection."""
         self.mechanism = mechanism
         self.minor = 0
         """The minor version of the peer's protocol."""
-        self.outgoing: list[bytes] = [greeting(mechanism.name, as_server=True)]
+        self.outgoing: list[bytes] = [greeting(mechanism.name, as_server)]
         """Bytes to send; the owner takes them after each call."""
         self._socket_type = socket_type
         self._max_bytes = max_bytes
         self._max_parts = max_parts
-        self._is_plain = isinstance(mechanism, NullMechanism)
+        self._cipher: Cipher | None = None
         self._greeted = False
         self._chunks: list[bytes] = []
         self._have = 0
@@ -132,11 +157,14 @@ class ZmtpSession:
 
     def encode(self, frames: Sequence[bytes]) -> list[bytes]:
         """The bytes of one message, in pieces."""
-        return encode_plain(frames) if self._is_plain else self.mechanism.encode(frames)
+        return encode_plain(frames) if self._cipher is None else self._cipher.encode(frames)
 
     def ping(self) -> bytes:
         """A PING without a context: a live peer answers it. RFC 37 has it since version 3.1."""
-        return self.mechanism.encode_command(b"\x04PING\x00\x00")
+        return self._encode_command(b"\x04PING\x00\x00")
+
+    def _encode_command(self, body: bytes) -> bytes:
+        return frame(COMMAND, body) if self._cipher is None else self._cipher.encode_command(body)
 
     def _greet(self, data: bytes) -> int:
         check_signature(data)
@@ -148,11 +176,14 @@ class ZmtpSession:
         self.minor = data[11] if data[10] == 3 else 1
         mechanism = data[12 : 12 + MECHANISM_BYTES].rstrip(b"\0")
         if mechanism != self.mechanism.name:
-            raise ZmtpError(
+            raise MechanismError(
                 f"the peer uses the security mechanism {mechanism.decode('ascii', 'replace')},"
-                f" and this server {self.mechanism.name.decode()}"
+                f" and this end {self.mechanism.name.decode()}"
             )
         self._greeted = True
+        first = self.mechanism.begin()
+        if first:
+            self.outgoing.append(frame(COMMAND, first))
         return GREETING_BYTES
 
     def _keep(self, data: bytes, start: int, wanted: int) -> None:
@@ -165,7 +196,7 @@ class ZmtpSession:
     def _parse(self, data: bytes, position: int) -> list[list[bytes]]:
         end = len(data)
         messages: list[list[bytes]] = []
-        frames, plain = self._frames, self._is_plain
+        frames = self._frames
         max_bytes, max_parts = self._max_bytes, self._max_parts
         while end - position >= 2:
             flags, size, head = data[position], data[position + 1], 2
@@ -185,8 +216,8 @@ class ZmtpSession:
             if not self.mechanism.ready:
                 self._shake_hands(flags, body)
                 continue
-            if not plain:
-                flags, body = self.mechanism.decode(flags, body)
+            if self._cipher is not None:
+                flags, body = self._cipher.decode(flags, body)
             if flags & COMMAND:
                 message = self._command(body)
                 if message is not None:
@@ -216,11 +247,12 @@ class ZmtpSession:
             raise ZmtpError("a message arrived before the handshake was complete")
         name, rest = split_command(body)
         if name == b"ERROR":
-            raise ZmtpError("the peer reports an error during the handshake")
+            raise PeerRefusedError("the peer reports an error during the handshake")
         reply = self.mechanism.answer(name, rest)
         if reply:
             self.outgoing.append(frame(COMMAND, reply))
         if self.mechanism.ready:
+            self._cipher = self.mechanism.cipher
             found = self.mechanism.properties.get(b"socket-type", b"")
             if found not in ACCEPTED_TYPES[self._socket_type]:
                 raise ZmtpError(
@@ -236,7 +268,7 @@ class ZmtpSession:
             case b"PING":
                 if len(rest) < 2 or len(rest) > 2 + MAX_PING_CONTEXT:
                     raise ZmtpError("a PING has the wrong length")
-                self.outgoing.append(self.mechanism.encode_command(b"\x04PONG" + rest[2:]))
+                self.outgoing.append(self._encode_command(b"\x04PONG" + rest[2:]))
             case b"SUBSCRIBE" | b"CANCEL":
                 self.commands -= 1
                 return [(b"\x01" if name == b"SUBSCRIBE" else b"\x00") + rest]
@@ -250,30 +282,29 @@ class ZmtpSession:
 class NullMechanism:
     """The mechanism NULL: no key, no encryption."""
 
-    __slots__ = ("properties", "ready", "socket_type")
+    __slots__ = ("_is_client", "properties", "ready", "socket_type")
 
     name = b"NULL"
+    cipher = None
 
-    def __init__(self, socket_type: bytes) -> None:
+    def __init__(self, socket_type: bytes, is_client: bool = False) -> None:
         self.socket_type = socket_type
+        self._is_client = is_client
         self.ready = False
         self.properties: Mapping[bytes, bytes] = {}
+
+    def begin(self) -> bytes:
+        return self._own_ready() if self._is_client else b""
 
     def answer(self, command: bytes, body: bytes) -> bytes:
         if command != b"READY":
             raise ZmtpError("the handshake of NULL has one command, READY")
         self.properties = read_properties(body)
         self.ready = True
+        return b"" if self._is_client else self._own_ready()
+
+    def _own_ready(self) -> bytes:
         return b"\x05READY" + own_properties(self.socket_type)
-
-    def decode(self, flags: int, body: bytes) -> tuple[int, bytes]:
-        return flags, body
-
-    def encode(self, frames: Sequence[bytes]) -> list[bytes]:
-        return encode_plain(frames)
-
-    def encode_command(self, body: bytes) -> bytes:
-        return frame(COMMAND, body)
 
 
 def encode_plain(frames: Sequence[bytes]) -> list[bytes]:

@@ -1,7 +1,7 @@
-"""The security mechanism CURVE of ZMTP (ZeroMQ RFC 26), the server's end: one connection, without I/O.
+"""The security mechanism CURVE of ZMTP (ZeroMQ RFC 26), both ends: one connection, without I/O.
 
-Invariants: the client's public key is known before the connection is ready, and `why_not` has accepted it; every frame
-has a nonce that is greater than the last one.
+Invariants: a server knows the client's public key before the connection is ready, and `why_not` has accepted it; a
+client sends nothing before the server has proved its key; every frame has a nonce that is greater than the last one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ CURVE_VERSION: Final = b"\x01\x00"
 MAX_NONCE: Final = (1 << 64) - 1
 INNER_MORE: Final = 1
 INNER_COMMAND: Final = 2
+WELCOME_BYTES: Final = 16 + BOX_BYTES + KEY_BYTES + COOKIE_BYTES
 MESSAGE: Final = b"\x07MESSAGE"
+FROM_CLIENT: Final = b"CurveZMQMESSAGEC"
+FROM_SERVER: Final = b"CurveZMQMESSAGES"
 MESSAGE_HEAD: Final = len(MESSAGE) + 8
 REFUSED: Final = b"\x05ERROR\x03400"
 """What libzmq sends when its authenticator refuses a key: a client then does not try again at once."""
@@ -42,11 +45,11 @@ class KeyRefusedError(ZmtpError):
 
 
 class CurveServer:
-    """The mechanism of one connection."""
+    """The mechanism of the end that listens."""
 
     __slots__ = (
-        *("_client_transient", "_cookie", "_nonce", "_random", "_received", "_secret", "_secrets", "_shared"),
-        *("_socket_type", "_transient_public", "_transient_secret", "_why_not", "properties", "public_key", "ready"),
+        *("_client_transient", "_cookie", "_random", "_secret", "_secrets", "_socket_type", "_transient_public"),
+        *("_transient_secret", "_why_not", "cipher", "properties", "public_key", "ready"),
         "server_key",
     )
 
@@ -69,9 +72,10 @@ class CurveServer:
         self._transient_public = b""
         self._transient_secret = b""
         self._client_transient = b""
-        self._shared = b""
-        self._nonce = 0
-        self._received = 0
+        self.cipher: CurveCipher | None = None
+
+    def begin(self) -> bytes:
+        return b""
 
     def answer(self, command: bytes, body: bytes) -> bytes:
         if command == b"HELLO" and not self._cookie:
@@ -122,12 +126,90 @@ class CurveServer:
         reason = self._why_not(client, self.server_key)
         if reason:
             raise KeyRefusedError(reason)
-        self._received = int.from_bytes(nonce, "big")
-        self._shared, self.properties, self.ready = shared, properties, True
-        self._nonce = 1
-        short = self._nonce.to_bytes(8, "big")
+        self.properties, self.ready = properties, True
+        self.cipher = CurveCipher(shared, FROM_SERVER, 1, FROM_CLIENT, int.from_bytes(nonce, "big"))
+        short = (1).to_bytes(8, "big")
         box = crypto_box_easy_afternm(own_properties(self._socket_type), b"CurveZMQREADY---" + short, shared)
         return b"\x05READY" + short + box
+
+
+class CurveClient:
+    """The mechanism of the end that connects."""
+
+    __slots__ = (
+        *("_cookie", "_public", "_random", "_secret", "_server_key", "_server_transient", "_socket_type"),
+        *("_transient_public", "_transient_secret", "cipher", "properties", "ready"),
+    )
+
+    name = b"CURVE"
+
+    def __init__(
+        self, public: bytes, secret: bytes, server_key: bytes, socket_type: bytes, random: RandomBytes
+    ) -> None:
+        """Our long-term keys, and the public key that the server must prove."""
+        self.ready = False
+        self.properties: Mapping[bytes, bytes] = {}
+        self.cipher: CurveCipher | None = None
+        self._public, self._secret = public, secret
+        self._server_key = server_key
+        self._socket_type = socket_type
+        self._random = random
+        self._transient_secret = random(KEY_BYTES)
+        self._transient_public = crypto_scalarmult_base(self._transient_secret)
+        self._server_transient = self._cookie = b""
+
+    def begin(self) -> bytes:
+        shared = precomputed(self._server_key, self._transient_secret)
+        short = (1).to_bytes(8, "big")
+        box = crypto_box_easy_afternm(bytes(64), b"CurveZMQHELLO---" + short, shared)
+        return b"\x05HELLO" + CURVE_VERSION + bytes(72) + self._transient_public + short + box
+
+    def answer(self, command: bytes, body: bytes) -> bytes:
+        if command == b"WELCOME" and not self._cookie:
+            return self._initiate(body)
+        if command == b"READY" and self._cookie:
+            self._finish(body)
+            return b""
+        raise ZmtpError("a command of the CURVE handshake arrived out of order")
+
+    def _initiate(self, body: bytes) -> bytes:
+        if len(body) != WELCOME_BYTES:
+            raise ZmtpError("WELCOME has the wrong length")
+        content = opened(precomputed(self._server_key, self._transient_secret), b"WELCOME-" + body[:16], body[16:])
+        self._server_transient, self._cookie = content[:KEY_BYTES], content[KEY_BYTES:]
+        vouch_nonce = self._random(16)
+        vouch = crypto_box_easy_afternm(
+            self._transient_public + self._server_key,
+            b"VOUCH---" + vouch_nonce,
+            precomputed(self._server_transient, self._secret),
+        )
+        short = (2).to_bytes(8, "big")
+        box = crypto_box_easy_afternm(
+            self._public + vouch_nonce + vouch + own_properties(self._socket_type),
+            b"CurveZMQINITIATE" + short,
+            precomputed(self._server_transient, self._transient_secret),
+        )
+        return b"\x08INITIATE" + self._cookie + short + box
+
+    def _finish(self, body: bytes) -> None:
+        if len(body) < 8 + BOX_BYTES:
+            raise ZmtpError("READY has the wrong length")
+        shared = precomputed(self._server_transient, self._transient_secret)
+        self.properties = read_properties(opened(shared, b"CurveZMQREADY---" + body[:8], body[8:]))
+        self.cipher = CurveCipher(shared, FROM_CLIENT, 2, FROM_SERVER, int.from_bytes(body[:8], "big"))
+        self.ready = True
+
+
+class CurveCipher:
+    """The frames of one connection after the handshake."""
+
+    __slots__ = ("_nonce", "_received", "_receives", "_sends", "_shared")
+
+    def __init__(self, shared: bytes, sends: bytes, nonce: int, receives: bytes, received: int) -> None:
+        """`sends` and `receives`: the prefix of the nonces in each direction; `nonce`, `received`: the last ones."""
+        self._shared = shared
+        self._sends, self._nonce = sends, nonce
+        self._receives, self._received = receives, received
 
     def decode(self, flags: int, body: bytes) -> tuple[int, bytes]:
         del flags  # those that count are encrypted
@@ -139,7 +221,7 @@ class CurveServer:
             raise ZmtpError("a frame was repeated")
         self._received = nonce
         try:
-            plain = crypto_box_open_easy_afternm(body[16:], b"CurveZMQMESSAGEC" + short, self._shared)
+            plain = crypto_box_open_easy_afternm(body[16:], self._receives + short, self._shared)
         except CryptoError as error:
             raise ZmtpError("a frame cannot be decrypted") from error
         inner = plain[0]
@@ -155,7 +237,7 @@ class CurveServer:
     def _seal(self, inner: bytes, body: bytes) -> bytes:
         self._nonce += 1
         short = self._nonce.to_bytes(8, "big")
-        sealed = crypto_box_easy_afternm(inner + body, b"CurveZMQMESSAGES" + short, self._shared)
+        sealed = crypto_box_easy_afternm(inner + body, self._sends + short, self._shared)
         size = MESSAGE_HEAD + len(sealed)
         head = bytes((0, size)) if size <= 255 else long_head(LONG, size)
         return b"".join((head, MESSAGE, short, sealed))

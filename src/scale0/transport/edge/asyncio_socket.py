@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ Action = Callable[[Now, SessionEffects], None]
 
 
 class SocketWatcher:
-    """Watches the descriptors and the deadline of a client socket; `update` after each use of the socket."""
+    """Watches the connection and the deadline of a client socket; `update` after each use of the socket."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, socket: ClientSocket, after_poll: Callable[[], None] = lambda: None
@@ -26,45 +27,63 @@ class SocketWatcher:
         self._loop = loop
         self._socket = socket
         self._after_poll = after_poll
-        self._watched: tuple[int, ...] = ()
+        self._watched = -1
         self._generation = 0
+        loop.add_reader(socket.wake_descriptor, self._woken)
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._is_stopped = False
 
     def update(self) -> None:
-        """Watch the current descriptors, and set the timer for the next deadline."""
+        """Watch the current descriptor, and set the timer for the next deadline."""
         if self._is_stopped:
             return
         if self._socket.generation != self._generation:
-            self._unwatch()
-            self._generation = self._socket.generation
-            self._watched = self._socket.descriptors()
-            # There are none while disconnected.
-            for descriptor, monitor in zip(self._watched, (False, True), strict=False):
-                self._loop.add_reader(descriptor, self._poll, monitor)
+            self._watch()
         self._after_poll()
         due = self._socket.deadline()
+        if due is None or due >= self._timer_at:
+            return  # a timer that fires too early costs less than a new one after each message
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._timer = self._loop.call_later(max(0.0, due - read_now().mono), self._poll)
+        self._timer_at = due
+        self._timer = self._loop.call_later(max(0.0, due - read_now().mono), self._expire)
 
     def stop(self) -> None:
         self._is_stopped = True
         self._unwatch()
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._socket.wake_descriptor)
         if self._timer is not None:
             self._timer.cancel()
 
-    def _poll(self, monitor: bool = False) -> None:
-        self._socket.pump(monitor)
+    def _expire(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        self._poll()
+
+    def _woken(self) -> None:
+        """A name was resolved."""
+        self._socket.clear_wake()
+        self._poll()
+
+    def _poll(self) -> None:
+        self._socket.pump()
         self.update()
 
+    def _watch(self) -> None:
+        self._unwatch()
+        self._generation = self._socket.generation
+        self._watched, wants_write = self._socket.interest
+        if self._watched >= 0:
+            self._loop.add_reader(self._watched, self._poll)
+            if wants_write:
+                self._loop.add_writer(self._watched, self._poll)
+
     def _unwatch(self) -> None:
-        if not self._loop.is_closed():
-            for descriptor in self._watched:
-                self._loop.remove_reader(descriptor)
-        self._watched = ()
+        if self._watched >= 0 and not self._loop.is_closed():
+            self._loop.remove_reader(self._watched)
+            self._loop.remove_writer(self._watched)
+        self._watched = -1
 
 
 class AsyncioSocket:

@@ -15,22 +15,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-import zmq
-
 from scale0.kernel.errors import ConfigError
 from scale0.kernel.log_context import about
 from scale0.transport.core.address_book import AddressBook
 from scale0.transport.core.sockets import HELEN
+from scale0.transport.core.zmtp_curve import CurveClient
 from scale0.transport.edge.curve_certificates import (
     KEYS_FOLDER,
     LOCAL,
     PROGRAM,
     SECRET_ENDING,
     CurveCertificate,
+    client_mechanism,
     is_key,
     read_pair,
     read_public,
-    set_client,
     write_pair,
 )
 from scale0.transport.edge.local_keys import config_folder, pairs_for, server_keys
@@ -69,8 +68,8 @@ class ClientKeys:
         is_helens = self.own.metadata.get("role") == HELEN
         return ClientKeys(self.own, self.path, self._server_key, ()) if is_helens else None
 
-    def apply(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
-        """Set the keys of a socket that is about to connect to `endpoint`."""
+    def mechanism(self, endpoint: str) -> CurveClient:
+        """The mechanism of a connection to `endpoint`."""
         own, expected = self.own, self._server_key
         if endpoint not in self._given:
             if PROGRAM in own.metadata and (running := find_running((endpoint,))) is not None:
@@ -79,7 +78,7 @@ class ClientKeys:
             else:
                 expected = self.learned(endpoint) or expected
         self._used[endpoint] = expected
-        set_client(socket, own, expected)
+        return client_mechanism(own, expected)
 
     def learn(self, endpoint: str, server_key: str) -> None:
         """The broker at `endpoint` announced its own key. If the user gave this endpoint, and the broker has proved the

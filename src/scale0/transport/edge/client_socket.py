@@ -1,9 +1,8 @@
-"""The DEALER socket under a client session, for threads.
+"""The connection under a client session, for threads.
 
-Invariants: session and socket are used only under the lock, and notifications are delivered under it, so in order, even
-if a later step failed; waiting happens outside the lock, so a send never waits for a receive; after each use of the
-socket everything that arrived is read, because libzmq may signal only once; messages that could not be sent are
-returned to the session.
+Invariants: session and connection are used only under the lock, and notifications are delivered under it, so in order,
+even if a later step failed; waiting happens outside the lock, so a send never waits for a receive; messages that could
+not be sent are returned to the session.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import re
 import select
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
-
-import zmq
 
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
@@ -25,42 +21,36 @@ from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
 from scale0.transport.core.codec import encode, encode_all
 from scale0.transport.core.session import KEYS_MISMATCH, SessionEffects
-from scale0.transport.edge.frames import drain, readable, receive_event, send_frames
-from scale0.transport.edge.zmq_context import ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS, count_sockets, shared_context
+from scale0.transport.core.zmtp import DEALER, Mechanism, NullMechanism
+from scale0.transport.edge.zmtp_client import ConnectionEnd, ZmtpClient
 
 if TYPE_CHECKING:
     from scale0.transport.edge.client_keys import ClientKeys
 
-BREAK_EVENTS: Final = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
-"""Monitor events that end a connection; we reconnect ourselves, with our own backoff."""
-HANDSHAKE_EVENTS: Final = (
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-)
-"""Monitor events of a failed handshake: the keys do not match."""
 CONNECTION_BROKE: Final = "the connection broke"
-DRAIN_MESSAGES: Final = 1_000_000
-"""More than any broker sends to one client: everything is always read, because libzmq may signal only once."""
 MAX_WAIT_SECONDS: Final = 3_600.0
 """The longest wait without a look at the session: `poll` counts milliseconds in 31 bits."""
-CLOSE_LINGER_MS: Final = 200
+CLOSE_LINGER_SECONDS: Final = 0.2
 """How long an orderly close waits for the last messages to leave."""
-IDLE_SECONDS: Final = 0.01
-"""After this long without a poll of the socket, a sender polls first."""
-PLAIN_IPV4: Final = re.compile(r"tcp://[0-9.]+:[0-9]+")
+UNREAD_SECONDS: Final = 0.001
+"""After this long without a read, a sender reads first: a message on a connection that has ended would be lost."""
 
 
-def handshake_reason(event: int, has_keys: bool) -> str:
-    """The meaning of a failed handshake."""
-    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-        why = "the broker does not know this key, or not for this socket; see `scale0 keys list` on its machine"
-    elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and has_keys:
-        why = "a key is configured for this address, but the server is unencrypted or is not a Scale0 broker"
-    elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-        why = "the broker requires a key; join with a token from `scale0 token`"
-    elif has_keys:
-        why = "the broker has another key than the expected one"
-    else:
-        why = "the broker requires a key (join with a token from `scale0 token`), or has just stopped"
+def reason_of(end: ConnectionEnd, has_keys: bool) -> str:
+    """Why a connection ended, for a person."""
+    match end.cause:
+        case "unreachable" | "broken":
+            return CONNECTION_BROKE
+        case "refused":
+            why = "the broker does not know this key, or not for this socket; see `scale0 keys list` on its machine"
+        case "mechanism" if has_keys:
+            why = "a key is configured for this address, but the server is unencrypted or is not a Scale0 broker"
+        case "mechanism":
+            why = "the broker requires a key; join with a token from `scale0 token`"
+        case _ if has_keys:
+            why = "the broker has another key than the expected one"
+        case _:
+            why = "the broker requires a key (join with a token from `scale0 token`), or has just stopped"
     return f"{KEYS_MISMATCH}: {why}"
 
 
@@ -85,26 +75,21 @@ class ClientSocket:
         """Without `keys` it connects unencrypted."""
         self._session = session
         self._keys = keys
-        self._refusal = ""
-        """Why the last handshake failed, if it did."""
         self._deliver = deliver
         self._limits = Limits()
         self._lock = threading.Lock()
-        self._socket: zmq.Socket[bytes] | None = None
-        self._monitor: zmq.Socket[bytes] | None = None
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._connection: ZmtpClient | None = None
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
         self._poll: select.poll | None = None
         self._closed = False
-        self._connected = False
-        self._monitor_descriptor = -1
-        self._monitor_pending = False
-        """The monitor may have an event; asking it each time would double the cost of a call."""
-        self._checked_at = -math.inf
-        """When the connection was last checked."""
+        self._read_at = -math.inf
+        """When the connection was last read."""
         self._waiting_until = -math.inf
         """The deadline of the waiting thread; -inf if none waits."""
         self.generation = 0
-        """Incremented with every socket that opens or closes: descriptor numbers are reused."""
+        """Incremented whenever `interest` changes: descriptor numbers are reused."""
 
     def act(self, action: Callable[[Now, SessionEffects], None]) -> None:
         """Run an action on the session, and perform its effects."""
@@ -113,25 +98,21 @@ class ClientSocket:
             if self._closed:
                 raise SocketClosedError("this client is closed")
             now = read_now()
-            if now.mono - self._checked_at > IDLE_SECONDS:
-                # Not checked for a while: the connection may be lost, and messages on it with it.
-                self._monitor_pending = True
+            if now.mono - self._read_at > UNREAD_SECONDS:
                 self._receive(now, effects)
             try:
                 action(now, effects)
             finally:
                 self._finish(effects)
             if self._waiting_until > 0.0:
-                due = self._session.deadline()
+                due = self._next_deadline()
                 if due is not None and due < self._waiting_until:
                     # A thread waits for a later deadline than the one that was just created.
                     self.wake()
 
-    def pump(self, monitor: bool = False) -> None:
-        """Read what arrived, and run what is due; `monitor`: also check whether the connection broke."""
+    def pump(self) -> None:
+        """Read what arrived, and run what is due."""
         effects = SessionEffects()
-        if monitor:
-            self._monitor_pending = True
         with self._lock:
             if not self._closed:
                 try:
@@ -144,7 +125,7 @@ class ClientSocket:
         with self._lock:
             if self._closed:
                 return
-            due = self._session.deadline()
+            due = self._next_deadline()
             poll = self._poll or self._register()
             self._waiting_until = math.inf if due is None else due
         rest = MAX_WAIT_SECONDS if due is None else min(max(0.0, due - read_now().mono), MAX_WAIT_SECONDS)
@@ -152,30 +133,45 @@ class ClientSocket:
             rest = timeout
         ready = poll.poll(rest * 1_000 + 0.5)
         self._waiting_until = -math.inf
-        self._checked_at = read_now().mono
         for descriptor, _ in ready:
-            if descriptor == self._wake:
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._wake)
-            elif descriptor == self._monitor_descriptor:
-                self._monitor_pending = True
+            if descriptor == self._wake_reader:
+                self.clear_wake()
 
     def wake(self) -> None:
         """Wake the waiting thread."""
         if not self._closed:
-            os.eventfd_write(self._wake, 1)
+            with contextlib.suppress(OSError):  # full: it will wake up anyway
+                os.write(self._wake_writer, b"\0")
 
-    def descriptors(self) -> tuple[int, ...]:
-        """What an event loop must watch; they change with every connection."""
-        found = (self._socket, self._monitor)
-        return tuple(int(s.get(zmq.FD)) for s in found if s is not None)
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def is_unread(self, since: float) -> bool:
+        """True if no thread waits for a message, and none has read since this monotonic time."""
+        return self._waiting_until < 0.0 and self._read_at < since
+
+    def clear_wake(self) -> None:
+        with contextlib.suppress(OSError):
+            os.read(self._wake_reader, 4_096)
+
+    @property
+    def wake_descriptor(self) -> int:
+        """Readable after `wake`."""
+        return self._wake_reader
+
+    @property
+    def interest(self) -> tuple[int, bool]:
+        """What an event loop must watch: a descriptor, -1 without one, and whether to wait until it can be written."""
+        connection = self._connection
+        return (-1, False) if connection is None else (connection.descriptor, connection.wants_write)
 
     def deadline(self) -> float | None:
         with self._lock:
-            return self._session.deadline()
+            return self._next_deadline()
 
     def close(self, action: Callable[[Now, SessionEffects], None]) -> None:
-        """Run a last action, and close the socket."""
+        """Run a last action, and close the connection."""
         effects = SessionEffects()
         with self._lock:
             if self._closed:
@@ -185,15 +181,22 @@ class ClientSocket:
                 effects.close = False
                 self._perform(effects)
             finally:
+                self.wake()
                 self._closed = True
-                self._close_socket(linger=CLOSE_LINGER_MS)
-                os.eventfd_write(self._wake, 1)
+                self._end_connection(CLOSE_LINGER_SECONDS)
                 if effects.notifications:
                     self._deliver(effects.notifications)
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            os.close(self._wake)
+        for name in ("_wake_reader", "_wake_writer"):
+            with contextlib.suppress(OSError, AttributeError):
+                os.close(getattr(self, name))
+
+    def _next_deadline(self) -> float | None:
+        due = self._session.deadline()
+        if self._connection is not None and (own := self._connection.deadline()) is not None:
+            return own if due is None else min(due, own)
+        return due
 
     def _finish(self, effects: SessionEffects) -> None:
         """Perform the effects, and deliver the notifications even if that fails."""
@@ -204,149 +207,107 @@ class ClientSocket:
                 self._deliver(effects.notifications)
 
     def _receive(self, now: Now, effects: SessionEffects) -> None:
-        self._checked_at = now.mono
-        self._drain(now, effects)
-        if self._monitor_pending:
-            self._monitor_pending = False
-            self._check_monitor(now, effects)
+        self._read(now, effects)
         due = self._session.deadline()
         if due is not None and due <= now.mono:
             self._session.tick(now, effects)
 
-    def _drain(self, now: Now, effects: SessionEffects) -> None:
-        if self._socket is not None:
-            for frames in drain(self._socket, DRAIN_MESSAGES):
-                self._session.receive(frames, now, effects)
-
-    def _check_monitor(self, now: Now, effects: SessionEffects) -> None:
-        if self._read_monitor():
-            # A message that arrived before the end may give the reason: a client that missed a 409 would reconnect.
-            self._drain(now, effects)
-            self._session.closed(self._refusal or CONNECTION_BROKE, now, effects)
-
-    def _read_monitor(self) -> bool:
-        """True if the connection broke, or was never established."""
-        broken = False
-        while self._monitor is not None:
-            try:
-                event = receive_event(self._monitor)
-            except zmq.Again:
-                break
-            if event & HANDSHAKE_EVENTS:
-                # Nothing that was written has left: it waited for the handshake.
-                self._refusal = handshake_reason(event, self._keys is not None)
-                self._connected = False
-            broken = broken or bool(event & BREAK_EVENTS)
-            self._connected = self._connected or event == zmq.EVENT_CONNECTED
-        return broken
+    def _read(self, now: Now, effects: SessionEffects) -> None:
+        """Handle what arrived, and then the end of the connection: a message before it may give the reason."""
+        self._read_at = now.mono
+        connection = self._connection
+        if connection is None:
+            return
+        for frames in connection.receive(now.mono):
+            self._session.receive(frames, now, effects)
+        if connection.end is not None:
+            self._session.closed(reason_of(connection.end, self._keys is not None), now, effects)
+        elif connection.is_changed:
+            self._change()
 
     def _perform(self, effects: SessionEffects) -> None:
-        """Close, open, send, and read what arrived meanwhile, until nothing is left to do."""
+        """Close, open and send, until nothing is left to do."""
         while effects.close or effects.open or effects.sends:
             if effects.close:
                 effects.close = False
-                self._read_monitor()
-                if not self._connected:
+                if self._connection is None or not self._connection.is_ready:
                     self._session.never_connected()
                 if effects.open is None:
                     self._session.unsent(effects.sends)
                     effects.sends.clear()
-                self._close_socket(linger=self._send_disconnect() if effects.send_disconnect else 0)
+                self._end_connection(self._send_disconnect() if effects.send_disconnect else 0.0)
                 effects.send_disconnect = False
             if effects.open is not None:
                 endpoint, effects.open = effects.open, None
-                self._try_open(endpoint, effects)
+                self._open(endpoint, effects)
             sends, effects.sends = effects.sends, []
-            self._send(sends, effects)
-            if self._socket is not None and readable(self._socket):
-                self._receive(read_now(), effects)
+            if sends:
+                self._send(sends, effects)
 
-    def _send_disconnect(self) -> int:
-        """Send DISCONNECT if connected; return how long the socket may linger for it, in milliseconds."""
-        if self._socket is not None and self._connected:
-            with contextlib.suppress(zmq.Again):
-                send_frames(self._socket, encode(("DISCONNECT", {})))
-                return CLOSE_LINGER_MS
-        return 0
+    def _send_disconnect(self) -> float:
+        """Send DISCONNECT if connected; return for how many seconds the connection may linger for it."""
+        if self._connection is not None and self._connection.is_ready:
+            self._connection.send(encode(("DISCONNECT", {})))
+            return CLOSE_LINGER_SECONDS
+        return 0.0
 
     def _send(self, messages: list[Message], effects: SessionEffects) -> None:
-        socket = self._socket
-        if socket is None:
+        connection = self._connection
+        if connection is None:
             self._session.unsent(messages)
             return
-        sent = 0
-        try:
-            if messages and messages[0][0] == "CHECKCONFIG":
-                # CHECKCONFIG goes alone: only messages after it may be a BATCH.
-                send_frames(socket, encode(messages[0]))
-                sent = 1
-            rest = messages[sent:] if sent else messages
-            for frames, count in encode_all(rest, self._limits, self._session.request_batches):
-                send_frames(socket, frames)
-                sent += count
-        except zmq.Again:
-            # The connection broke unnoticed: libzmq does not reconnect, we do.
-            self._session.unsent(messages[sent:])
+        rest = messages
+        if messages[0][0] == "CHECKCONFIG":
+            # CHECKCONFIG goes alone: only messages after it may be a BATCH.
+            connection.send(encode(messages[0]))
+            rest = messages[1:]
+        for frames, _ in encode_all(rest, self._limits, self._session.request_batches):
+            connection.send(frames)
+        if not connection.flush():
+            self._session.unsent(messages)
             now = read_now()
-            self._drain(now, effects)
-            self._session.closed(self._refusal or CONNECTION_BROKE, now, effects)
+            self._read(now, effects)
+            self._session.closed(CONNECTION_BROKE, now, effects)
+        elif connection.is_changed:
+            self._change()
 
-    def _try_open(self, endpoint: str, effects: SessionEffects) -> None:
+    def _open(self, endpoint: str, effects: SessionEffects) -> None:
+        self._end_connection(0.0)
+        now = read_now()
         try:
-            self._open_socket(endpoint)
-        except zmq.ZMQError as error:
+            self._connection = ZmtpClient(endpoint, self._mechanism(endpoint), self._limits, now.mono, self.wake)
+        except ValueError as error:
             # The address came from a broker: an invalid one must cost no more than another try.
             self._session.never_connected()
             self._session.unsent(effects.sends)
             effects.sends.clear()
-            self._close_socket(linger=0)
-            self._session.closed(f"cannot connect to {endpoint}: {error}", read_now(), effects)
-
-    def _open_socket(self, endpoint: str) -> None:
-        self._close_socket(linger=0)
-        socket = shared_context().socket(zmq.DEALER)
-        socket.set(zmq.LINGER, 0)
-        socket.set(zmq.SNDHWM, 0)
-        socket.set(zmq.RCVHWM, 0)
-        socket.set(zmq.RECONNECT_IVL, -1)
-        socket.set(zmq.MAXMSGSIZE, 2 * self._limits.max_message_bytes)
-        socket.set(zmq.HEARTBEAT_IVL, ZMTP_HEARTBEAT_MS)
-        socket.set(zmq.HEARTBEAT_TIMEOUT, ZMTP_TIMEOUT_MS)
-        if self._keys is not None:
-            self._keys.apply(socket, endpoint)
-        if not PLAIN_IPV4.fullmatch(endpoint):
-            # Only where it may be needed: with IPV6, libzmq forgets to end the pipe of a broken connection, and accepts
-            # messages that are never sent.
-            socket.set(zmq.IPV6, 1)
-        count_sockets(+1)
-        self._monitor = socket.get_monitor_socket(BREAK_EVENTS | HANDSHAKE_EVENTS | zmq.EVENT_CONNECTED)
-        self._monitor_descriptor = int(self._monitor.get(zmq.FD))
-        self._monitor_pending = True
-        self._connected, self._refusal = False, ""
-        self._socket = socket
-        socket.connect(endpoint)
-        self._poll = None
-        self.generation += 1
-        os.eventfd_write(self._wake, 1)
-
-    def _close_socket(self, linger: int) -> None:
-        if self._socket is None:
+            self._session.closed(f"cannot connect to {endpoint}: {error}", now, effects)
             return
-        self._socket.disable_monitor()
-        if self._monitor is not None:
-            self._monitor.close(linger=0)
-        self._socket.close(linger=linger)
-        count_sockets(-1)
-        self._socket = self._monitor = None
+        self._change()
+
+    def _mechanism(self, endpoint: str) -> Mechanism:
+        return NullMechanism(DEALER, is_client=True) if self._keys is None else self._keys.mechanism(endpoint)
+
+    def _end_connection(self, linger: float) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(linger)
+            self._change()
+
+    def _change(self) -> None:
+        """The descriptor, or what to wait for, has changed: a waiting thread registers again."""
+        if self._connection is not None:
+            self._connection.is_changed = False
         self._poll = None
         self.generation += 1
-        if not self._closed:
-            os.eventfd_write(self._wake, 1)
+        if self._waiting_until > 0.0:
+            self.wake()
 
     def _register(self) -> select.poll:
         poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
-        for descriptor in self.descriptors():
-            poll.register(descriptor, select.POLLIN)
+        poll.register(self._wake_reader, select.POLLIN)
+        descriptor, wants_write = self.interest
+        if descriptor >= 0:
+            poll.register(descriptor, select.POLLIN | (select.POLLOUT if wants_write else 0))
         self._poll = poll
         return poll

@@ -6,6 +6,7 @@ Invariants: a file with a secret key is readable by its owner only, from the fir
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import struct
@@ -18,6 +19,8 @@ import zmq.utils.z85
 
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError
+from scale0.transport.core.zmtp import DEALER
+from scale0.transport.core.zmtp_curve import CurveClient
 
 KEYS_FOLDER: Final = "keys"
 """In the `data_dir` of a broker, and in a user's configuration folder."""
@@ -176,6 +179,12 @@ def private_faults(path: Path, forbidden: int = OTHERS) -> list[str]:
         return []
     wanted = "700" if stat.S_ISDIR(found.st_mode) else "600"
     return [f"{path}: others have access to it (mode {stat.S_IMODE(found.st_mode):o}): chmod {wanted} {path}"]
+
+
+def client_mechanism(own: CurveCertificate, server_key: str) -> CurveClient:
+    """The mechanism of a connection to a server that must have this key."""
+    public, secret, expected = (zmq.utils.z85.decode(key) for key in (own.public, own.secret, server_key))
+    return CurveClient(public, secret, expected, DEALER, os.urandom)
 
 
 def set_client(socket: zmq.Socket[bytes], own: CurveCertificate, server_key: str) -> None:

@@ -7,32 +7,35 @@ leaves this machine; an error repeats neither.
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
+import select
+import socket
 import struct
 import time
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import zmq
-import zmq.utils.monitor
 import zmq.utils.z85
 
 from scale0.kernel import codes
 from scale0.kernel.errors import Scale0Error
+from scale0.kernel.limits import Limits
 from scale0.transport.core import codec, messages
 from scale0.transport.core.sockets import HELEN, ROLES
 from scale0.transport.edge.curve_certificates import (
     SECRET_ENDING,
     CurveCertificate,
+    client_mechanism,
     new_certificate,
     public_of,
     read_pair,
-    set_client,
     write_pair,
 )
 from scale0.transport.edge.local_keys import config_folder
+from scale0.transport.edge.zmtp_client import ConnectionEnd, ZmtpClient
 
 PREFIX: Final = "s0join."
 TOKEN_ROLES: Final = (*ROLES, HELEN)
@@ -44,12 +47,6 @@ TOKEN_VISIBLE_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 0.25
 _PACKED: Final = struct.Struct(">B32s32sQ")
 _TOKEN: Final = re.compile(r"s0join\.([A-Za-z0-9_-]{98})", re.ASCII)
-MONITORED: Final = (
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_CONNECT_RETRIED
-)
 
 
 class JoinError(Scale0Error):
@@ -147,46 +144,56 @@ def enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messag
 
 
 def _enrol(endpoint: str, token: JoinToken, name: str, public_key: str) -> messages.Enrolled:
-    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        socket.set(zmq.LINGER, 0)
-        socket.set(zmq.IPV6, 1)
-        socket.set(zmq.RECONNECT_IVL, -1)
-        set_client(socket, CurveCertificate(public=public_of(token.secret), secret=token.secret), token.server_key)
-        monitor = socket.get_monitor_socket(MONITORED)
-        try:
-            socket.connect(endpoint)
-            socket.send_multipart(codec.encode(("ENROL", {"name": name, "public_key": public_key})))
-            return _wait_for_answer(socket, monitor)
-        except zmq.ZMQError as error:
-            raise JoinError(codes.UNREACHABLE, f"{endpoint}: {error.strerror}") from error
-        finally:
-            socket.disable_monitor()
-            monitor.close(linger=0)
+    token_key = CurveCertificate(public=public_of(token.secret), secret=token.secret)
+    poll, (woken, waker) = select.poll(), socket.socketpair()
+    poll.register(woken, select.POLLIN)
+    connection = None
+
+    def wake() -> None:
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            waker.send(b"\0")
+
+    try:
+        mechanism = client_mechanism(token_key, token.server_key)
+        connection = ZmtpClient(endpoint, mechanism, Limits(), time.monotonic(), wake)
+        connection.send(codec.encode(("ENROL", {"name": name, "public_key": public_key})))
+        return _wait_for_answer(connection, poll)
+    except ValueError as error:
+        raise JoinError(codes.UNREACHABLE, f"{endpoint}: {error}") from error
+    finally:
+        if connection is not None:
+            connection.close()
+        woken.close()
+        waker.close()
 
 
-def _wait_for_answer(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> messages.Enrolled:
-    poller = zmq.Poller()
-    poller.register(socket, zmq.POLLIN)
-    poller.register(monitor, zmq.POLLIN)
-    end = time.monotonic() + ANSWER_SECONDS
+def _wait_for_answer(connection: ZmtpClient, poll: select.poll) -> messages.Enrolled:
+    end, watched = time.monotonic() + ANSWER_SECONDS, -1
     while (left := end - time.monotonic()) > 0:
-        ready = dict(poller.poll(round(left * 1_000)))
-        if socket in ready:
-            return _read_answer(socket.recv_multipart())
-        if monitor in ready:
-            event = zmq.utils.monitor.recv_monitor_message(monitor)["event"]
-            if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                raise UnknownTokenError
-            raise JoinError(*_monitor_reason(event))
+        found = connection.receive(time.monotonic())
+        if found:
+            return _read_answer(found[0])
+        if connection.end is not None:
+            raise _failure(connection.end)
+        if watched >= 0:
+            poll.unregister(watched)
+        watched = connection.descriptor
+        if watched >= 0:
+            poll.register(watched, select.POLLIN | (select.POLLOUT if connection.wants_write else 0))
+        poll.poll(left * 1_000)
     raise JoinError(codes.NO_ANSWER, "the broker does not answer")
 
 
-def _monitor_reason(event: int) -> tuple[int, str]:
-    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-        return codes.NOT_ALLOWED, "the server at this address is unencrypted"
-    if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-        return codes.NOT_ALLOWED, "the server at this address is not the broker that issued this token"
-    return codes.UNREACHABLE, "no broker answers at this address"
+def _failure(end: ConnectionEnd) -> JoinError:
+    match end.cause:
+        case "refused":
+            return UnknownTokenError()
+        case "mechanism":
+            return JoinError(codes.NOT_ALLOWED, "the server at this address is unencrypted")
+        case "handshake":
+            return JoinError(codes.NOT_ALLOWED, "the server at this address is not the broker that issued this token")
+        case _:
+            return JoinError(codes.UNREACHABLE, "no broker answers at this address")
 
 
 def _read_answer(frames: list[bytes]) -> messages.Enrolled:
