@@ -6,9 +6,11 @@ client sends nothing before the server has proved its key; every frame has a non
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
+from nacl._sodium import ffi, lib  # type: ignore[import-not-found]
 from nacl.bindings import (
     crypto_box_beforenm,
     crypto_box_easy_afternm,
@@ -24,7 +26,8 @@ COOKIE_BYTES: Final = 96
 BOX_BYTES: Final = 16
 KEY_BYTES: Final = 32
 CURVE_VERSION: Final = b"\x01\x00"
-MAX_NONCE: Final = (1 << 64) - 1
+SCRATCH_BYTES: Final = 65_536
+"""Longer frames get memory of their own."""
 INNER_MORE: Final = 1
 INNER_COMMAND: Final = 2
 WELCOME_BYTES: Final = 16 + BOX_BYTES + KEY_BYTES + COOKIE_BYTES
@@ -201,31 +204,37 @@ class CurveClient:
 
 
 class CurveCipher:
-    """The frames of one connection after the handshake."""
+    """The frames of one connection after the handshake.
+
+    It calls libsodium through PyNaCl's own interface: the checks and copies of `nacl.bindings` take as long as the
+    encryption of a small frame."""
 
     __slots__ = ("_nonce", "_received", "_receives", "_sends", "_shared")
 
     def __init__(self, shared: bytes, sends: bytes, nonce: int, receives: bytes, received: int) -> None:
         """`sends` and `receives`: the prefix of the nonces in each direction; `nonce`, `received`: the last ones."""
+        if len(shared) != KEY_BYTES:
+            raise ValueError("a shared key has 32 bytes")
         self._shared = shared
         self._sends, self._nonce = sends, nonce
         self._receives, self._received = receives, received
 
     def decode(self, flags: int, body: bytes) -> tuple[int, bytes]:
         del flags  # those that count are encrypted
-        if body[:8] != MESSAGE or len(body) < MESSAGE_HEAD + BOX_BYTES + 1:
+        size = len(body) - MESSAGE_HEAD - BOX_BYTES
+        if size < 1 or body[:8] != MESSAGE:
             raise ZmtpError("a frame is not encrypted")
         short = body[8:16]
         nonce = int.from_bytes(short, "big")
         if nonce <= self._received:
             raise ZmtpError("a frame was repeated")
         self._received = nonce
-        try:
-            plain = crypto_box_open_easy_afternm(body[16:], self._receives + short, self._shared)
-        except CryptoError as error:
-            raise ZmtpError("a frame cannot be decrypted") from error
-        inner = plain[0]
-        return (COMMAND if inner & INNER_COMMAND else inner & MORE), plain[1:]
+        target, content = _buffer(size)
+        source = ffi.from_buffer(body) + MESSAGE_HEAD
+        if lib.crypto_box_open_easy_afternm(target, source, size + BOX_BYTES, self._receives + short, self._shared):
+            raise ZmtpError("a frame cannot be decrypted")
+        inner = content[0][0]
+        return (COMMAND if inner & INNER_COMMAND else inner & MORE), content[1:size]
 
     def encode(self, frames: Sequence[bytes]) -> list[bytes]:
         last = len(frames) - 1
@@ -237,10 +246,32 @@ class CurveCipher:
     def _seal(self, inner: bytes, body: bytes) -> bytes:
         self._nonce += 1
         short = self._nonce.to_bytes(8, "big")
-        sealed = crypto_box_easy_afternm(inner + body, self._sends + short, self._shared)
-        size = MESSAGE_HEAD + len(sealed)
+        plain = inner + body
+        sealed = len(plain) + BOX_BYTES
+        target, content = _buffer(sealed)
+        lib.crypto_box_easy_afternm(target, plain, len(plain), self._sends + short, self._shared)
+        size = MESSAGE_HEAD + sealed
         head = bytes((0, size)) if size <= 255 else long_head(LONG, size)
-        return b"".join((head, MESSAGE, short, sealed))
+        return b"".join((head, MESSAGE, short, content[:sealed]))
+
+
+class _Scratch(threading.local):
+    """Memory for the result of one call: libsodium runs without Python's lock."""
+
+    def __init__(self) -> None:
+        self.pointer = ffi.new("unsigned char[]", SCRATCH_BYTES)
+        self.content = ffi.buffer(self.pointer)
+
+
+_scratch: Final = _Scratch()
+
+
+def _buffer(size: int) -> tuple[Any, Any]:
+    """Memory of at least this size, as a pointer and as bytes."""
+    if size <= SCRATCH_BYTES:
+        return _scratch.pointer, _scratch.content
+    pointer = ffi.new("unsigned char[]", size)
+    return pointer, ffi.buffer(pointer)
 
 
 def precomputed(public: bytes, secret: bytes) -> bytes:
