@@ -160,3 +160,23 @@ def test_another_user_who_listens_where_the_broker_did_receives_nothing(locked, 
         finally:
             impostor.kill()
         assert impostor.stdout.read() == ""
+
+
+# Promise: CURVE-26
+def test_a_running_worker_sends_nothing_to_another_user_who_listens_where_its_broker_did(tmp_path, user):
+    with broker_process(tmp_path, curve=False) as broker:
+        shell = shell_in(tmp_path, "elsewhere", user, broker)
+        (shell.folder / "hello.py").write_text(HELLO)
+        port = broker.address("backend").rpartition(":")[2]
+        with shell.background("worker", "hello.py:worker") as worker:
+            until(lambda: "hello" in shell.run("services").stdout)
+            broker.kill9()
+            command = [sys.executable, "-c", IMPOSTOR, port, str(NOBODY)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as impostor:
+                assert impostor.stdout is not None
+                try:
+                    assert impostor.stdout.readline() == "ready\n"
+                    worker.wait_for("another user listens there")
+                finally:
+                    impostor.kill()
+                assert impostor.stdout.read() == ""

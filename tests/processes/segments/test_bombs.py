@@ -14,7 +14,7 @@ import pytest
 
 from scale0.history.segments import arrow
 from scale0.history.segments.names import name_of
-from scale0.history.segments.page_sizes import ChunkSize, PageError, chunk_size
+from scale0.history.segments.page_sizes import ChunkSize, CompactReader, PageError, chunk_size
 from tests.fakes.bombs import DAY, SEGMENT, write_bomb
 from tests.fakes.killed import run_program
 
@@ -132,3 +132,10 @@ def plain(events: int) -> dict[str, pa.Array]:
         else pa.array(["a" if pa.types.is_string(field.type) else 7] * events, field.type)
         for field in arrow.SCHEMA
     }
+
+
+# Promise: SEG-4
+@pytest.mark.parametrize("kind", [9, 10, 12], ids=["list", "set", "struct"])
+def test_a_page_header_that_nests_deeply_is_damaged(kind):
+    with pytest.raises(PageError, match="nests too deeply"):
+        CompactReader(bytes((0x10 | kind,)) * 5_000).struct()

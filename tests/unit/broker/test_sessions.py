@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scale0.broker.admin import access as access_module
 from scale0.broker.admin.access import SESSION_SECONDS, Access, digest_of
 from scale0.broker.admin.token_commands import token_id
 from scale0.kernel.clock import Now
@@ -104,3 +105,16 @@ def test_a_session_of_an_older_version_works_on_and_one_without_its_token_does_n
     assert valid(broker, "s0_old", lost) == [True, False]
     assert sent(broker, "revoke_token", "s0_test", name="ci")[0] == 200
     assert valid(broker, "s0_old") == [False]
+
+
+# Promise: HTTP-11
+def test_the_sessions_of_one_name_keep_out_no_other(monkeypatch):
+    monkeypatch.setattr(access_module, "MAX_TOKENS", 300)
+    broker = FakeBroker()
+    viewer = issued(broker, "vera")["token"]
+    honest = logged_in(broker, issued(broker, "ada")["token"])
+    flood = [logged_in(broker, viewer) for _ in range(600)]
+    assert valid(broker, honest, viewer, flood[-1], flood[0]) == [True, True, True, False]
+    broker.crash(stored=True)
+    assert valid(broker, honest, logged_in(broker, honest), flood[0]) == [True, True, False]
+    assert len(sent(broker, "list_tokens", "s0_test")[1]["items"]) <= 300

@@ -58,6 +58,8 @@ FIRST_DELAY_SECONDS: Final = 0.25
 """The delay after the first wrong password; it doubles each time."""
 MAX_DELAY_SECONDS: Final = 30.0
 MAX_TOKENS: Final = 10_000
+SESSIONS_AT_ONCE: Final = 100
+"""Sessions that are ended together when there is no room: to find them takes a look at every token."""
 MAX_ORIGIN_CHARS: Final = 128
 LOCAL_NAME: Final = "local"
 """The name of the token of this machine."""
@@ -208,11 +210,24 @@ class Access:
         if len(self._tokens) >= MAX_TOKENS:
             self._forget_expired(now, effects)
         if len(self._tokens) >= MAX_TOKENS:
+            self._end_oldest_sessions(effects)
+        if len(self._tokens) >= MAX_TOKENS:
             raise Refusal(codes.TOO_MANY, "the limit of stored tokens is reached: revoke some")
         token = f"s0_{self._state.rng.getrandbits(256):064x}"
         expires_us = int((now.wall + seconds) * 1_000_000)
         self._put(TokenRow(digest_of(token), name, LINK_ROLE * once + role, expires_us, parent), effects)
         return token
+
+    def _end_oldest_sessions(self, effects: Effects) -> None:
+        """End the oldest sessions of the name that has the most by tokens, so that one name keeps out no other."""
+        sessions: dict[str, list[TokenRow]] = {}
+        for row in self._tokens.values():
+            if row.parent:
+                sessions.setdefault(row.name, []).append(row)
+        most = max(sessions.values(), key=len, default=[])
+        oldest = sorted(most[:-1], key=lambda row: row.expires_us)[:SESSIONS_AT_ONCE]
+        ended = {row.digest for row in oldest}
+        self.revoke(lambda row: row.digest in ended, effects)
 
     def _put(self, row: TokenRow, effects: Effects) -> None:
         self._tokens[row.digest] = row

@@ -75,8 +75,6 @@ class CompactReader:
         self.at = 0
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
-        if depth > MAX_DEPTH:
-            raise PageError("a page header nests too deeply")
         fields: dict[int, Any] = {}
         number = 0
         while True:
@@ -87,6 +85,8 @@ class CompactReader:
             fields[number] = self._value(byte & 0x0F, depth)
 
     def _value(self, kind: int, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise PageError("a page header nests too deeply")
         match kind:
             case 1 | 2:
                 return kind == 1

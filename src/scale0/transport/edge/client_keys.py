@@ -19,6 +19,7 @@ from scale0.kernel.errors import ConfigError
 from scale0.kernel.log_context import about
 from scale0.transport.core.address_book import AddressBook
 from scale0.transport.core.sockets import HELEN
+from scale0.transport.core.zmtp import DEALER, NullMechanism
 from scale0.transport.core.zmtp_curve import CurveClient
 from scale0.transport.edge.curve_certificates import (
     KEYS_FOLDER,
@@ -45,6 +46,27 @@ SERVER_KEY: Final = "SCALE0_SERVER_KEY"
 DATA_DIR: Final = "SCALE0_DATA_DIR"
 LOCAL_FOLDER: Final = ".scale0"
 """Where `scale0 up` keeps its data."""
+
+
+WhyNot = Callable[[str], str]
+"""By endpoint: why no unencrypted connection may be made to it now; blank if it may."""
+
+_refusals: list[WhyNot] = []
+"""Of this process; they hold for every connection, reconnections too."""
+
+
+def refuse_unencrypted(why_not: WhyNot) -> None:
+    """From now on, make no unencrypted connection for which this gives a reason."""
+    if why_not not in _refusals:
+        _refusals.append(why_not)
+
+
+def unencrypted(endpoint: str) -> NullMechanism:
+    """The mechanism of a connection without keys; ValueError if this process must not make it."""
+    for why_not in _refusals:
+        if reason := why_not(endpoint):
+            raise ValueError(reason)
+    return NullMechanism(DEALER, is_client=True)
 
 
 class ClientKeys:

@@ -13,7 +13,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.clocks import read_now
@@ -21,11 +21,9 @@ from scale0.kernel.effects import Message
 from scale0.kernel.limits import Limits
 from scale0.transport.core.codec import encode, encode_all
 from scale0.transport.core.session import KEYS_MISMATCH, SessionEffects
-from scale0.transport.core.zmtp import DEALER, Mechanism, NullMechanism
+from scale0.transport.core.zmtp import Mechanism
+from scale0.transport.edge.client_keys import ClientKeys, unencrypted
 from scale0.transport.edge.zmtp_client import ConnectionEnd, ZmtpClient
-
-if TYPE_CHECKING:
-    from scale0.transport.edge.client_keys import ClientKeys
 
 CONNECTION_BROKE: Final = "the connection broke"
 MAX_WAIT_SECONDS: Final = 3_600.0
@@ -286,7 +284,7 @@ class ClientSocket:
         self._change()
 
     def _mechanism(self, endpoint: str) -> Mechanism:
-        return NullMechanism(DEALER, is_client=True) if self._keys is None else self._keys.mechanism(endpoint)
+        return unencrypted(endpoint) if self._keys is None else self._keys.mechanism(endpoint)
 
     def _end_connection(self, linger: float) -> None:
         connection, self._connection = self._connection, None
