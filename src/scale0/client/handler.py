@@ -26,7 +26,7 @@ from scale0.transport.core.calls import HEAD_PARTS
 log = logging.getLogger("scale0.worker")
 
 MAX_FRAME_BYTES: Final = 2 * Limits().max_message_bytes
-"""Up to this size the broker itself answers TOO_BIG; libzmq drops the connection for a larger frame."""
+"""Up to this size the broker itself answers TOO_BIG; a larger frame ends the connection."""
 MAX_BODIES: Final = Limits().max_parts - HEAD_PARTS
 """Bodies of one answer."""
 

@@ -29,7 +29,7 @@ class PeerAddress(Protocol):
 
     @property
     def routing_id(self) -> bytes:
-        """The id that libzmq assigned to it."""
+        """The number that its socket gave it."""
         ...
 
     def pack(self, messages: Sequence[Message]) -> list[list[bytes]]:

@@ -23,7 +23,7 @@ from tests.fakes.shell import Shell
 from tests.fakes.waiting import until
 
 FIGURES = {*output.NAMES}
-MACHINE = MachineFacts("0.1.0", "3.11.7", "4.3.5", "Linux 6 x86_64", 2, 0.1, "/tmp", "ext4", 2e7)
+MACHINE = MachineFacts("0.1.0", "3.11.7", "Linux 6 x86_64", 2, 0.1, "/tmp", "ext4", 2e7)
 
 
 def found(machine: MachineFacts = MACHINE, fsync_us: float = 100.0, own: bool = True, **efforts: Effort) -> Bench:

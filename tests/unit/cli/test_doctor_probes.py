@@ -15,7 +15,6 @@ from scale0.cli.network.host_readings import (
     DiskReading,
     JavaReading,
     PortReading,
-    ZmqReading,
     file_system_of,
 )
 
@@ -36,10 +35,6 @@ CASES = [
     (probes.python_finding((3, 11, 0), "PyPy"), WARN, "PyPy"),
     (probes.extras_finding({"pipeline": True, "otlp": False}), OK, "pipeline"),
     (probes.extras_finding({"pipeline": False, "otlp": True}), WARN, "otlp; tables and reports"),
-    (probes.messaging_finding(ZmqReading("27", (4, 3, 5), True), True), OK, "libzmq 4.3.5"),
-    (probes.messaging_finding(ZmqReading("27", (4, 3, 5), False), True), FAIL, "CURVE is not supported"),
-    (probes.messaging_finding(ZmqReading("27", (4, 3, 5), False), False), WARN, "CURVE is not supported"),
-    (probes.messaging_finding(ZmqReading("27", (4, 2, 5), True), False), WARN, "older"),
     (probes.certificate_finding("agent", 100 * DAY, 10 * DAY), OK, "is valid for 90 days"),
     (probes.certificate_finding("agent", 100 * DAY, 90 * DAY), WARN, "expires in 10 days"),
     (probes.certificate_finding("helen", 100 * DAY, 103 * DAY), FAIL, "expired 3 days ago"),

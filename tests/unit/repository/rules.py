@@ -44,7 +44,7 @@ PURE: Final = (
 """Packages without I/O, clocks, randomness and threads; an `edge` package inside one is not pure."""
 
 ONLY_IN: Final = {
-    "zmq": ("transport.edge", "broker.edge", "broker.main", "monitoring.helen.edge", "cli.network.host_readings"),
+    "zmq": (),
     "pyspark": ("pipeline",),
 }
 """Third-party packages that only some packages import."""

@@ -174,7 +174,7 @@ def test_a_planted_violation_is_seen(module, planted):
         ("storage", "import sqlite3\nfrom scale0.history.events import changes"),
         (
             "broker.edge.sockets",
-            "import asyncio\nimport time\nimport zmq\nnow = time.monotonic()\nfrom scale0.kernel import machine",
+            "import asyncio\nimport time\nnow = time.monotonic()\nfrom scale0.kernel import machine",
         ),
         ("testing", "from scale0.client import Client"),
         ("pipeline", "from pyspark.sql import functions"),

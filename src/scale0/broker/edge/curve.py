@@ -14,9 +14,6 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
 
-import zmq
-import zmq.utils.z85
-
 from scale0.broker.cluster.key_replication import KeyReplication, SharedKey, Snapshot, places_of
 from scale0.broker.cluster.replicated_keys import AdmittedKey, admitted_keys, clash, other_use
 from scale0.broker.core.enrolment import KEY_IN_USE, LearnPeerKey, StoreKey
@@ -39,9 +36,10 @@ from scale0.kernel.edge.clocks import read_now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import ConfigError, Refusal
 from scale0.kernel.log_context import about
+from scale0.transport.core import z85
 from scale0.transport.core.sockets import DIALED, PEER
 from scale0.transport.core.zmtp_curve import CurveServer
-from scale0.transport.edge.curve_certificates import CurveCertificate, set_client
+from scale0.transport.edge.curve_certificates import CurveCertificate
 
 log = logging.getLogger("scale0.keys")
 
@@ -51,7 +49,6 @@ GATHER_SECONDS: Final = 0.05
 WRITE_SECONDS: Final = 1.0
 """The shortest time between two writes of replicated keys; their owners have them on disk as well."""
 
-Socket = zmq.Socket[bytes]
 Take = Callable[[Callable[[Now, Effects], None]], None]
 Lose = Callable[[Collection[str], Now, Effects], None]
 RecordExpired = Callable[[str, str, Now, Effects], None]
@@ -151,17 +148,13 @@ class Curve:
             raise AssertionError(f"{domain} is no socket of a broker's")
 
         def why_not(public: bytes, server_key: bytes) -> str:
-            return self._why_not(domain, *(zmq.utils.z85.encode(key).decode() for key in (public, server_key)))
+            return self._why_not(domain, z85.encode(public), z85.encode(server_key))
 
         def make(socket_type: bytes) -> CurveServer:
-            secrets = [zmq.utils.z85.decode(pair.secret) for pair in self.pairs.all]
+            secrets = [z85.decode(pair.secret) for pair in self.pairs.all]
             return CurveServer(secrets, socket_type, why_not, os.urandom)
 
         return make
-
-    def call(self, socket: Socket, server_key: str, pair: CurveCertificate | None = None) -> None:
-        """Connect this socket only to a broker that has this key, by a pair of our own."""
-        set_client(socket, pair or self.own, server_key)
 
     def candidates(self, endpoint: str) -> list[str]:
         """Possible keys of the broker at an endpoint: the one that it announced, or else all stored keys of peers."""
@@ -294,7 +287,7 @@ class Curve:
         if self.pairs.previous is None or now.mono - self._usage_written < WRITE_SECONDS:
             return
         self._usage_written = now.mono
-        key = zmq.utils.z85.decode(self.pairs.previous.public)
+        key = z85.decode(self.pairs.previous.public)
         counts = [server.users_of(key) for server in self._servers.values()]
         accepted = (each.user for each in self.table.keys if not each.is_token and not each.is_program)
         usage = self._usage.seen(counts, accepted, now.wall)

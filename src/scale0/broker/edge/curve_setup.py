@@ -15,7 +15,7 @@ from scale0.broker.edge.curve import Curve
 from scale0.broker.edge.key_folder import KeyFolder
 from scale0.broker.edge.peer_sockets import PeerSockets
 from scale0.broker.edge.replicated_key_folder import read_replicated_keys
-from scale0.broker.edge.sockets import SubscriberSocket
+from scale0.broker.edge.subscriber_socket import SubscriberSocket
 from scale0.config import WILDCARDS, BrokerConfig, is_loopback
 from scale0.kernel.clock import Now
 from scale0.kernel.edge.runner import Runner

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import msgspec
 import uvloop
-import zmq
 
 from scale0.broker.admin.access import digest_of
 from scale0.broker.core.broker import Broker
@@ -26,7 +25,7 @@ from scale0.broker.core.stored_times import CONFIRMED, last_time_us
 from scale0.broker.edge.curve import Curve
 from scale0.broker.edge.curve_setup import link_keys, management_key, open_curve, start_curve, unlink_keys
 from scale0.broker.edge.peer_sockets import PeerSockets
-from scale0.broker.edge.sockets import SubscriberSocket
+from scale0.broker.edge.subscriber_socket import SubscriberSocket
 from scale0.broker.main.answers import AskAnswers
 from scale0.broker.main.composition import compose_broker, start_broker
 from scale0.broker.main.http_process import HttpProcess, Served
@@ -144,12 +143,10 @@ async def serve(
     fail = failing(process_end.end)
     commits = Commits(store, asyncio.get_running_loop(), fail)
     exporter = SegmentExporter(settings_of_exporter(config), commits)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    context.set(zmq.MAX_SOCKETS, 1_024)
     curve = open_curve(config, last_time_us(opened, CONFIRMED) / MICROSECONDS, SERVER_SETTING in opened.settings)
     answers = AskAnswers(commits, config_file, curve)
     try:
-        sockets, publishers, endpoints = open_sockets(context, config, curve)
+        sockets, publishers, endpoints = open_sockets(config, curve)
         now = read_now()
         boot = max(int(now.wall * 1_000_000), opened.last_boot_us + 1)
         token = f"s0_{secrets.token_hex(32)}"
@@ -188,7 +185,6 @@ async def serve(
         answers.close()
         with contextlib.suppress(Exception):
             commits.close()
-        context.destroy(linger=200)
 
 
 def splitter(limits: Limits, broker: Broker, servers: Iterable[ZmtpServer]) -> Cut:
@@ -286,7 +282,7 @@ async def flush(commits: Commits, store: Store) -> None:
 
 
 def open_sockets(
-    context: zmq.Context[zmq.Socket[bytes]], config: BrokerConfig, curve: Curve | None = None
+    config: BrokerConfig, curve: Curve | None = None
 ) -> tuple[list[ZmtpServer | PeerSockets | SubscriberSocket], list[ZmtpPublisher], Endpoints]:
     """Bind every socket, and return their addresses; also create the sockets for outgoing connections."""
     limits = config.limits()
@@ -318,8 +314,8 @@ def open_sockets(
     if curve is not None:
         places["server_key"] = curve.own.public
     callers = (
-        PeerSockets(context, DIALED, limits, curve),
-        SubscriberSocket(context, CONFIG_SUB, config.config_sub_ports, limits, curve),
+        PeerSockets(DIALED, limits, curve),
+        SubscriberSocket(CONFIG_SUB, config.config_sub_ports, limits, curve),
     )
     return [*sockets, *callers], publishers, msgspec.convert(places, Endpoints)
 

@@ -82,7 +82,7 @@ def bench(join: str, own: bool, seconds: float, data: Path | None, wants_json: b
     \b
     With --json, an object:
       broker, join, own, seconds, limits [sentences],
-      machine {scale0, python, libzmq, system, cores, load, folder, filesystem, core_steps},
+      machine {scale0, python, system, cores, load, folder, filesystem, core_steps},
       requests_single, requests_in_flight, requests_batched, tasks_single, tasks_submitted,
       tasks_completed, fsync: each {rate per second, done, p50_us, p99_us where one by one}
 
@@ -275,13 +275,11 @@ def measured(network: BenchNetwork, measurement: Callable[[Bounds], Figure], bou
 def machine_here(folder: Path, core_steps: float) -> MachineFacts:
     import platform
 
-    from scale0.broker.edge.sockets import libzmq_version
     from scale0.cli.bench.output import MachineFacts
 
     return MachineFacts(
         scale0=__version__,
         python=platform.python_version(),
-        libzmq=libzmq_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         load=os.getloadavg()[0],

@@ -31,7 +31,6 @@ IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 class MachineFacts(NamedTuple):
     scale0: str
     python: str
-    libzmq: str
     system: str
     cores: int
     load: float
@@ -73,7 +72,7 @@ def show(found: Bench) -> None:
     machine = found.machine
     where = "a broker and a worker of its own" if found.own else f"{found.broker} at {found.join}, a worker here"
     output.say(f"Scale0 {machine.scale0}, {where}; {found.seconds:.0f} s")
-    output.say(f"Python {machine.python}, libzmq {machine.libzmq}, {machine.system}, {machine.cores} cores")
+    output.say(f"Python {machine.python}, {machine.system}, {machine.cores} cores")
     output.say()
     heads = ("MEASURED", "PER SECOND", "P50", "P99")
     rows = [

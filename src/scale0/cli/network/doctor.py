@@ -31,7 +31,7 @@ from scale0.kernel.errors import ConfigError, Scale0Error
 
 if TYPE_CHECKING:
     from scale0.broker.core.keys import Key
-    from scale0.cli.network.host_readings import ClockReading, DiskReading, JavaReading, PortReading, ZmqReading
+    from scale0.cli.network.host_readings import ClockReading, DiskReading, JavaReading, PortReading
     from scale0.config import BrokerConfig
 
 FAULT: Final = re.compile(r"(.*): ((?:chmod|rm) .*)", re.DOTALL)
@@ -59,7 +59,6 @@ OTHER_PORTS: Final = {
     "helen": "choose another port as `helen_port` in Helen's file",
 }
 PYTHON: Final = (3, 11)
-LIBZMQ: Final = (4, 3, 0)
 JAVA: Final = 17
 GET_JAVA: Final = "sudo apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
 GET_PIPELINE: Final = "pip install 'scale0[pipeline]'"
@@ -126,7 +125,7 @@ def doctor(context: click.Context, join: str, data_dir: str | None, config_file:
 
     \b
     With --json, an array of objects:
-      probe   python, extras, zmq, ports, keys, certs, clock, java, disk, files,
+      probe   python, extras, ports, keys, certs, clock, java, disk, files,
               memory, console or broker; one may occur more than once
       state   ok, warn or fail
       words   what was found
@@ -167,7 +166,6 @@ def examined(config: BrokerConfig, configured: bool, folder: Path, join: str, na
     reached = reach(join, folder)
     yield python_finding(tuple(sys.version_info[:3]), platform.python_implementation())
     yield extras_finding(there)
-    yield messaging_finding(host_readings.read_zmq(), config.curve is not False)
     yield from port_findings(
         host_readings.read_ports(ports_of(config), config.bind), required_ports(config, configured), reached.ports
     )
@@ -299,17 +297,6 @@ def extras_finding(there: dict[str, bool]) -> DoctorFinding:
     if not there.get("pipeline", False):
         return DoctorFinding("extras", WARN, f"{have}; tables and reports need `pipeline`", GET_PIPELINE)
     return DoctorFinding("extras", OK, have)
-
-
-def messaging_finding(found: ZmqReading, curve_wanted: bool) -> DoctorFinding:
-    """ZeroMQ, and whether it supports CURVE."""
-    words = f"libzmq {'.'.join(map(str, found.libzmq))}, pyzmq {found.pyzmq}"
-    repair = "pip install --force-reinstall --only-binary :all: pyzmq"
-    if not found.curve:
-        return DoctorFinding("zmq", FAIL if curve_wanted else WARN, f"{words}: CURVE is not supported", repair)
-    if found.libzmq < LIBZMQ:
-        return DoctorFinding("zmq", WARN, f"{words}: older than 4.3", repair)
-    return DoctorFinding("zmq", OK, f"{words}, with CURVE")
 
 
 def port_findings(

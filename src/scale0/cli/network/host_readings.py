@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
-import zmq
 
 from scale0.cli.common.endpoints import is_free
 
@@ -32,12 +31,6 @@ STA_UNSYNC: Final = 0x40
 """Of adjtimex(2): the clock is not synchronised."""
 TIMEX_BYTES: Final = 512
 """More than the size of a `struct timex` on any machine."""
-
-
-class ZmqReading(NamedTuple):
-    pyzmq: str
-    libzmq: tuple[int, int, int]
-    curve: bool
 
 
 class PortReading(NamedTuple):
@@ -74,11 +67,6 @@ class JavaReading(NamedTuple):
 class ClockReading(NamedTuple):
     wall: float
     mono: float
-
-
-def read_zmq() -> ZmqReading:
-    major, minor, patch = zmq.zmq_version_info()
-    return ZmqReading(zmq.pyzmq_version(), (major, minor, patch), bool(zmq.has("curve")))
 
 
 def installed(modules: Sequence[str]) -> bool:

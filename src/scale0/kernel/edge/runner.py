@@ -38,7 +38,7 @@ TURN_SECONDS: Final = 0.0005
 TURN_MESSAGES: Final = 1_000
 """Messages taken from one socket in one turn."""
 BACKLOG_RETRY_SECONDS: Final = 0.05
-"""Retry interval for a peer that could accept nothing more, in case libzmq signals nothing."""
+"""Retry interval for a peer that could accept nothing more, in case its socket signals nothing."""
 MAX_UNSTORED_BYTES: Final = 64 * 1024 * 1024
 """Data that may wait for the disk; above it, sockets with flow control are not read."""
 MAX_SENDER_ROWS: Final = 500
@@ -289,8 +289,7 @@ class Runner:
         self._arm(now)
 
     def _look_again(self) -> None:
-        """Flushes the sockets that were sent on, and checks them: sending may have consumed libzmq's signal that a
-        message arrived."""
+        """Flushes the sockets that were sent on, and checks whether they have more messages."""
         used, self._used = self._used, set()
         for name in used:
             socket = self._sockets[name]

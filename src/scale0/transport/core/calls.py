@@ -88,7 +88,7 @@ def refusal_of(service: str, bodies: Sequence[bytes], limits: Limits) -> Refusal
         return Refusal(codes.MALFORMED, f"a service name has 1 to {limits.max_service_bytes} printable bytes")
     if len(bodies) > limits.max_parts - HEAD_PARTS:
         return Refusal(codes.TOO_BIG, f"a request has at most {limits.max_parts - HEAD_PARTS} bodies")
-    # Up to twice the limit the broker itself answers TOO_BIG; libzmq drops the connection for a larger frame.
+    # Up to twice the limit the broker itself answers TOO_BIG; a larger frame ends the connection.
     max_frame_bytes = 2 * limits.max_message_bytes
     for body in bodies:
         if len(body) > max_frame_bytes:

@@ -31,10 +31,12 @@ KNOWN_FLAGS: Final = MORE | LONG | COMMAND
 ROUTER: Final = b"ROUTER"
 DEALER: Final = b"DEALER"
 XPUB: Final = b"XPUB"
+SUB: Final = b"SUB"
 ACCEPTED_TYPES: Final = {
     ROUTER: frozenset({b"REQ", b"DEALER", b"ROUTER"}),
     DEALER: frozenset({b"REP", b"DEALER", b"ROUTER"}),
     XPUB: frozenset({b"SUB", b"XSUB"}),
+    SUB: frozenset({b"PUB", b"XPUB"}),
 }
 """By the type of our socket: the types of peers."""
 

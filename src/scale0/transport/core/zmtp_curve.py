@@ -6,9 +6,8 @@ client sends nothing before the server has proved its key; every frame has a non
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from nacl._sodium import ffi, lib  # type: ignore[import-not-found]
 from nacl.bindings import (
@@ -26,8 +25,7 @@ COOKIE_BYTES: Final = 96
 BOX_BYTES: Final = 16
 KEY_BYTES: Final = 32
 CURVE_VERSION: Final = b"\x01\x00"
-SCRATCH_BYTES: Final = 65_536
-"""Longer frames get memory of their own."""
+BYTES: Final = ffi.typeof("unsigned char[]")
 INNER_MORE: Final = 1
 INNER_COMMAND: Final = 2
 WELCOME_BYTES: Final = 16 + BOX_BYTES + KEY_BYTES + COOKIE_BYTES
@@ -229,12 +227,12 @@ class CurveCipher:
         if nonce <= self._received:
             raise ZmtpError("a frame was repeated")
         self._received = nonce
-        target, content = _buffer(size)
+        target = ffi.new(BYTES, size)
         source = ffi.from_buffer(body) + MESSAGE_HEAD
         if lib.crypto_box_open_easy_afternm(target, source, size + BOX_BYTES, self._receives + short, self._shared):
             raise ZmtpError("a frame cannot be decrypted")
-        inner = content[0][0]
-        return (COMMAND if inner & INNER_COMMAND else inner & MORE), content[1:size]
+        inner = target[0]
+        return (COMMAND if inner & INNER_COMMAND else inner & MORE), ffi.buffer(target, size)[1:]
 
     def encode(self, frames: Sequence[bytes]) -> list[bytes]:
         last = len(frames) - 1
@@ -248,30 +246,11 @@ class CurveCipher:
         short = self._nonce.to_bytes(8, "big")
         plain = inner + body
         sealed = len(plain) + BOX_BYTES
-        target, content = _buffer(sealed)
+        target = ffi.new(BYTES, sealed)
         lib.crypto_box_easy_afternm(target, plain, len(plain), self._sends + short, self._shared)
         size = MESSAGE_HEAD + sealed
         head = bytes((0, size)) if size <= 255 else long_head(LONG, size)
-        return b"".join((head, MESSAGE, short, content[:sealed]))
-
-
-class _Scratch(threading.local):
-    """Memory for the result of one call: libsodium runs without Python's lock."""
-
-    def __init__(self) -> None:
-        self.pointer = ffi.new("unsigned char[]", SCRATCH_BYTES)
-        self.content = ffi.buffer(self.pointer)
-
-
-_scratch: Final = _Scratch()
-
-
-def _buffer(size: int) -> tuple[Any, Any]:
-    """Memory of at least this size, as a pointer and as bytes."""
-    if size <= SCRATCH_BYTES:
-        return _scratch.pointer, _scratch.content
-    pointer = ffi.new("unsigned char[]", size)
-    return pointer, ffi.buffer(pointer)
+        return b"".join((head, MESSAGE, short, ffi.buffer(target, sealed)))
 
 
 def precomputed(public: bytes, secret: bytes) -> bytes:

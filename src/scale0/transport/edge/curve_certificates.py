@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 import re
 import stat
-import struct
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import zmq
-import zmq.utils.z85
+from nacl.bindings import crypto_scalarmult_base
 
 from scale0.kernel.edge.secret_files import write_secret
 from scale0.kernel.errors import ConfigError
+from scale0.transport.core import z85
 from scale0.transport.core.zmtp import DEALER
-from scale0.transport.core.zmtp_curve import CurveClient
+from scale0.transport.core.zmtp_curve import KEY_BYTES, CurveClient
 
 KEYS_FOLDER: Final = "keys"
 """In the `data_dir` of a broker, and in a user's configuration folder."""
@@ -70,19 +69,18 @@ def is_key(text: str) -> bool:
     if _KEY.fullmatch(text) is None:
         return False
     try:
-        zmq.utils.z85.decode(text)
-    except (ValueError, OverflowError, struct.error):
+        return len(z85.decode(text)) == KEY_BYTES
+    except ValueError:
         return False
-    return True
 
 
 def new_certificate(**metadata: str) -> CurveCertificate:
-    public, secret = zmq.curve_keypair()
-    return CurveCertificate(public=public.decode(), secret=secret.decode(), metadata=metadata)
+    secret = z85.encode(os.urandom(KEY_BYTES))
+    return CurveCertificate(public=public_of(secret), secret=secret, metadata=metadata)
 
 
 def public_of(secret: str) -> str:
-    return zmq.curve_public(secret.encode()).decode()
+    return z85.encode(crypto_scalarmult_base(z85.decode(secret)))
 
 
 def text_of(certificate: CurveCertificate, *, with_secret: bool) -> str:
@@ -181,14 +179,7 @@ def private_faults(path: Path, forbidden: int = OTHERS) -> list[str]:
     return [f"{path}: others have access to it (mode {stat.S_IMODE(found.st_mode):o}): chmod {wanted} {path}"]
 
 
-def client_mechanism(own: CurveCertificate, server_key: str) -> CurveClient:
+def client_mechanism(own: CurveCertificate, server_key: str, socket_type: bytes = DEALER) -> CurveClient:
     """The mechanism of a connection to a server that must have this key."""
-    public, secret, expected = (zmq.utils.z85.decode(key) for key in (own.public, own.secret, server_key))
-    return CurveClient(public, secret, expected, DEALER, os.urandom)
-
-
-def set_client(socket: zmq.Socket[bytes], own: CurveCertificate, server_key: str) -> None:
-    """Let a socket connect only to a server with this key."""
-    socket.set(zmq.CURVE_SECRETKEY, own.secret.encode())
-    socket.set(zmq.CURVE_PUBLICKEY, own.public.encode())
-    socket.set(zmq.CURVE_SERVERKEY, server_key.encode())
+    public, secret, expected = map(z85.decode, (own.public, own.secret, server_key))
+    return CurveClient(public, secret, expected, socket_type, os.urandom)

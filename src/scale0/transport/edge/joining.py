@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import zmq.utils.z85
 
 from scale0.kernel import codes
 from scale0.kernel.errors import Scale0Error
 from scale0.kernel.limits import Limits
-from scale0.transport.core import codec, messages
+from scale0.transport.core import codec, messages, z85
 from scale0.transport.core.sockets import HELEN, ROLES
 from scale0.transport.edge.curve_certificates import (
     SECRET_ENDING,
@@ -84,7 +83,7 @@ class JoinToken(msgspec.Struct, frozen=True):
         return "JoinToken(…)"  # keeps the secret out of logs
 
     def text(self) -> str:
-        keys = (zmq.utils.z85.decode(self.server_key), zmq.utils.z85.decode(self.secret))
+        keys = (z85.decode(self.server_key), z85.decode(self.secret))
         packed = _PACKED.pack(TOKEN_ROLES.index(self.role), *keys, self.expires)
         return PREFIX + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
@@ -97,7 +96,7 @@ def read_join_token(text: str) -> JoinToken | None:
     role, server_key, secret, expires = _PACKED.unpack(base64.urlsafe_b64decode(found[1] + "=="))
     if role >= len(TOKEN_ROLES):
         return None
-    public, secret_key = (zmq.utils.z85.encode(key).decode() for key in (server_key, secret))
+    public, secret_key = map(z85.encode, (server_key, secret))
     return JoinToken(TOKEN_ROLES[role], public, secret_key, expires)
 
 

@@ -123,6 +123,10 @@ class ZmtpClient:
     def wants_write(self) -> bool:
         return self._socket is not None and (not self._is_connected or bool(self._unsent))
 
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self._unsent) + sum(map(len, self._outgoing))
+
     def deadline(self) -> float | None:
         if not self._session.ready:
             return None  # the owner's deadline for the broker's first answer covers the handshake
@@ -157,13 +161,14 @@ class ZmtpClient:
         self.is_changed = self.is_changed or was_blocked != bool(self._unsent)
         return True
 
-    def receive(self, mono: float) -> list[list[bytes]]:
-        """The messages that arrived. Afterwards `end` tells whether the connection has ended."""
+    def receive(self, mono: float, times: int = READ_TIMES) -> list[list[bytes]]:
+        """The messages that arrived; the socket is read so many times at most. Afterwards `end` tells whether the
+        connection has ended."""
         if self.end is not None or not self._advance():
             return []
         assert self._socket is not None
         messages: list[list[bytes]] = []
-        for _ in range(READ_TIMES):
+        for _ in range(times):
             try:
                 data = self._socket.recv(READ_BYTES)
             except BlockingIOError:

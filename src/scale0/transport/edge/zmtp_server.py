@@ -17,11 +17,10 @@ from collections import deque
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
-import zmq.utils.z85
-
 from scale0.kernel.limits import Limits
 from scale0.kernel.log_context import about
 from scale0.kernel.machine import Sent
+from scale0.transport.core import z85
 from scale0.transport.core.buffer_account import CHUNK_BYTES, BufferAccount
 from scale0.transport.core.handshakes import Handshakes
 from scale0.transport.core.zmtp import COMMAND, Mechanism, ZmtpError, ZmtpSession, frame
@@ -400,7 +399,7 @@ class ZmtpServer:
         """The handshake is complete; False if its key has too many connections."""
         mechanism = connection.session.mechanism
         if isinstance(mechanism, CurveServer):
-            key = zmq.utils.z85.encode(mechanism.public_key).decode()
+            key = z85.encode(mechanism.public_key)
             count = self._of_key.get(key, 0)
             if count >= self._limits.max_key_connections:
                 self._fail(connection, f"its key has {count} connections (max_key_connections); public key {key}")
@@ -549,7 +548,7 @@ class ZmtpServer:
         self._send_outgoing(connection)
         reason, mechanism = str(error), connection.session.mechanism
         if isinstance(error, KeyRefusedError) and isinstance(mechanism, CurveServer):
-            reason += f"; public key {zmq.utils.z85.encode(mechanism.public_key).decode()}"
+            reason += f"; public key {z85.encode(mechanism.public_key)}"
             self._buffer(connection, [frame(COMMAND, REFUSED)])
             self._flush(connection)
         self._fail(connection, reason)
