@@ -179,3 +179,21 @@ def test_a_clock_that_was_set_back_does_not_make_an_old_notification_the_newest(
     helen.result("ok")
     state = helen.evaluation._agents["web-1"].states["disk"]
     assert join_states(before, state).notified == "ok"
+
+
+# Promise: AGENT-24
+def test_a_check_that_is_down_has_an_incident_although_the_other_helen_closed_it_when_she_removed_the_check(moved):
+    network, agent = moved
+    h1, h2 = network.helens["h1"], network.helens["h2"]
+    move(network, agent, "h1")
+    report(network, agent, "critical")
+    h2.define(handlers=(PAGER,))
+    network.run(SEPARATED_SECONDS + 30.0)
+    assert (closed(network), h2.incidents(open=True)) == ([1], [])
+    join(network)
+    (incident,) = h1.incidents(open=True)
+    assert (incident["check"], incident["state"]) == ("disk", "critical")
+    report(network, agent, "ok")
+    assert (closed(network), h1.incidents(open=True)) == ([1, 1], [])
+    assert network.notices() == [CRITICAL, OK]
+    assert network.queue.notices()[-1]["incident"] == incident["id"]
