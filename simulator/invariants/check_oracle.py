@@ -171,6 +171,7 @@ class Oracle:
         notices: list[tuple[str, ...]] = []
         joined: dict[str, list[frozenset[str] | None]] = {}
         """Agents of which another Helen's bundle was merged, with the Helens whose doubts ended after that."""
+        undecided: frozenset[str] = frozenset()
         for note in turn.notes:
             match note:
                 # What follows a merge acts on the merged state, which only `_adopt` knows: nothing is derived here.
@@ -184,8 +185,8 @@ class Oracle:
                     self.labels[agent] = labels
                 case Taken():
                     expected += self._take(note, notices)
-                case Ticked(undecided):
-                    expected += self._drop_unselected(undecided, turn)
+                case Ticked(undecided, unknown):
+                    expected += self._drop_unselected(undecided, unknown, turn)
                 case DoubtEnded(agent, helens):
                     expected += self._end_doubt(agent, helens, notices)
                 case HandedOver(agent):
@@ -199,6 +200,8 @@ class Oracle:
         for agent, answered in joined.items():
             in_doubt = {key for key, one in self.states.items() if key[0] == agent and one.doubtful}
             self._adopt(agent, turn)
+            if agent in undecided:
+                self.deferred |= self._unselected(agent)
             self._check_merged(agent, in_doubt, answered, turn)
 
     def _take(self, note: Taken, notices: list[tuple[str, ...]]) -> Iterator[tuple[Any, ...]]:
@@ -301,11 +304,17 @@ class Oracle:
             if given is not None:
                 notices += self._decide(key, given)
 
-    def _drop_unselected(self, undecided: frozenset[str], turn: StoredTurn) -> Iterator[tuple[Any, ...]]:
+    def _drop_unselected(
+        self, undecided: frozenset[str], unknown: frozenset[str], turn: StoredTurn
+    ) -> Iterator[tuple[Any, ...]]:
         """A check that an agent no longer runs has no state and no incident; later, if another Helen may have it."""
         if self.part is None:
             return
         dropped = {(event.agent, event.check) for event in turn.events if isinstance(event, CheckRemoved)}
+        for agent, check in dropped:
+            if agent in unknown:
+                story = f"{self.name} at {turn.virtual:.6f}: drops {check} of {agent}, which another Helen may have"
+                raise broken("check-incident-once", story)
         for key in list(self.states):
             agent, check = key
             if check in self.selected(agent, self.labels[agent]):
@@ -317,6 +326,11 @@ class Oracle:
                 del self.states[key]
                 if key in self.incidents:
                     yield self._close(key, self._wall, "removed")
+
+    def _unselected(self, agent: str) -> set[Key]:
+        """Checks that this agent has a state of, and no longer runs."""
+        runs = self.selected(agent, self.labels[agent])
+        return {key for key in self.states if key[0] == agent and key[1] not in runs}
 
     def _close(self, key: Key, at: float, reason: str) -> tuple[Any, ...]:
         opened = self.incidents.pop(key)

@@ -175,6 +175,7 @@ class NetworkHelen(SimulatedHelen):
     def start(self) -> None:
         self.up, self.asleep = True, False
         super().start()
+        self.do(lambda now, _effects: self.machine.expect_replicas(now))
         self.turn(b"", ConfigReceived(self.network.part), "network")
 
     def crash(self) -> None:

@@ -31,7 +31,9 @@ class Observed:
 
     def __init__(self) -> None:
         self.notes: list[Note] = []
-        self.evaluation = EvaluationRecorder(Evaluation(StoredChecks()), self.notes)
+        self.unknown: set[str] = set()
+        """Agents that are not connected to her, who has just started."""
+        self.evaluation = EvaluationRecorder(Evaluation(StoredChecks()), self.notes, self.unknown.__contains__)
         self.oracle = Oracle("helen-1")
         self.wall = WALL
         self.refs = 0
@@ -120,3 +122,39 @@ def test_a_merge_after_which_an_answered_doubt_remains_is_found():
     doubtful = state_of("ok", seen.wall - 1.0, "helen-0")
     with pytest.raises(PromiseBroken, match=r"check-incident: .* is in doubt, and helen-0 has answered"):
         seen.turn(seen.merge(doubtful), keep_doubt)
+
+
+def keep_undecided(seen: Observed, undecided: bool) -> None:
+    seen.evaluation.evaluation.decides = lambda _agent, _now: not undecided
+
+
+def removed_in_doubt(seen: Observed) -> None:
+    """Another Helen's state of a check that the agent no longer runs, while she may have the agent again."""
+    keep_undecided(seen, True)
+    opened = OpenedEvaluation(downtimes={}, states={"old": state_of("ok", seen.wall - 5.0)}, incidents={}, closed=[])
+    seen.turn(
+        lambda now, effects: seen.evaluation.take_over("web-1", LABELS, opened, now, effects), seen.evaluation.tick
+    )
+    keep_undecided(seen, False)
+
+
+def test_a_removed_check_of_a_merge_may_be_dropped_later():
+    # Found when agents joined a Helen who had just started: she drops it within ten seconds, not in the first turn.
+    seen = Observed()
+    removed_in_doubt(seen)
+    seen.wall -= 9.0
+    seen.turn(seen.evaluation.tick)
+    assert ("web-1", "old") in seen.oracle.states
+    seen.wall += 10.0
+    assert [event.kind for event in seen.turn(seen.evaluation.tick).events] == ["check.removed"]
+    assert ("web-1", "old") not in seen.oracle.states
+
+
+def test_a_helen_who_has_just_started_and_drops_the_check_of_an_agent_of_another_is_found():
+    seen = Observed()
+    removed_in_doubt(seen)
+    seen.unknown.add("web-1")
+    with pytest.raises(
+        PromiseBroken, match=r"check-incident-once: .* drops old of web-1, which another Helen may have"
+    ):
+        seen.turn(seen.evaluation.tick)
