@@ -6,7 +6,7 @@ Helen that decides the same. It gets stored turns only, in order, so it never ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, Final
 
@@ -169,29 +169,40 @@ class Oracle:
         self._wall = turn.wall
         expected: list[tuple[Any, ...]] = []
         notices: list[tuple[str, ...]] = []
-        joined: set[str] = set()
+        joined: dict[str, list[frozenset[str] | None]] = {}
+        """Agents of which another Helen's bundle was merged, with the Helens whose doubts ended after that."""
+        undecided: frozenset[str] = frozenset()
         for note in turn.notes:
             match note:
+                # What follows a merge acts on the merged state, which only `_adopt` knows: nothing is derived here.
+                case Taken(agent, labels) if agent in joined:
+                    self.labels[agent] = labels
+                case DoubtEnded(agent, helens) if agent in joined:
+                    joined[agent].append(helens)
                 case Configured(part):
                     self.part = part
                 case Known(agent, labels):
                     self.labels[agent] = labels
                 case Taken():
                     expected += self._take(note, notices)
-                case Ticked(undecided):
-                    expected += self._drop_unselected(undecided, turn)
+                case Ticked(undecided, unknown):
+                    expected += self._drop_unselected(undecided, unknown, turn)
                 case DoubtEnded(agent, helens):
                     expected += self._end_doubt(agent, helens, notices)
                 case HandedOver(agent):
                     self._hand_over(agent)
                 case TakenOver(agent, labels):
                     self.labels[agent] = labels
-                    joined.add(agent)
+                    joined[agent] = []
         self._compare("check-state", expected, turn, joined, CheckAnswered, CheckStateChanged)
         self._compare("check-incident", expected, turn, joined, IncidentOpened, IncidentClosed)
         self._compare_notices(notices, turn, joined)
-        for agent in joined:
+        for agent, answered in joined.items():
+            in_doubt = {key for key, one in self.states.items() if key[0] == agent and one.doubtful}
             self._adopt(agent, turn)
+            if agent in undecided:
+                self.deferred |= self._unselected(agent)
+            self._check_merged(agent, in_doubt, answered, turn)
 
     def _take(self, note: Taken, notices: list[tuple[str, ...]]) -> Iterator[tuple[Any, ...]]:
         agent, labels, answered = note.agent, note.labels, note.answered
@@ -293,11 +304,17 @@ class Oracle:
             if given is not None:
                 notices += self._decide(key, given)
 
-    def _drop_unselected(self, undecided: frozenset[str], turn: StoredTurn) -> Iterator[tuple[Any, ...]]:
+    def _drop_unselected(
+        self, undecided: frozenset[str], unknown: frozenset[str], turn: StoredTurn
+    ) -> Iterator[tuple[Any, ...]]:
         """A check that an agent no longer runs has no state and no incident; later, if another Helen may have it."""
         if self.part is None:
             return
         dropped = {(event.agent, event.check) for event in turn.events if isinstance(event, CheckRemoved)}
+        for agent, check in dropped:
+            if agent in unknown:
+                story = f"{self.name} at {turn.virtual:.6f}: drops {check} of {agent}, which another Helen may have"
+                raise broken("check-incident-once", story)
         for key in list(self.states):
             agent, check = key
             if check in self.selected(agent, self.labels[agent]):
@@ -309,6 +326,11 @@ class Oracle:
                 del self.states[key]
                 if key in self.incidents:
                     yield self._close(key, self._wall, "removed")
+
+    def _unselected(self, agent: str) -> set[Key]:
+        """Checks that this agent has a state of, and no longer runs."""
+        runs = self.selected(agent, self.labels[agent])
+        return {key for key in self.states if key[0] == agent and key[1] not in runs}
 
     def _close(self, key: Key, at: float, reason: str) -> tuple[Any, ...]:
         opened = self.incidents.pop(key)
@@ -335,8 +357,27 @@ class Oracle:
                     elif self.incidents.get((agent, check)) == incident.opened:
                         del self.incidents[agent, check]
 
+    def _check_merged(
+        self, agent: str, in_doubt: set[Key], answered: list[frozenset[str] | None], turn: StoredTurn
+    ) -> None:
+        """The stored result of a merge: a check that is down has an incident, one that is certainly up has none.
+
+        A soft problem may keep the incident of a hard one until its next result, unless a doubt of it ended here.
+        """
+        for key, one in self.states.items():
+            if key[0] != agent:
+                continue
+            if one.doubtful and any(helens is None or one.doubtful in helens for helens in answered):
+                story = f"{self.name} at {turn.virtual:.6f}: {key} is in doubt, and {one.doubtful} has answered"
+                raise broken("check-incident", story)
+            up = not one.down and not one.doubtful and (one.hard or key in in_doubt)
+            if (one.down and key not in self.incidents) or (up and key in self.incidents):
+                found = "no incident" if one.down else "an incident"
+                story = f"{self.name} at {turn.virtual:.6f}: {key} is {one.state} after a merge, with {found}"
+                raise broken("check-incident", story)
+
     def _compare(
-        self, promise: str, expected: Iterable[tuple[Any, ...]], turn: StoredTurn, joined: set[str], *kinds: type
+        self, promise: str, expected: Iterable[tuple[Any, ...]], turn: StoredTurn, joined: Container[str], *kinds: type
     ) -> None:
         wanted = sorted(repr(one[1:]) + one[0].kind for one in expected if one[0] in kinds and one[1] not in joined)
         events = [event for event in turn.events if type(event) in kinds and event.agent not in joined]
@@ -345,7 +386,7 @@ class Oracle:
             missing = [one for one in wanted if one not in found]
             raise broken(promise, f"{self.name} at {turn.virtual:.6f}: expected {missing or wanted}, recorded {found}")
 
-    def _compare_notices(self, expected: list[tuple[str, ...]], turn: StoredTurn, joined: set[str]) -> None:
+    def _compare_notices(self, expected: list[tuple[str, ...]], turn: StoredTurn, joined: Container[str]) -> None:
         found: list[tuple[str, ...]] = []
         self.new_notices = []
         for put in turn.writes:

@@ -6,7 +6,7 @@ recorded before it is made.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -43,6 +43,8 @@ class Ticked(msgspec.Struct, frozen=True):
 
     undecided: frozenset[str]
     """Agents that another Helen may have."""
+    unknown: frozenset[str] = frozenset()
+    """Agents of which she decides nothing, because she has just started and they are not connected to her."""
 
 
 class HandedOver(msgspec.Struct, frozen=True):
@@ -82,9 +84,11 @@ class StoredTurn(msgspec.Struct, frozen=True):
 class EvaluationRecorder:
     """The evaluation, with each call recorded."""
 
-    def __init__(self, evaluation: Evaluation, notes: list[Note]) -> None:
+    def __init__(self, evaluation: Evaluation, notes: list[Note], is_unknown: Callable[[str], bool]) -> None:
         self.evaluation = evaluation
         self.notes = notes
+        self._is_unknown = is_unknown
+        """True: this agent is not connected, and the process has just started."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.evaluation, name)
@@ -106,7 +110,7 @@ class EvaluationRecorder:
     def tick(self, now: Now, effects: Effects) -> None:
         decides = self.evaluation.decides
         undecided = frozenset(agent for agent in self.evaluation.agent_names if not decides(agent, now))
-        self.notes.append(Ticked(undecided))
+        self.notes.append(Ticked(undecided, frozenset(filter(self._is_unknown, self.evaluation.agent_names))))
         self.evaluation.tick(now, effects)
 
     def selects(self, agent: str, labels: dict[str, str], check: str) -> Any:

@@ -38,6 +38,8 @@ Item = tuple[str, bytes, AgentEvent | NetworkEvent]
 """A received event: its socket, its routing id and the event."""
 
 MAX_PIECES: Final = 4
+ALONE_SECONDS: Final = 120.0
+"""After a start, how long another Helen may have an agent that is not connected here."""
 
 
 class Observer(Protocol):
@@ -86,14 +88,22 @@ class HelenNode(SimulatedProcess):
         self.helen: Helen = compose_helen(self.config, self.config.helen_port, self.disk.store)
         self._driver = Turn(self.helen, self, MAX_CLIENT_BYTES)
         self._notes: list[Note] = []
-        recorder: Any = EvaluationRecorder(self.helen.state.evaluation, self._notes)
+        self._started_at = now.mono
+        recorder: Any = EvaluationRecorder(self.helen.state.evaluation, self._notes, self._is_unknown)
         self.helen.state.evaluation = recorder
         self._diary.note(f"{self.name} starts, boot {boot:x}")
         self.observer.helen_started(self)
         self.helen.start(read_agents(self.disk.store), read_spools(self.disk.store), now, effects)
+        self.helen.expect_replicas(now)
         self.helen.revoke(self.surroundings.revoked, now, effects)
         self._finish(effects, now)
         self.surroundings.started(self)
+
+    def _is_unknown(self, identity: str) -> bool:
+        if self.now.mono >= self._started_at + ALONE_SECONDS:
+            return False
+        agent = self.helen.state.agents.get(identity)
+        return agent is None or agent.connection is None
 
     def _ended(self) -> None:
         self.observer.helen_ended(self)

@@ -162,6 +162,8 @@ class NetworkHelen(SimulatedHelen):
         self.network = network
         self.up = self.asleep = False
         self.commit_seconds = 0.002
+        self.wall_offset = 0.0
+        """By how much her wall clock is wrong."""
         self.connections: dict[bytes, NetworkAgent] = {}
         self.callers: dict[bytes, Callable[[Any], None]] = {}
         self._requests = 0
@@ -170,11 +172,13 @@ class NetworkHelen(SimulatedHelen):
 
     @property
     def now(self) -> Now:
-        return self.network.now
+        now = self.network.now
+        return Now(now.mono, now.wall + self.wall_offset)
 
     def start(self) -> None:
         self.up, self.asleep = True, False
         super().start()
+        self.do(lambda now, _effects: self.machine.expect_replicas(now))
         self.turn(b"", ConfigReceived(self.network.part), "network")
 
     def crash(self) -> None:

@@ -239,6 +239,29 @@ def test_labels_come_along_so_that_the_first_schedule_is_right():
     assert [[check["name"] for check in msgspec.json.decode(body)["checks"]] for body in agent.schedules] == [["db"]]
 
 
+@pytest.mark.parametrize("wrong", ["h1", "h2"])
+def test_the_labels_that_an_agent_reports_are_kept_when_the_former_helen_answers_late(wrong: str):
+    # By the clock of h1, or because that of h2 was set back, the older labels are the newer ones. Seed 7500182.
+    part = ClientConfig(checks=(CheckDefinition(name="db", labels={"role": "db"}),))
+    network = SimulatedNetwork("h1", "h2", part=part)
+    network.run(1.0)
+    network.helens["h1"].wall_offset = 60.0 if wrong == "h1" else 0.0
+    agent = network.agent("web-1", "h1", "h2")
+    agent.labels = {"role": "web"}
+    network.until(lambda: agent.at == "h1")
+    network.run(1.0)
+    network.partitions.add(("h1", "h2"))
+    agent.labels = {"role": "db"}
+    move(network, agent)
+    network.run(5.0)
+    network.helens["h2"].wall_offset = -60.0 if wrong == "h2" else 0.0
+    network.partitions.clear()
+    network.run(30.0)
+    assert not network.helens["h1"].knows("web-1")
+    assert network.helens["h2"].machine.state.agents.by_identity["web-1"].labels == {"role": "db"}
+    assert [one["name"] for one in msgspec.json.decode(agent.schedules[-1])["checks"]] == ["db"]
+
+
 def test_a_downtime_that_began_at_one_helen_ends_at_the_other_once():
     wall = SimulatedNetwork().now.wall
     part = ClientConfig(checks=(DISK,), downtimes=(Downtime(name="d", starts=wall, ends=wall + 300.0),))

@@ -179,3 +179,60 @@ def test_a_clock_that_was_set_back_does_not_make_an_old_notification_the_newest(
     helen.result("ok")
     state = helen.evaluation._agents["web-1"].states["disk"]
     assert join_states(before, state).notified == "ok"
+
+
+# Promise: AGENT-24
+def test_a_check_that_is_down_has_an_incident_although_the_other_helen_closed_it_when_she_removed_the_check(moved):
+    network, agent = moved
+    h1, h2 = network.helens["h1"], network.helens["h2"]
+    move(network, agent, "h1")
+    report(network, agent, "critical")
+    h2.define(handlers=(PAGER,))
+    network.run(SEPARATED_SECONDS + 30.0)
+    assert (closed(network), h2.incidents(open=True)) == ([1], [])
+    join(network)
+    (incident,) = h1.incidents(open=True)
+    assert (incident["check"], incident["state"]) == ("disk", "critical")
+    report(network, agent, "ok")
+    assert (closed(network), h1.incidents(open=True)) == ([1, 1], [])
+    assert network.notices() == [CRITICAL, OK]
+    assert network.queue.notices()[-1]["incident"] == incident["id"]
+
+
+@pytest.fixture
+def left() -> tuple[SimulatedNetwork, NetworkAgent]:
+    """The agent is at h2, and h1 does not know that: they are separated, and h1 has its state and an open incident."""
+    network, agent = start()
+    separate(network)
+    move(network, agent, "h2")
+    return network, agent
+
+
+# Promise: AGENT-24
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "not listed"])
+def test_a_helen_that_starts_decides_about_the_agents_of_others_only_after_these_had_time_to_answer(left, listed: bool):
+    network, _ = left
+    h1 = network.helens["h1"]
+    h1.crash()
+    network.run(1.0)
+    h1.start()
+    h1.learn_replicas(*(("h1", "h2") if listed else ("h1",)))
+    h1.define(handlers=(PAGER,))
+    network.run(SEPARATED_SECONDS - 20.0)
+    assert (closed(network), len(h1.incidents(open=True))) == ([], 1)
+    network.run(60.0)
+    assert (closed(network), h1.incidents(open=True)) == ([1], [])
+
+
+# Promise: AGENT-24
+def test_a_helen_that_is_new_in_the_list_may_have_an_agent_until_she_answers(left):
+    network, _ = left
+    h1 = network.helens["h1"]
+    network.run(SEPARATED_SECONDS - 20.0)
+    h1.learn_replicas("h1", "h3")
+    network.run(40.0)  # h2 counts as dead
+    h1.define(handlers=(PAGER,))
+    network.run(SEPARATED_SECONDS - 60.0)
+    assert (closed(network), len(h1.incidents(open=True))) == ([], 1)
+    network.run(60.0)
+    assert (closed(network), h1.incidents(open=True)) == ([1], [])

@@ -151,8 +151,11 @@ def import_evaluation(
         elif not state.down and (state.hard or doubted):
             # One of the two Helens saw the recovery; if neither has an incident, this does nothing.
             incidents.close(key, state.since, UP, effects)
-        elif state.down and incidents.find(key) is None:
-            # The check recovered and failed again while the two Helens were separated.
+    for check, state in monitored.states.items():
+        key = (monitored.agent, check)
+        if state.down and incidents.find(key) is None:
+            # The other Helen closed its incident: it recovered and failed again while they were separated, or she had
+            # removed the check, and then her bundle has no state of it.
             at = now.wall if incidents.is_over(key, state.at) else state.at
             incidents.open(key, state.state, state.message, at, (), effects)
     return [(monitored.agent, check) for check in unpacked.states]

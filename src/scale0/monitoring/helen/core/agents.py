@@ -83,8 +83,8 @@ class Agent:
     """One identity. `connection` is None while the agent is away."""
 
     __slots__ = (
-        *("_takeovers", "checks", "connection", "described_at", "doubled_at", "elsewhere_until", "identity"),
-        "left_mono",
+        *("_takeovers", "checks", "connection", "described_at", "described_on", "doubled_at", "elsewhere_until"),
+        *("identity", "left_mono"),
         *("issued", "labels", "left", "merged", "protocol", "reloaded", "revoked", "serial", "since", "software"),
     )
 
@@ -95,6 +95,8 @@ class Agent:
         self.checks: tuple[str, ...] = ()
         self.described_at = 0.0
         """When the agent last described itself, wall time."""
+        self.described_on: AgentConnection | None = None
+        """The connection on which it last did so."""
         self.protocol = 0
         self.software = ""
         self.since = 0.0
@@ -164,7 +166,9 @@ class Agent:
 
     def absorb(self, stored: StoredAgent, id_: str, now: Now) -> None:
         """Merge what another Helen knew, where it is newer."""
-        self.describe(stored.labels, stored.checks, min(stored.described_at, now.wall), now)
+        # What the agent said on its present connection is the newest, whatever the clocks of the two Helens say.
+        if self.connection is None or self.described_on is not self.connection:
+            self.describe(stored.labels, stored.checks, min(stored.described_at, now.wall), now)
         if not self.protocol:
             self.protocol, self.software = max(0, stored.protocol), stored.software[:MAX_SOFTWARE_CHARS]
             self.serial, self.issued = stored.serial[:MAX_SERIAL_CHARS], stored.issued
@@ -266,6 +270,7 @@ class Agents:
 
     def disconnect(self, agent: Agent, now: Now) -> None:
         agent.connection, agent.left, agent.left_mono = None, now.wall, now.mono
+        agent.described_on = None
         self.connected -= 1
         self._changed[agent] = None
 

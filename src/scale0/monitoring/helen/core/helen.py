@@ -204,12 +204,12 @@ class Helen:
         return now.mono >= agent.elsewhere_until and self._replicas.have_answered(agent.left_mono, now)
 
     def expect_replicas(self, now: Now) -> None:
-        """`learn_replicas` will soon be called: agents that connect before that wait a little."""
+        """After a start: `learn_replicas` will soon be called, and agents that connect before that wait a little."""
         self._migration.expect(now)
 
     def learn_replicas(self, names: Iterable[str], now: Now, effects: Effects) -> None:
         """The other Helens of the network; called every few seconds."""
-        self._replicas.set_names(names, effects)
+        self._replicas.set_names(names, now, effects)
         self._migration.replicas_known(now, effects)
         self._migration.find_migrated(effects)
 

@@ -50,7 +50,10 @@ class Replicas:
         """Requests in a row without an answer."""
         self._heard: dict[str, float] = {}
         """When each of them last answered, monotonic time; also of those that are no longer in the list."""
+        self._listed: dict[str, float] = {}
+        """Since when each of them is in the list, monotonic time; also of those that left it a short time ago."""
         self._expected_until = -math.inf
+        """Until when there may be others that are not known."""
         self._sent: dict[str, int] = {}
         """Agents that were redirected to her since her last status."""
 
@@ -67,7 +70,7 @@ class Replicas:
         self._failures[name] = 0 if answered else self._failures.get(name, 0) + 1
 
     def expect(self, now: Now) -> None:
-        """The list of Helens will soon be known."""
+        """A start: the list of Helens will soon be known, and another one may be separated and not in it."""
         self._expected_until = now.mono + SEPARATED_SECONDS
 
     def have_answered(self, since: float, now: Now) -> bool:
@@ -77,13 +80,16 @@ class Replicas:
             return False
         since = max(since, now.mono - ANSWER_SECONDS)
         self._heard = {name: at for name, at in self._heard.items() if now.mono - at < SEPARATED_SECONDS}
-        return all(at >= since for at in self._heard.values())
+        if not all(at >= since for at in self._heard.values()):
+            return False
+        return all(name in self._heard or now.mono - at >= SEPARATED_SECONDS for name, at in self._listed.items())
 
-    def set_names(self, names: Iterable[str], effects: Effects) -> None:
+    def set_names(self, names: Iterable[str], now: Now, effects: Effects) -> None:
         """Replace the list of Helens, and request the status of each."""
-        self._expected_until = -math.inf
         own = self._state.settings.identity
         wanted = sorted({name for name in names if name != own and is_identity(name)})[:MAX_REPLICAS]
+        kept = {name: at for name, at in self._listed.items() if name in wanted or now.mono - at < SEPARATED_SECONDS}
+        self._listed = dict.fromkeys(wanted, now.mono) | kept
         self._known = {name: self._known.get(name) for name in wanted}
         self._failures = {name: count for name, count in self._failures.items() if name in self._known}
         for name in wanted:

@@ -76,6 +76,7 @@ class Reports:
         if reported.labels is None:
             return
         checks = agent.checks
+        agent.described_on = connection
         if agent.describe(reported.labels, reported.checks, at, now):
             self._state.agents.change(agent)
             if agent.checks != checks:
