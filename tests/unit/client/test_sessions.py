@@ -17,6 +17,7 @@ from tests.fakes.examples import examples
 from tests.processes.client.bench import Bench
 
 PLACE = "tcp://127.0.0.1:5700"
+OTHER = "tcp://127.0.0.2:5700"
 GRAIN_SECONDS = 1 / 32
 """Deadlines lie in buckets: an end may come so much later."""
 
@@ -179,6 +180,53 @@ def test_a_management_command_waits_for_a_line_and_is_sent_once() -> None:
     assert "MANAGEMENTREQ" in [said[0] for said in bench.hush()]
     back(bench, "b2")
     assert "MANAGEMENTREQ" not in [said[0] for said in bench.hush()]
+
+
+def redirected(bench: Bench) -> Bench:
+    """Its broker drains: it goes to another one."""
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"frontend": OTHER}, after=0.0)
+    bench.pass_time(0)
+    assert bench.opened[-1] == OTHER
+    return up(bench, "b2")
+
+
+def test_a_command_goes_back_to_the_broker_that_the_user_named() -> None:
+    bench = redirected(up(frontend()))
+    bench.act("manage", {"command": "enable"}, b"", 30.0, "command")
+    assert "MANAGEMENTREQ" not in bench.words, "it may carry a token"
+    bench.pass_time(0)
+    assert bench.opened == [PLACE, OTHER, PLACE]
+    assert bench.words.count("MANAGEMENTREQ") == 1
+    bench.ack()
+    assert bench.words.count("MANAGEMENTREQ") == 1
+
+
+def test_a_command_during_a_move_goes_back_too_and_once_only() -> None:
+    bench = up(frontend())
+    bench.hear("CHANGEBROKER", broker="b2", endpoints={"frontend": OTHER}, after=0.0)
+    bench.pass_time(0)
+    bench.act("manage", {"command": "enable"}, b"", 300.0, "command")
+    up(bench, "b2")
+    bench.pass_time(0)
+    assert bench.opened == [PLACE, OTHER, PLACE]
+    bench.act("closed", "refused")
+    bench.reopen()
+    assert bench.opened[-1] == OTHER
+    up(bench, "b2")
+    bench.pass_time(1)
+    assert bench.opened[-1] == OTHER, "calls are served there meanwhile"
+
+
+def test_a_command_waits_for_calls_that_are_under_way_where_it_is() -> None:
+    bench = redirected(up(frontend()))
+    ask(bench, "first")
+    bench.act("manage", {"command": "enable"}, b"", 30.0, "command")
+    bench.pass_time(1)
+    assert bench.opened[-1] == OTHER
+    [id_] = [said[1]["id"] for said in bench.hush() if said[0] == "REQUEST" and said[1]["id"] != "~"]
+    bench.hear("REPLY", b"done", id=id_)
+    bench.pass_time(0)
+    assert bench.opened[-1] == PLACE
 
 
 def test_a_service_without_a_name_ends_too() -> None:
