@@ -17,6 +17,7 @@ import pytest
 import scale0
 from scale0 import errors
 from scale0.transport.edge.client_socket import SocketClosedError
+from scale0.transport.edge.idle_sockets import PERIOD_SECONDS
 from tests.fakes.broker_process import BrokerProcess
 from tests.fakes.waiting import until
 from tests.processes.client.handlers import echo, parts, waits
@@ -213,6 +214,24 @@ def test_a_client_is_refused_after_a_fork_and_the_parent_goes_on(net: scale0.Cli
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert under_way.result() == 0.3
     assert net.call("echo", 5) == 5
+
+
+def test_a_client_of_a_fork_leaves_the_clients_of_its_parent_alone(net: scale0.Client, broker: BrokerProcess) -> None:
+    """Idle clients are read by the process that they belong to, and those of a fork are read, too."""
+    assert net.call("echo", 1) == 1
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        code = 1
+        with contextlib.suppress(BaseException), client_of(broker) as own:
+            for number in range(20):
+                assert own.call("echo", number) == number
+                time.sleep(PERIOD_SECONDS / 5)
+            code = 0 if any(each.name == "scale0-idle-sockets" for each in threading.enumerate()) else 2
+        os._exit(code)
+    pending = [net.start("waits", 0.1 * number) for number in range(10)]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [each.result() for each in pending] == [0.1 * number for number in range(10)]
 
 
 def test_no_call_is_lost_while_the_clients_own_thread_comes_and_goes(net: scale0.Client, monkeypatch) -> None:
