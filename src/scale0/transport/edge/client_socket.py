@@ -37,8 +37,10 @@ UNREAD_SECONDS: Final = 0.001
 def reason_of(end: ConnectionEnd, has_keys: bool) -> str:
     """Why a connection ended, for a person."""
     match end.cause:
-        case "unreachable" | "broken":
-            return CONNECTION_BROKE
+        case "unreachable":
+            return f"no connection: {end.reason}"
+        case "broken":
+            return f"{CONNECTION_BROKE}: {end.reason}"
         case "refused":
             why = "the broker does not know this key, or not for this socket; see `scale0 keys list` on its machine"
         case "mechanism" if has_keys:
