@@ -249,3 +249,20 @@ def test_nothing_more_is_read_before_a_long_message_has_been_handed_out() -> Non
     assert len(list(islice(intake.take(TURN_MESSAGES), 3))) == 3
     assert len(queue.messages) == 1, "what is not read makes its sender wait"
     assert [message[0] for message in intake.take(TURN_MESSAGES)] == [b"one", b"two"]
+
+
+# Promise: WIRE-5
+def test_options_with_many_slow_numbers_are_refused_before_they_are_decoded():
+    few, many = (b",".join([b"3e-310"] * count) for count in (10, 20))
+    (read,) = HEARD.messages([wire.MAGIC, b"MANAGEMENTREQ", b'{"command":"status","config":[%b]}' % few])
+    assert read[1].config == [3e-310] * 10
+    (refusal,) = HEARD.decode([wire.MAGIC, b"MANAGEMENTREQ", b'{"command":"status","config":[1e999,%b]}' % many])
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.message) == (400, "options have more than 100 numbers with an exponent")
+
+
+def test_options_in_messagepack_have_any_numbers():
+    options_ = {"command": "status", "config": [3e-310] * 5_000}
+    packed = msgspec.msgpack.encode([["MANAGEMENTREQ", options_], ["MANAGEMENTREQ", options_]])
+    first, second = HEARD.messages([wire.MAGIC, wire.BATCH, b"", packed])
+    assert first[1].config == second[1].config == [3e-310] * 5_000
