@@ -22,7 +22,7 @@ MAX_BODY_EXPONENTS: Final = 5_000
 """The same, in a body that may hold many measured values: 10 ms. 500 metrics of one result have 2,500 numbers."""
 
 # A string to its end, closed or not; the possessive groups keep this linear.
-STRINGS: Final = re.compile(rb'"(?>[^"\\]+|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_STRINGS: Final = re.compile(rb'"(?>[^"\\]+|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _FORM: Final = bytes.maketrans(b"123456789E", b"000000000e")
 
 
@@ -30,7 +30,7 @@ def has_slow_numbers(text: bytes, most: int) -> bool:
     """True if JSON text has more than `most` numbers with an exponent, of which a long one counts as LONG_EXPONENT."""
     if len(text) <= SHORT_BYTES or (text.count(b"e") + text.count(b"E")) * LONG_EXPONENT <= most:
         return False
-    return _exponents(text) > most and _exponents(STRINGS.sub(b"", text)) > most
+    return _exponents(text) > most and _exponents(_STRINGS.sub(b"", text)) > most
 
 
 def _exponents(text: bytes) -> int:

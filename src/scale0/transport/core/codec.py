@@ -19,7 +19,7 @@ import msgspec
 from scale0.kernel import codes
 from scale0.kernel.effects import Message
 from scale0.kernel.errors import Refusal
-from scale0.kernel.json_text import MAX_OPTION_EXPONENTS, STRINGS, has_slow_numbers
+from scale0.kernel.json_text import MAX_OPTION_EXPONENTS, has_slow_numbers
 from scale0.kernel.limits import Limits
 from scale0.transport.core.request_batches import JOINED, batch_length, joined
 
@@ -33,7 +33,7 @@ QUICK_LEVELS: Final = 8
 """Levels of nesting that are removed with `replace`; only the rest is walked bracket by bracket."""
 
 _ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _RUNS: Final = re.compile(rb"\[+|\]+")
 _to_json: Final = msgspec.json.Encoder().encode
 _to_msgpack: Final = msgspec.msgpack.Encoder().encode
@@ -89,7 +89,11 @@ def depth_within(data: bytes, limit: int) -> bool:
     """True if JSON text nests at most `limit` deep; the result for invalid JSON is undefined."""
     if data.count(b"[") + data.count(b"{") <= limit:
         return True
-    left = STRINGS.sub(b"", data).translate(_ONE_BRACKET, _NO_BRACKETS)
+    left = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+    # Only quotes and brackets stay. Strings without brackets become two quotes, and vanish; adjacent ones become one.
+    left = left.translate(_ONE_BRACKET, _NO_BRACKETS).replace(b'""', b"")
+    if b'"' in left:
+        left = b"".join(left.split(b'"')[::2])
     levels = min(limit, QUICK_LEVELS)
     for _ in range(levels):
         left = left.replace(b"[]", b"")  # remove the innermost brackets, all at once
