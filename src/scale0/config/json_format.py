@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from scale0.config.tree import MAX_DEPTH, Path
@@ -38,13 +39,37 @@ def _integer(text: str) -> int | float:
     return int(text) if len(text) <= MAX_INTEGER_CHARS else math.inf
 
 
+def _number(text: str) -> float:
+    """`float`, in Python: between two numbers of a large document, other threads can run."""
+    return float(text)
+
+
 def _constant(_name: str) -> float:
     return math.inf
 
 
-def load(text: str) -> tuple[Any, bool]:
-    """The value, and whether some object has a key twice (`line_numbers` says which)."""
+NUMBERS: Final[dict[str, Any]] = {"parse_int": _integer, "parse_float": _number, "parse_constant": _constant}
+
+
+def _finite(read: Callable[[str], int | float]) -> Callable[[str], int | float]:
+    def checked(text: str) -> int | float:
+        number = read(text)
+        if math.isinf(number):
+            raise ConfigError([f"{text[:40]} is not a number of JSON, or is out of range"])
+        return number
+
+    return checked
+
+
+FINITE_NUMBERS: Final = {name: _finite(read) for name, read in NUMBERS.items()}
+"""For values that no validation sees."""
+
+
+def load(text: str, is_validated: bool = True) -> tuple[Any, bool]:
+    """The value, and whether some object has a key twice (`line_numbers` says which). Unless it `is_validated` later,
+    a number that would be infinite is refused here."""
     _refuse_depth(text)
+    numbers = NUMBERS if is_validated else FINITE_NUMBERS
     twice = False
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -54,7 +79,7 @@ def load(text: str) -> tuple[Any, bool]:
         return out
 
     try:
-        value = json.loads(text, object_pairs_hook=pairs, parse_int=_integer, parse_constant=_constant)
+        value = json.loads(text, object_pairs_hook=pairs, **numbers)
     except json.JSONDecodeError as error:
         raise ConfigError([f"line {error.lineno}: not JSON: {error.msg} (column {error.colno})"]) from None
     return value, twice

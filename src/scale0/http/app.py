@@ -99,6 +99,7 @@ def create_core(
         lifespan=[lifespan],
         logging_config=None,
         openapi_config=None,
+        request_class=validation.CheckedRequest,
         request_max_body_size=MAX_SMALL_BODY_BYTES,
         state=State(state),
         debug=False,

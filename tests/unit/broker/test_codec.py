@@ -5,6 +5,8 @@ Promise: CURVE-18
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, islice
@@ -249,3 +251,56 @@ def test_nothing_more_is_read_before_a_long_message_has_been_handed_out() -> Non
     assert len(list(islice(intake.take(TURN_MESSAGES), 3))) == 3
     assert len(queue.messages) == 1, "what is not read makes its sender wait"
     assert [message[0] for message in intake.take(TURN_MESSAGES)] == [b"one", b"two"]
+
+
+# Promise: WIRE-5
+def test_options_with_many_slow_numbers_are_refused_before_they_are_decoded():
+    few, many = (b",".join([b"3e-310"] * count) for count in (10, 20))
+    (read,) = HEARD.messages([wire.MAGIC, b"MANAGEMENTREQ", b'{"command":"status","config":[%b]}' % few])
+    assert read[1].config == [3e-310] * 10
+    (refusal,) = HEARD.decode([wire.MAGIC, b"MANAGEMENTREQ", b'{"command":"status","config":[1e999,%b]}' % many])
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.message) == (400, "options have more than 100 numbers with an exponent")
+
+
+def test_options_in_messagepack_have_any_numbers():
+    options_ = {"command": "status", "config": [3e-310] * 5_000}
+    packed = msgspec.msgpack.encode([["MANAGEMENTREQ", options_], ["MANAGEMENTREQ", options_]])
+    first, second = HEARD.messages([wire.MAGIC, wire.BATCH, b"", packed])
+    assert first[1].config == second[1].config == [3e-310] * 5_000
+
+
+pieces = st.recursive(
+    st.text('[]{}"\\ab') | st.integers(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('[]{}"\\'), inner, max_size=3),
+    max_leaves=40,
+)
+
+
+def depth(value: object) -> int:
+    match value:
+        case list():
+            return 1 + max(map(depth, value), default=0)
+        case dict():
+            return 1 + max(map(depth, value.values()), default=0)
+    return 0
+
+
+@given(pieces)
+@examples(1_000)
+def test_only_brackets_outside_strings_count_as_depth(value):
+    text = json.dumps(value).encode()
+    assert wire.depth_within(text, depth(value))
+    assert not depth(value) or not wire.depth_within(text, depth(value) - 1)
+
+
+# Promise: WIRE-5
+@pytest.mark.parametrize("unit", [b"[]", b'{"a":{}}', b'{"a\\"":[]}', b'"[","]"'])
+def test_finding_the_depth_takes_little_memory(unit):
+    text = b"[" + b",".join([unit] * 50_000) + b"]"
+    tracemalloc.start()
+    try:
+        assert wire.depth_within(text, 3)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(text)
+    finally:
+        tracemalloc.stop()

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from scale0.kernel.effects import Effects
+from scale0.kernel.json_text import LONG_EXPONENT, MAX_BODY_EXPONENTS
 from scale0.monitoring.helen.core.agents import MAX_ALL_NAMES_CHARS, MAX_LABELS
 from scale0.monitoring.helen.core.reports import MAX_AGE_SECONDS
 from scale0.monitoring.helen.core.schedule_push import MAX_PUSHES
 from scale0.monitoring.protocol.messages import Ack, Error, Report, Schedule
-from scale0.monitoring.protocol.results import AGENT_REPORT
+from scale0.monitoring.protocol.results import AGENT_REPORT, MAX_METRICS
 from scale0.storage.check_rows import PutAgent, PutSpool
 from tests.fakes.simulated_helen import WALL, SimulatedHelen, report
 
@@ -81,6 +82,18 @@ def test_a_report_that_names_no_spool_counts_each_time(helen: SimulatedHelen, co
 def test_what_is_no_result_is_unknown_and_goes_on(helen: SimulatedHelen, body: bytes):
     assert helen.receive(helen.agent(), Report(1, "load", body)) == [Ack(1)]
     assert helen.evaluation.results[0][1].finding.state == "unknown"
+
+
+# Promise: CHECK-5
+def test_a_report_with_many_slow_numbers_is_unknown_and_not_decoded(helen: SimulatedHelen, connection: bytes):
+    number = b'{"name":"m","value":1e5,"warn":2.5e-7,"crit":3e10,"min":4e5,"max":5e5}'
+    full = b'{"state":"ok","metrics":[%b]}' % b",".join([number] * MAX_METRICS)
+    ages = b",".join([b'"age":3e-310'] * (MAX_BODY_EXPONENTS // LONG_EXPONENT + 1))
+    slow = b'{"state":"ok","age":1e999,%b}' % ages  # decoding it would fail at 1e999
+    assert helen.receive(connection, Report(1, "load", full), Report(2, "load", slow)) == [Ack(2)]
+    first, second = (answered.finding for _, answered in helen.evaluation.results)
+    assert (first.state, len(first.metrics)) == ("ok", MAX_METRICS)
+    assert (second.state, second.message) == ("unknown", "invalid result: more than 5000 numbers with an exponent")
 
 
 # Promise: AGENT-9

@@ -27,6 +27,7 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
+from scale0.kernel.json_text import MAX_BODY_EXPONENTS, has_slow_numbers
 from scale0.transport.core.codec import depth_within
 
 RUN_SECONDS: Final = 30.0
@@ -157,7 +158,7 @@ class CheckCommands:
             return
         after, subject = dict[str, Any](), ""
         with contextlib.suppress(IndexError, msgspec.MsgspecError, ValueError, RecursionError):  # Helen refuses it
-            wanted = msgspec.json.decode(bodies[0], type=CheckRequest)
+            wanted = decode_request(bodies[0])
             after, subject = noted(wanted), f"{wanted.agent}/{wanted.check}"
         place = f"{origin.socket}/{origin.name}"
         event = ManagementCommanded(identity=who, command=service, code=codes.OK, origin=place, after=after)
@@ -175,7 +176,7 @@ def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:
         raise Refusal(codes.MALFORMED, f"the body nests deeper than {max_depth}")
     try:
         if call.body:
-            wanted = msgspec.json.decode(call.body, type=CheckRequest)
+            wanted = decode_request(call.body)
         else:
             fields = {name: getattr(call.request, name) for name in CheckRequest.__struct_fields__}
             wanted = msgspec.convert({name: one for name, one in fields.items() if one is not None}, CheckRequest)
@@ -185,6 +186,13 @@ def wanted_of(call: AdminCall, max_depth: int) -> CheckRequest:
     if not (wanted.agent.isprintable() and wanted.check.isprintable()):
         raise Refusal(codes.MALFORMED, "the names of an agent and of a check must be printable")
     return wanted
+
+
+def decode_request(body: bytes) -> CheckRequest:
+    """Raises ValueError (one of msgspec's or this one) if it is invalid, or slow to decode."""
+    if has_slow_numbers(body, MAX_BODY_EXPONENTS):
+        raise ValueError(f"more than {MAX_BODY_EXPONENTS} numbers with an exponent")
+    return msgspec.json.decode(body, type=CheckRequest)
 
 
 def noted(wanted: CheckRequest) -> dict[str, Any]:
@@ -198,7 +206,9 @@ def noted(wanted: CheckRequest) -> dict[str, Any]:
 
 
 def is_json(body: bytes) -> bool:
-    """True for one JSON value that a reader can decode completely."""
+    """True for one JSON value that a reader can decode completely, and without many numbers that are slow to decode."""
+    if has_slow_numbers(body, MAX_BODY_EXPONENTS):
+        return False
     try:
         msgspec.json.decode(body)  # not as Raw, which does not validate UTF-8 in strings
     except (msgspec.DecodeError, RecursionError, ValueError):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from scale0.history.events.columns import EventMetric
+from scale0.kernel.json_text import MAX_BODY_EXPONENTS, has_slow_numbers
 
 State = Literal["ok", "warning", "critical", "unknown"]
 OK: Final[State] = "ok"
@@ -92,6 +93,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def read_result(body: bytes) -> ReportedResult:
     """Decode a result; invalid ones give `unknown` with the reason."""
+    if has_slow_numbers(body, MAX_BODY_EXPONENTS):
+        message = f"invalid result: more than {MAX_BODY_EXPONENTS} numbers with an exponent"
+        return ReportedResult(CheckFinding(UNKNOWN, message))
     try:
         wire = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

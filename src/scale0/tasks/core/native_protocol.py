@@ -16,11 +16,19 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
+from scale0.kernel.json_text import MAX_BODY_EXPONENTS, has_slow_numbers
 from scale0.storage.task_rows import FAILED, FINISHED
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.fair_reads import MAX_WAITING_ROWS, PIECE_IDS, FairReads
 from scale0.tasks.core.leases import Leases
-from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, NodeReport, late, read_error
+from scale0.tasks.core.node_reports import (
+    FINAL,
+    MAX_STATUS_BYTES,
+    MAX_STATUS_TEXT_BYTES,
+    NodeReport,
+    late,
+    read_error,
+)
 from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.task import QueuedTask
 from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, error_object, quoted
@@ -83,7 +91,7 @@ class NativeProtocol:
         backend = self._adapter.backend_of(connection)
         if backend is None:
             return
-        bare = body.count(KEY_END) == BARE_KEYS * len(entries)
+        bare = body.count(KEY_END) == BARE_KEYS * len(entries) or has_slow_numbers(body, MAX_BODY_EXPONENTS)
         raws: list[msgspec.Raw] | None = None if bare else read(_raws, body)
         tasks, begun = backend.tasks, self._leases.begun
         for place, entry in enumerate(entries):
@@ -100,8 +108,10 @@ class NativeProtocol:
             begun(task, info, now, effects)
 
     def _info(self, entry: bytes) -> bytes:
-        """The additional keys of an entry. Beyond the limit of depth its status counts, and nothing else of it."""
-        return info_of(read(_whole, entry)) if self._adapter.is_shallow(entry) else b""
+        """The additional keys of an entry. Beyond the limits of size and depth its status counts, and nothing else of
+        it."""
+        is_small = len(entry) <= MAX_STATUS_TEXT_BYTES and self._adapter.is_shallow(entry)
+        return info_of(read(_whole, entry)) if is_small else b""
 
     def done(self, connection: Connection, _message: Any, bodies: Sequence[bytes], now: Now, effects: Effects) -> None:
         body = one_body(bodies)

@@ -12,13 +12,17 @@ from scale0.storage.task_rows import FAILED, FINISHED, EndedTask, OpenTask
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.result_reads import StoredResult
 from scale0.tasks.core.task import QueuedTask, belongs_to
-from scale0.tasks.jsonrpc.arguments import ErrorObject
+from scale0.tasks.jsonrpc.arguments import ErrorObject, decode_value, read_seconds
 from scale0.tasks.jsonrpc.messages import BAD_TASK, INVALID_PARAMS, NOT_YOURS, RpcError, canonical, error_object
 
 MAX_STATUS_BYTES: Final = 16 * 1024
 """Size limit of a node's status or a task's status."""
+MAX_STATUS_TEXT_BYTES: Final = 4 * MAX_STATUS_BYTES
+"""Size limit of the arguments with a status, which is checked before they are decoded: the status may have spaces and
+escapes."""
 FINAL: Final = frozenset({"finished", "failed", "cancelled"})
 _error: Final = msgspec.json.Decoder(ErrorObject)
+_any: Final = msgspec.json.Decoder()
 
 
 def late(row: QueuedTask | OpenTask | EndedTask | None, node: Backend, attempt: int | None) -> int:
@@ -58,16 +62,18 @@ def read_error(data: bytes, adapter: BrokerAdapter) -> NodeReport:
     except (msgspec.DecodeError, RecursionError, ValueError) as fault:
         raise RpcError(INVALID_PARAMS, f"an error needs code and message: {fault}"[:500]) from fault
     whole = error_object(error.code, error.message, bytes(error.data))
-    return NodeReport(FAILED, whole, error.code, error.retry, error.after)
+    return NodeReport(FAILED, whole, error.code, error.retry, read_seconds(error.after, "after"))
+
+
+def read_any(value: msgspec.Raw) -> Any:
+    """Decodes a status, or arguments with one."""
+    return decode_value(_any, bytes(value), "status")
 
 
 def read_status(params: msgspec.Raw) -> dict[str, Any]:
     """Returns the arguments of task_status: by name with any additional keys, or by position with one object of
     them."""
-    try:
-        status = msgspec.json.decode(params)
-    except (msgspec.DecodeError, RecursionError, ValueError) as fault:
-        raise RpcError(INVALID_PARAMS, str(fault)[:500]) from fault
+    status = read_any(params)
     if isinstance(status, list):
         if not 3 <= len(status) <= 4 or (len(status) == 4 and not isinstance(status[3], dict)):
             raise RpcError(INVALID_PARAMS, "task_status takes node_id, task_id, status and an object")

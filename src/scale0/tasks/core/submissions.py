@@ -34,7 +34,7 @@ from scale0.tasks.core.fair_reads import FairReads
 from scale0.tasks.core.queue import OWN_IDS, TaskQueue
 from scale0.tasks.core.task import QueuedTask, belongs_to, digest_of, from_store, read_kept
 from scale0.tasks.core.task_clients import TaskClients
-from scale0.tasks.jsonrpc.arguments import USUAL, ArgumentForm, NewTask, NewTaskOptions
+from scale0.tasks.jsonrpc.arguments import ArgumentForm, NewTask, NewTaskOptions, read_options
 from scale0.tasks.jsonrpc.endpoint import RpcCall, not_stored
 from scale0.tasks.jsonrpc.messages import (
     AFTER_FAILED,
@@ -124,7 +124,8 @@ class Submissions:
 
     def new_task(self, call: RpcCall, now: Now, effects: Effects) -> None:
         args = _form.read(call.params)
-        state, options = self._state, args.options or USUAL
+        state = self._state
+        options = read_options(args.options, state.limits.max_options_bytes)
         params = bytes(args.params)
         self._check_params(params)
         if options.key is None:

@@ -1,6 +1,6 @@
 """The arguments of every method of PROTOCOL 6, by position and by name: names, types, defaults and ranges. Invariant:
 valid arguments fit the store and the journal; unknown names are refused, so that a misspelt option is not silently
-ignored."""
+ignored; arguments that are decoded to values have few numbers that are slow to decode."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from scale0.kernel.json_text import MAX_OPTION_EXPONENTS, has_slow_numbers
 from scale0.tasks.jsonrpc.messages import INVALID_PARAMS, RpcError
 
 MAX_PRIORITY: Final = 9
@@ -69,6 +70,7 @@ class StoredOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 USUAL: Final = NewTaskOptions()
+NO_OPTIONS: Final = msgspec.Raw(b"null")
 
 
 class ClientConnect(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,7 +86,8 @@ class NewTask(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     method: str
     params: msgspec.Raw
     task_id: str | None = None
-    options: NewTaskOptions | None = None
+    options: msgspec.Raw = NO_OPTIONS
+    """As `read_options` decodes them."""
 
 
 class OfTask(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -119,7 +122,7 @@ class NodeHeartbeat(msgspec.Struct, forbid_unknown_fields=True):
 
 class NodeStatus(msgspec.Struct, forbid_unknown_fields=True):
     node_id: str
-    status: Any = None
+    status: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class ShortTaskRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -174,16 +177,47 @@ class ErrorObject(msgspec.Struct):
     message: str
     data: msgspec.Raw = msgspec.Raw()
     retry: bool = False
-    after: Seconds = 0.0
-    """Minimum delay before the next attempt."""
+    after: msgspec.Raw = msgspec.Raw(b"0")
+    """Minimum delay before the next attempt, in seconds."""
+
+
+_options: Final = msgspec.json.Decoder(NewTaskOptions | None)
+_seconds: Final = msgspec.json.Decoder(Seconds)
+
+
+def read_options(options: msgspec.Raw, max_bytes: int) -> NewTaskOptions:
+    """The options of a new task. Their size is checked before they are decoded."""
+    if options is NO_OPTIONS:
+        return USUAL
+    data = bytes(options)
+    if len(data) > max_bytes:
+        raise RpcError(INVALID_PARAMS, f"options are over {max_bytes} bytes")
+    return decode_value(_options, data, "options") or USUAL
+
+
+def read_seconds(value: msgspec.Raw, name: str) -> float:
+    seconds: float = decode_value(_seconds, bytes(value), name)
+    return seconds
+
+
+def decode_value(decoder: msgspec.json.Decoder[Any], data: bytes, name: str) -> Any:
+    """Decodes a part of the arguments, which `name` names in errors."""
+    if has_slow_numbers(data, MAX_OPTION_EXPONENTS):
+        raise RpcError(INVALID_PARAMS, f"{name}: more than {MAX_OPTION_EXPONENTS} numbers with an exponent")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise RpcError(INVALID_PARAMS, f"{name}: {error}"[:500]) from error
 
 
 class ArgumentForm:
-    """Decodes the arguments of one method, by position or by name."""
+    """Decodes the arguments of one method, by position or by name. A form with a part that stays JSON (Raw) has no
+    floats of its own, because that part may have any number of them."""
 
-    __slots__ = ("_by_name", "_by_place")
+    __slots__ = ("_by_name", "_by_place", "_is_decoded")
 
     def __init__(self, by_name: type[msgspec.Struct]) -> None:
+        self._is_decoded = not any(field.type is msgspec.Raw for field in msgspec.structs.fields(by_name))
         self._by_name: msgspec.json.Decoder[Any] = msgspec.json.Decoder(by_name)
         fields: list[Any] = []
         for field in msgspec.structs.fields(by_name):
@@ -199,6 +233,8 @@ class ArgumentForm:
     def read(self, params: msgspec.Raw) -> Any:
         try:
             data = bytes(params)
+            if self._is_decoded and has_slow_numbers(data, MAX_OPTION_EXPONENTS):
+                raise ValueError(f"more than {MAX_OPTION_EXPONENTS} numbers with an exponent")
             return self._by_place.decode(data) if data[0] == ARRAY_START else self._by_name.decode(data)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise RpcError(INVALID_PARAMS, str(error)[:500]) from error

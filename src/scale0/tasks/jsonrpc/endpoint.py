@@ -24,6 +24,7 @@ from scale0.tasks.jsonrpc.messages import (
     BAD_INPUT,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    NO_IDS,
     NO_ROOM,
     NOT_SERVING,
     NOT_STORED,
@@ -46,8 +47,6 @@ UNSTORED: Final = frozenset(f"zerotask.broker.{name}" for name in ("node_heartbe
 """Methods that need no store: they are answered while the database is unavailable."""
 OPEN: Final = b""
 """In the place of an answer that is still to come."""
-NO_IDS: Final = frozenset(b"{[tf")
-"""First bytes of values that cannot be an id: objects, arrays, true and false."""
 RECORD_BYTES: Final = 4 * 1024
 """Size of the objects of a call that is answered in a later turn."""
 MAX_SHOWN_CHARS: Final = 64

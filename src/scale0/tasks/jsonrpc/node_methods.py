@@ -23,7 +23,16 @@ from scale0.storage.task_rows import FINISHED, QUEUED, EndedTask, OpenTask
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.fair_reads import FairReads
 from scale0.tasks.core.leases import Leases
-from scale0.tasks.core.node_reports import FINAL, MAX_STATUS_BYTES, NodeReport, late, read_error, read_status
+from scale0.tasks.core.node_reports import (
+    FINAL,
+    MAX_STATUS_BYTES,
+    MAX_STATUS_TEXT_BYTES,
+    NodeReport,
+    late,
+    read_any,
+    read_error,
+    read_status,
+)
 from scale0.tasks.core.queue import TaskQueue
 from scale0.tasks.core.result_reads import ResultReads, StoredResult
 from scale0.tasks.core.stored_backlog import MAX_LOOKS
@@ -153,13 +162,13 @@ class NodeMethods:
         call.answer(b"true", effects, unstored=self._state.outage is not None)
 
     def status(self, call: RpcCall, now: Now, effects: Effects) -> None:
-        self._check_depth(call)
+        self._check_status(call)
         args = _status.read(call.params)
         self._node(call, args.node_id, now, effects)
-        encoded = msgspec.json.encode(args.status)
-        if len(encoded) > MAX_STATUS_BYTES:
+        status = read_any(args.status)
+        if len(msgspec.json.encode(status)) > MAX_STATUS_BYTES:
             raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes")
-        self._adapter.set_status(call.connection, args.status)
+        self._adapter.set_status(call.connection, status)
         call.answer(b"true", effects, unstored=self._state.outage is not None)
 
     def disconnect(self, call: RpcCall, now: Now, effects: Effects) -> None:
@@ -284,7 +293,7 @@ class NodeMethods:
         call.answer(b"[%b]" % b",".join(taken), effects)
 
     def task_status(self, call: RpcCall, now: Now, effects: Effects) -> None:
-        self._check_depth(call)
+        self._check_status(call)
         fields = read_status(call.params)
         backend = self._node(call, fields.pop("node_id"), now, effects)
         id_, status = fields.pop("task_id"), fields["status"]
@@ -396,8 +405,10 @@ class NodeMethods:
     def _is_used(self, connection: Connection, now: Now) -> bool:
         return now.mono - self._adapter.last_received(connection) <= self._state.interval
 
-    def _check_depth(self, call: RpcCall) -> None:
+    def _check_status(self, call: RpcCall) -> None:
         """Before the params are decoded: what nests deeper may be too deep to be encoded again."""
+        if len(memoryview(call.params)) > MAX_STATUS_TEXT_BYTES:
+            raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes")
         if not self._adapter.is_shallow(bytes(call.params), around=1):
             raise RpcError(INVALID_PARAMS, f"a status nests at most {self._state.limits.max_json_depth} deep")
 

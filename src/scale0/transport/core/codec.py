@@ -19,6 +19,7 @@ import msgspec
 from scale0.kernel import codes
 from scale0.kernel.effects import Message
 from scale0.kernel.errors import Refusal
+from scale0.kernel.json_text import MAX_OPTION_EXPONENTS, has_slow_numbers
 from scale0.kernel.limits import Limits
 from scale0.transport.core.request_batches import JOINED, batch_length, joined
 
@@ -31,10 +32,8 @@ CHUNK_BYTES: Final = 131_072
 QUICK_LEVELS: Final = 8
 """Levels of nesting that are removed with `replace`; only the rest is walked bracket by bracket."""
 
-# A string to its end, closed or not; the possessive groups keep this linear.
-_STRINGS: Final = re.compile(rb'"(?>[^"\\]+|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _RUNS: Final = re.compile(rb"\[+|\]+")
 _to_json: Final = msgspec.json.Encoder().encode
 _to_msgpack: Final = msgspec.msgpack.Encoder().encode
@@ -90,7 +89,11 @@ def depth_within(data: bytes, limit: int) -> bool:
     """True if JSON text nests at most `limit` deep; the result for invalid JSON is undefined."""
     if data.count(b"[") + data.count(b"{") <= limit:
         return True
-    left = _STRINGS.sub(b"", data).translate(_ONE_BRACKET, _NO_BRACKETS)
+    left = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+    # Only quotes and brackets stay. Strings without brackets become two quotes, and vanish; adjacent ones become one.
+    left = left.translate(_ONE_BRACKET, _NO_BRACKETS).replace(b'""', b"")
+    if b'"' in left:
+        left = b"".join(left.split(b'"')[::2])
     levels = min(limit, QUICK_LEVELS)
     for _ in range(levels):
         left = left.replace(b"[]", b"")  # remove the innermost brackets, all at once
@@ -198,6 +201,8 @@ class Codec:
             return self._unknown(command)
         if not depth_within(options, self._limits.max_json_depth):
             return Refusal(codes.MALFORMED, f"options nest deeper than {self._limits.max_json_depth}")
+        if has_slow_numbers(options, MAX_OPTION_EXPONENTS):
+            return Refusal(codes.MALFORMED, f"options have more than {MAX_OPTION_EXPONENTS} numbers with an exponent")
         try:
             return command.decode(), decoder.decode(options or b"{}"), frames[3:]
         except (msgspec.DecodeError, RecursionError, ValueError) as error:

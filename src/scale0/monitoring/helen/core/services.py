@@ -16,6 +16,7 @@ from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.errors import Refusal
+from scale0.kernel.json_text import MAX_BODY_EXPONENTS, has_slow_numbers
 from scale0.monitoring.helen.core.agent_bundles import HasBody, ReleaseBody
 from scale0.monitoring.helen.core.agent_connection import FAIR_SECONDS
 from scale0.monitoring.helen.core.agents import Agent, is_check_name
@@ -308,6 +309,8 @@ def status(state: HelenState, replicas: Replicas) -> dict[str, Any]:
 
 def decode_body(body: bytes, schema: type[T]) -> T:
     """Decode a body; an empty one is an empty object. Raises Refusal 400 if it is invalid."""
+    if has_slow_numbers(body, MAX_BODY_EXPONENTS):
+        raise Refusal(codes.MALFORMED, f"invalid body: more than {MAX_BODY_EXPONENTS} numbers with an exponent")
     try:
         return msgspec.json.decode(body or b"{}", type=schema)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -26,6 +26,7 @@ from scale0 import __version__
 from scale0.config import ClientConfig, HelenConfig, MailServer, NotificationHandler
 from scale0.config.secret_references import secret_name
 from scale0.kernel.edge.secret_files import SecretDirectory, SecretUnavailable
+from scale0.kernel.json_text import MAX_BODY_EXPONENTS, has_slow_numbers
 from scale0.monitoring.helen.core.notifications import MAX_DELIVERIES
 from scale0.monitoring.helen.edge.network_backend import MAX_PERFORMED
 from scale0.monitoring.helen.edge.notification_command import run_command
@@ -158,6 +159,9 @@ class Notifier:
 
 
 def read_params(params: bytes) -> NotifyParams:
+    if has_slow_numbers(params, MAX_BODY_EXPONENTS):
+        reason = f"invalid params: more than {MAX_BODY_EXPONENTS} numbers with an exponent"
+        raise NotificationFailed(reason, again=False)
     try:
         if params.lstrip()[:1] == b"[":
             return msgspec.json.decode(params, type=tuple[NotifyParams])[0]
