@@ -147,6 +147,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     error_client_ban: types.Seconds = _LIMITS.error_client_ban
     max_heartbeats_per_second: types.Rate = _LIMITS.max_heartbeats_per_second
     max_control_per_second: types.Count = _LIMITS.max_control_per_second
+    max_service_changes_per_second: types.Count = _LIMITS.max_service_changes_per_second
     max_requests_per_second: types.Count = _LIMITS.max_requests_per_second
     frontend_idle: types.Seconds = _LIMITS.frontend_idle
     min_free_bytes: types.CountOrNone = _LIMITS.min_free_bytes

@@ -88,6 +88,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """All clients together; the heartbeat interval is lengthened to stay below it."""
     max_control_per_second: int = 200
     """Negotiation and heartbeats of one connection; more counts as bad input."""
+    max_service_changes_per_second: int = 10_000
+    """Services that the backends of one key, or one connection without keys, add, change or withdraw, over 10 s; more
+    are refused. Each costs about 10 µs."""
     max_requests_per_second: int = 200_000
     """REQUESTs of one key, or of one connection without keys; more are refused. The default exceeds what one core
     handles: lower it."""

@@ -182,8 +182,10 @@ class Members:
 
     def _register(self, member: Member, services: Mapping[str, int], slots: int, now: Now, effects: Effects) -> Backend:
         backend = self._enter(member)
+        changed = self._scheduler.change(backend, services, slots, now.mono)
+        if member.joined and services and not changed:
+            return backend
         member.services, member.slots = tuple(sorted(services)), slots
-        self._scheduler.change(backend, services, slots, now.mono)
         self._set_untaken(member, backend)
         member.joined = True
         self._session_log.note(member, now, effects)

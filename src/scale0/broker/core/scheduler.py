@@ -162,8 +162,11 @@ class Scheduler:
         self.backends.add(backend)
         return backend
 
-    def change(self, backend: Backend, services: Mapping[str, int], slots: int, mono: float) -> None:
-        """Replace the services of a backend, the slots of each, and the total; it keeps its work."""
+    def change(self, backend: Backend, services: Mapping[str, int], slots: int, mono: float) -> bool:
+        """Replace the services of a backend, the slots of each, and the total; it keeps its work. False: nothing
+        changed."""
+        if not changes(backend, services, slots):
+            return False
         wanted = frozenset(services)
         for name in sorted(backend.services - wanted):
             self._withdraw(backend, name, mono)
@@ -182,6 +185,7 @@ class Scheduler:
         self._list_all(backend)
         for offering in [one for one in backend.offerings.values() if not one.slots]:
             backend.forget_unused(offering)
+        return True
 
     def leave(self, backend: Backend, mono: float) -> None:
         """Remove a backend from every queue."""
@@ -374,3 +378,13 @@ class Scheduler:
         del self._idle[name]
         for _, _, offering in self.services.pop(name).heap:
             offering.is_listed = False
+
+
+def changes(backend: Backend | None, services: Mapping[str, int], slots: int) -> int:
+    """How many services a backend adds, withdraws or gives other slots; another total alone counts as one."""
+    if backend is None:
+        return len(services)
+    offered = backend.offerings
+    same = backend.services & services.keys()
+    other = sum(offered[name].slots != min(services[name], slots) for name in same)
+    return len(backend.services) + len(services) - 2 * len(same) + other or int(slots != backend.slots)

@@ -3,7 +3,7 @@ names."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from scale0.broker.core.audit_limit import AuditLimit
@@ -12,7 +12,7 @@ from scale0.broker.core.members import ZEROTASK, Members
 from scale0.broker.core.permission_check import PermissionCheck
 from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.scheduler import Backend
+from scale0.broker.core.scheduler import Backend, changes
 from scale0.broker.core.state import BrokerState
 from scale0.history.events.columns import clip_int
 from scale0.history.events.tasks import TaskRefused
@@ -47,6 +47,7 @@ class BrokerAdapter:
         self._requests = requests
         self.reject = rate_limits.reject
         self.allows_request = rate_limits.allows_request
+        self._check_changes = rate_limits.check_changes
         self.why_not = permission_check.why_not
         self._refused_results = AuditLimit(state, results_refused)
 
@@ -112,6 +113,14 @@ class BrokerAdapter:
         interval = self._state.interval
         self._members.judge(member, interval, interval * self._state.liveness, now)
         return backend
+
+    def check_changes(self, connection: Connection, methods: Iterable[str], now: Now) -> None:
+        """Raises a refusal if the key of this node changes too many services."""
+        backend = None if connection.member is None else connection.member.backend
+        if backend is None or not backend.pushes:
+            changed = changes(backend, dict.fromkeys(methods, 0), 0)
+            if changed:
+                self._check_changes(connection.account, changed, now)
 
     def rebind(self, connection: Connection, node_id: str, now: Now, effects: Effects) -> None:
         """Moves a known node to a new connection; its leases and methods stay."""
