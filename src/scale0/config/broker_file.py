@@ -127,6 +127,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_key_waiting_bytes: types.CountOrNone = _LIMITS.max_key_waiting_bytes
     max_wait_bytes: types.Count = _LIMITS.max_wait_bytes
     max_key_wait_bytes: types.CountOrNone = _LIMITS.max_key_wait_bytes
+    max_offer_bytes: types.Count = _LIMITS.max_offer_bytes
+    max_key_offer_bytes: types.CountOrNone = _LIMITS.max_key_offer_bytes
     max_json_depth: types.JsonDepth = _LIMITS.max_json_depth
     max_slots: types.Count = _LIMITS.max_slots
     request_queue_limit: types.Count = _LIMITS.request_queue_limit

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from scale0.broker.core.keys import Key, Keys, KeyTable
+from scale0.broker.core.offer_memory import NAME_BYTES, SERVICE_BYTES
 from scale0.broker.core.permissions import OFFER, KeyRules, Permissions
 from scale0.broker.core.rate_limits import OFFER_SECONDS
+from scale0.tasks.jsonrpc.messages import RATE_LIMITED
 from tests.fakes.broker import FakeBroker
 
 STORED = KeyTable(Key("", "backend", name) for name in ("flood", "honest"))
@@ -90,3 +93,90 @@ def test_a_key_without_rules_needs_no_decision_for_each_name():
     assert permissions.why_not("backend/ruled", OFFER, "other")
     permissions.know({"backend/plain": (KeyRules((), ("offer:s.*",)), False)})
     assert permissions.why_not("backend/plain", OFFER, "s.1")
+
+
+COST = SERVICE_BYTES + len("s.0")
+
+
+def bounded(**limits: Any) -> FakeBroker:
+    return FakeBroker(keys=Keys(user_of, STORED), **limits)
+
+
+# Promise: QUOTA-11
+def test_services_are_bounded_for_a_key_over_all_its_connections_and_those_of_others_are_not():
+    broker = bounded(max_offer_bytes=4 * COST)
+    broker.join("backend-flood-1", "s.1", "s.2", identity="flood.1")
+    [refused] = ready_of_new(broker, "backend-flood-2", "flood.2")
+    assert refused.startswith("429 ")
+    assert f"{2 * COST} bytes (max_key_offer_bytes)" in refused
+    broker.join("backend-honest-1", "s.1", "s.2", identity="honest.1")
+    assert broker.machine.members.memory.used == 4 * COST
+    assert not json.loads(broker.manage("list_error_clients")[2][0])["items"]
+
+
+# Promise: QUOTA-11
+def test_services_of_all_keys_are_bounded_together():
+    broker = bounded(max_offer_bytes=3 * COST, max_key_offer_bytes=3 * COST)
+    broker.join("backend-flood-1", "s.1", "s.2", "s.3", identity="flood.1")
+    [refused] = ready_of_new(broker, "backend-honest-1", "honest.1")
+    assert f"{3 * COST} bytes (max_offer_bytes)" in refused
+
+
+# Promise: QUOTA-11
+def test_what_a_backend_offers_no_more_does_not_count():
+    broker = bounded(max_offer_bytes=4 * COST)
+    broker.join("backend-flood-1", "s.1", "s.2", identity="flood.1")
+    assert ready(broker, "backend-flood-1", ["s.3", "s.4"]) == ["READYOK"], "in place of the others"
+    assert ready(broker, "backend-flood-1", ["s.3"]) == ["READYOK"]
+    broker.join("backend-flood-2", "s.5", identity="flood.2")
+    broker.exchange("backend-flood-1", "DISCONNECT")
+    broker.join("backend-flood-3", "s.6", identity="flood.3")
+    for who in ("backend-flood-2", "backend-flood-3"):
+        broker.exchange(who, "DISCONNECT")
+    assert broker.machine.members.memory.used == 0
+
+
+# Promise: QUOTA-11
+def test_the_memory_of_a_member_moves_with_it_to_another_connection():
+    broker = bounded()
+    broker.join("backend-flood-1", "s.1", identity="flood.1")
+    before = broker.connection("backend-flood-1").account
+    broker.join("backend-flood-2", "s.1", "s.2", identity="flood.1")
+    assert broker.connection("backend-flood-2").account.offer_bytes == 2 * COST
+    assert before.offer_bytes == 2 * COST, "one key has one account"
+    without = FakeBroker()
+    without.join("backend-1", "s.1", identity="x")
+    before = without.connection("backend-1").account
+    without.join("backend-2", "s.1", identity="x")
+    assert (before.offer_bytes, without.connection("backend-2").account.offer_bytes) == (0, COST)
+
+
+# Promise: QUOTA-11
+def test_services_that_a_frontend_names_count_by_their_names():
+    broker = FakeBroker(max_key_offer_bytes=3 * (NAME_BYTES + 3))
+    told = broker.exchange("frontend-1", "CHECKCONFIG", {"identity": "f", "services": ["s.1", "s.2", "s.3"]})
+    assert [command for command, _, _ in told] == ["CONFIG"]
+    told = broker.exchange("frontend-1", "CHECKCONFIG", {"identity": "f", "services": ["s.1", "s.2", "s.3", "s.4"]})
+    assert [said["code"] for command, said, _ in told if command == "DISCONNECTERROR"] == [429]
+
+
+# Promise: QUOTA-11
+def test_statuses_of_nodes_are_kept_as_bytes_and_count():
+    broker = FakeBroker(max_key_offer_bytes=SERVICE_BYTES + 1 + 20)
+    call(broker, "node_connect", "n", ["m"])
+    assert call(broker, "node_status", "n", {"load": 1})["result"] is True
+    member = broker.connection("backend-1").member
+    assert member is not None
+    assert (member.status, member.status_bytes) == (b'{"load":1}', 10)
+    refused = call(broker, "node_status", "n", "x" * 20)["error"]
+    assert refused["code"] == RATE_LIMITED
+    assert "max_key_offer_bytes" in refused["message"]
+    [client] = [one for one in json.loads(broker.manage("list_clients")[2][0])["items"] if one["identity"] == "n"]
+    assert client["status"] == {"load": 1}
+
+
+def call(broker: FakeBroker, method: str, *params: object) -> dict[str, Any]:
+    broker.ask("backend-1", method, *params)
+    [answer] = broker.received("backend-1")
+    said: dict[str, Any] = answer.bodies[0]
+    return said

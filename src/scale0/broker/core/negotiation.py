@@ -78,7 +78,7 @@ class Negotiation:
             effects.send(connection, ("HEARTBEAT", beat))
         self._rebalancing.negotiated(member, now)
         if message.services is not None and member.backend is None:
-            member.services = tuple(sorted(set(message.services)))
+            self._members.name_services(member, message.services)
         self._documents.answer(member, message, now, effects)
         self._members.record_frontend(member, now, effects)
 
@@ -106,6 +106,7 @@ class Negotiation:
         if changed:
             self._rate_limits.check_changes(connection.account, changed, now)
             self._check_names(message.services)
+            self._members.check_memory(connection, message.services)
         if elsewhere or not serves(self._state.config.services, message.services):
             raise Refusal(codes.NOT_ALLOWED, "no reachable broker serves all of these services")
         if changed:

@@ -3,8 +3,7 @@ names."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from scale0.broker.core.audit_limit import AuditLimit
 from scale0.broker.core.connections import Connection, Connections
@@ -114,13 +113,14 @@ class BrokerAdapter:
         self._members.judge(member, interval, interval * self._state.liveness, now)
         return backend
 
-    def check_changes(self, connection: Connection, methods: Iterable[str], now: Now) -> None:
-        """Raises a refusal if the key of this node changes too many services."""
+    def check_changes(self, connection: Connection, methods: Collection[str], now: Now) -> None:
+        """Raises a refusal if the key of this node changes too many services, or has no memory left for them."""
         backend = None if connection.member is None else connection.member.backend
         if backend is None or not backend.pushes:
             changed = changes(backend, dict.fromkeys(methods, 0), 0)
             if changed:
                 self._check_changes(connection.account, changed, now)
+                self._members.check_memory(connection, methods)
 
     def rebind(self, connection: Connection, node_id: str, now: Now, effects: Effects) -> None:
         """Moves a known node to a new connection; its leases and methods stay."""
@@ -147,9 +147,10 @@ class BrokerAdapter:
         if connection.member is not None:
             self._members.heartbeat(connection.member, now)
 
-    def set_status(self, connection: Connection, status: Any) -> None:
+    def set_status(self, connection: Connection, status: bytes) -> None:
+        """The status of a node, in JSON. Raises a refusal if its key has no memory left for it."""
         if connection.member is not None:
-            connection.member.status = status
+            self._members.set_status(connection.member, status)
 
     def is_shallow(self, data: bytes, around: int = 0) -> bool:
         """True for JSON that nests at most `max_json_depth` deep; `around`: levels that do not count."""

@@ -166,7 +166,10 @@ class NodeMethods:
         encoded = msgspec.json.encode(args.status)
         if len(encoded) > MAX_STATUS_BYTES:
             raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes")
-        self._adapter.set_status(call.connection, args.status)
+        try:
+            self._adapter.set_status(call.connection, encoded)
+        except Refusal as refusal:
+            raise RpcError(RATE_LIMITED, refusal.message) from refusal
         call.answer(b"true", effects, unstored=self._state.outage is not None)
 
     def disconnect(self, call: RpcCall, now: Now, effects: Effects) -> None:
