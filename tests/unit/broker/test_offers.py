@@ -9,6 +9,7 @@ from scale0.broker.core.keys import Key, Keys, KeyTable
 from scale0.broker.core.offer_memory import NAME_BYTES, SERVICE_BYTES
 from scale0.broker.core.permissions import OFFER, KeyRules, Permissions
 from scale0.broker.core.rate_limits import OFFER_SECONDS
+from scale0.broker.core.scheduler import Service
 from scale0.tasks.jsonrpc.messages import RATE_LIMITED
 from tests.fakes.broker import FakeBroker
 
@@ -180,3 +181,20 @@ def call(broker: FakeBroker, method: str, *params: object) -> dict[str, Any]:
     [answer] = broker.received("backend-1")
     said: dict[str, Any] = answer.bodies[0]
     return said
+
+
+def test_a_service_without_requests_has_no_record_of_shares():
+    broker = FakeBroker()
+    broker.join("backend-1", "s")
+    service = broker.machine.scheduler.services["s"]
+    assert "shares" not in {name for name in type(service).__slots__ if has_slot(service, name)}
+    broker.exchange("frontend-1", "REQUEST", {"service": "s", "id": 1}, b"x")
+    assert service.shares.in_flight == 1
+
+
+def has_slot(service: Service, name: str) -> bool:
+    try:
+        object.__getattribute__(service, name)
+    except AttributeError:
+        return False
+    return True

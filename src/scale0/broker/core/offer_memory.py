@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scale0.broker.core.members import Member
     from scale0.kernel.limits import Limits
 
-SERVICE_BYTES: Final = 1_800
+SERVICE_BYTES: Final = 1_500
 """A service of a backend that no other offers, beside the characters of its name: measured. A service that many offer
 needs about a third of it for each."""
 NAME_BYTES: Final = 64

@@ -140,9 +140,17 @@ class Service:
         self.offerings: set[Offering] = set()
         self.slots = 0
         """Of all offerings together."""
-        self.shares = SlotShares()
         self.last_offered = -math.inf
         """Monotonic time when the last backend with slots left; undefined while there is one."""
+
+    shares: SlotShares
+    """Made with the first request: most services of a backend that offers 1,000 never have one."""
+
+    def __getattr__(self, name: str) -> SlotShares:
+        if name != "shares":
+            raise AttributeError(name)
+        self.shares = made = SlotShares()
+        return made
 
 
 class Scheduler:
