@@ -127,6 +127,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_key_waiting_bytes: types.CountOrNone = _LIMITS.max_key_waiting_bytes
     max_wait_bytes: types.Count = _LIMITS.max_wait_bytes
     max_key_wait_bytes: types.CountOrNone = _LIMITS.max_key_wait_bytes
+    max_offer_bytes: types.Count = _LIMITS.max_offer_bytes
+    max_key_offer_bytes: types.CountOrNone = _LIMITS.max_key_offer_bytes
     max_json_depth: types.JsonDepth = _LIMITS.max_json_depth
     max_slots: types.Count = _LIMITS.max_slots
     request_queue_limit: types.Count = _LIMITS.request_queue_limit
@@ -147,6 +149,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     error_client_ban: types.Seconds = _LIMITS.error_client_ban
     max_heartbeats_per_second: types.Rate = _LIMITS.max_heartbeats_per_second
     max_control_per_second: types.Count = _LIMITS.max_control_per_second
+    max_service_changes_per_second: types.Count = _LIMITS.max_service_changes_per_second
     max_requests_per_second: types.Count = _LIMITS.max_requests_per_second
     frontend_idle: types.Seconds = _LIMITS.frontend_idle
     min_free_bytes: types.CountOrNone = _LIMITS.min_free_bytes

@@ -47,6 +47,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Task ids in all unanswered `client_task_wait` calls: they are in memory."""
     max_key_wait_bytes: int = 0
     """Those of one key, or of one connection without keys; 0: half of `max_wait_bytes`."""
+    max_offer_bytes: int = 1024**3
+    """What a broker keeps of the services that all clients offer or name, and of the statuses of task nodes."""
+    max_key_offer_bytes: int = 0
+    """That of one key, or of one connection without keys; 0: half of `max_offer_bytes`."""
     max_json_depth: int = 64
     """Nesting of any JSON that is parsed."""
     max_slots: int = 10_000
@@ -88,6 +92,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """All clients together; the heartbeat interval is lengthened to stay below it."""
     max_control_per_second: int = 200
     """Negotiation and heartbeats of one connection; more counts as bad input."""
+    max_service_changes_per_second: int = 10_000
+    """Services that the backends of one key, or one connection without keys, add, change or withdraw, over 10 s; more
+    are refused. Each costs about 10 µs."""
     max_requests_per_second: int = 200_000
     """REQUESTs of one key, or of one connection without keys; more are refused. The default exceeds what one core
     handles: lower it."""

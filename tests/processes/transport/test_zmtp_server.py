@@ -19,6 +19,7 @@ from scale0.kernel.limits import Limits
 from scale0.transport.core.zmtp import EXCESS, ROUTER, XPUB, NullMechanism
 from scale0.transport.core.zmtp_curve import CurveServer
 from scale0.transport.edge.tcp_listener import KEEPALIVE
+from scale0.transport.edge.zmtp_connection import ZmtpConnection
 from scale0.transport.edge.zmtp_publisher import ZmtpPublisher
 from scale0.transport.edge.zmtp_server import (
     DRAIN_SECONDS,
@@ -30,7 +31,6 @@ from scale0.transport.edge.zmtp_server import (
     PING_SECONDS,
     PONG_SECONDS,
     READ_BYTES,
-    ZmtpConnection,
     ZmtpServer,
 )
 from tests.fakes import zmtp_bytes as zmtp

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scale0.kernel.limits import Limits
-from scale0.tasks.jsonrpc.arrays import PART_BYTES, PART_CALLS, ArrayPart, Split, array_splitter
+from scale0.tasks.jsonrpc.arrays import LONG_METHODS, PART_BYTES, PART_CALLS, ArrayPart, Split, array_splitter
 from scale0.tasks.jsonrpc.messages import CALL_COMMAS, INVALID_REQUEST, PARSE_ERROR, has_more, read_calls
 from tests.fakes.broker import METHODS
 from tests.fakes.messages import RPC
@@ -76,6 +76,23 @@ def test_the_answer_is_one_array_sent_with_the_last_part() -> None:
     assert not broker.received(FRONT)
     broker.send_frames(FRONT, last[1:])
     assert [message.body["id"] for message in broker.received(FRONT)] == list(range(2 * PART_CALLS))
+
+
+@pytest.mark.parametrize("method", sorted(LONG_METHODS))
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_call_that_looks_at_all_methods_of_a_node_is_a_part_by_itself(method: str, escaped: bool) -> None:
+    name = method.replace("n", "\\u006e") if escaped else method
+    long = f'{{"jsonrpc":"2.0","id":1,"method":"{name}","params":["n",[]]}}'
+    short = json.dumps({"jsonrpc": "2.0", "id": 2, "method": METHODS + "node_heartbeat", "params": ["n"]})
+    calls = [short, short, long, long, short, "7"]
+    parts = splitter()("backend", [b"node", f"[{','.join(calls)}]".encode()])
+    assert [len(json.loads(part)) for _, part in parts] == [2, 1, 1, 2]
+
+
+def test_calls_of_a_client_are_not_looked_at_again() -> None:
+    calls = [json.dumps(new_task(number, id=number)) for number in range(2 * PART_CALLS)]
+    parts = splitter()("frontend", [b"client", f"[{','.join(calls)}]".encode()])
+    assert [len(json.loads(part)) for _, part in parts] == [PART_CALLS, PART_CALLS]
 
 
 def test_long_calls_make_short_parts() -> None:

@@ -241,7 +241,7 @@ class Views:
             "config_version": member.config_version,
             "protocol": member.protocol,
             "tasks": len(backend.tasks) if backend else 0,
-            "status": member.status,
+            "status": msgspec.json.decode(member.status) if member.status else None,
         }
 
 

@@ -35,7 +35,8 @@ class Catalog:
         self.entries: dict[str, OfferedServices] = {
             state.identity: OfferedServices(broker=state.identity, version=state.boot)
         }
-        self._where: dict[str, set[str]] = {}
+        self._where: dict[str, tuple[str, ...]] = {}
+        """By service: its brokers, in order. Most services have one; a tuple needs a fifth of the memory of a set."""
         self._fresh: dict[str, str] = {}
         """Entries to forward, and the broker that each came from."""
 
@@ -84,12 +85,14 @@ class Catalog:
 
     def _put(self, entry: OfferedServices, teller: str) -> None:
         known = self.entries.get(entry.broker)
-        for service in set(known.services) if known is not None else ():
-            brokers = self._where[service]
-            brokers.discard(entry.broker)
-            if not brokers:
+        before, after = set(() if known is None else known.services), set(entry.services)
+        for service in before - after:
+            brokers = tuple(one for one in self._where[service] if one != entry.broker)
+            if brokers:
+                self._where[service] = brokers
+            else:
                 del self._where[service]
         self.entries[entry.broker] = entry
-        for service in set(entry.services):
-            self._where.setdefault(service, set()).add(entry.broker)
+        for service in after - before:
+            self._where[service] = tuple(sorted((*self._where.get(service, ()), entry.broker)))
         self._fresh[entry.broker] = teller

@@ -40,12 +40,16 @@ class ProtocolHandler(Protocol):
 class SenderAccount:
     """The rate windows and bad messages of a sender. All connections of one key share one account."""
 
-    __slots__ = ("bad", "banned_until", "control", "pages", "requests", "sessions")
+    __slots__ = ("bad", "banned_until", "control", "offer_bytes", "offers", "pages", "requests", "sessions")
 
     def __init__(self) -> None:
         self.requests = RateWindow()
         self.control = RateWindow()
         """Negotiation and heartbeats."""
+        self.offers = RateWindow()
+        """Services that its backends added, changed or withdrew."""
+        self.offer_bytes = 0
+        """What the broker keeps of its services and statuses."""
         self.pages = RateWindow()
         """Pages of lists that were built for it."""
         self.sessions = RateWindow()

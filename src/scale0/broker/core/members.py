@@ -6,11 +6,12 @@ member that is gone is in no table or queue, and holds no work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final
+from typing import Final
 
-from scale0.broker.core.connections import Connection, Connections
+from scale0.broker.core.connections import Connection, Connections, SenderAccount
+from scale0.broker.core.offer_memory import NAME_BYTES, SERVICE_BYTES, OfferMemory, cost_of_services
 from scale0.broker.core.permission_check import PermissionCheck
 from scale0.broker.core.permissions import OFFER, TAKE
 from scale0.broker.core.requests import Requests
@@ -64,13 +65,16 @@ class Member:
         "old_since",
         "overdue",
         "patience",
+        "payer",
         "prefetch",
         "protocol",
         "recorded",
         "role",
+        "service_bytes",
         "services",
         "slots",
         "status",
+        "status_bytes",
         "suspended",
     )
 
@@ -114,8 +118,12 @@ class Member:
         self.move_sent = False
         """It was sent to another broker, because this one drains."""
         self.protocol = SCALE0
-        self.status: Any = None
-        """The last status that a task node reported."""
+        self.status = b""
+        """The last status that a task node reported, in JSON; empty: none."""
+        self.payer: SenderAccount | None = None
+        """The account of its bytes; `OfferMemory` writes this and the fields below."""
+        self.service_bytes = 0
+        self.status_bytes = 0
 
     @property
     def foreign(self) -> bool:
@@ -138,6 +146,7 @@ class Members:
         self._scheduler = scheduler
         self._requests = requests
         self._session_log = SessionLog(state)
+        self.memory = OfferMemory(state.limits)
         self.by_name: dict[tuple[str, str], Member] = {}
         self.changed: dict[tuple[str, str], None] = {}
         """Members that joined, left or changed their services; catalog replication empties this."""
@@ -182,8 +191,12 @@ class Members:
 
     def _register(self, member: Member, services: Mapping[str, int], slots: int, now: Now, effects: Effects) -> Backend:
         backend = self._enter(member)
+        changed = self._scheduler.change(backend, services, slots, now.mono)
+        if changed:
+            self.memory.charge(member, cost_of_services(services), member.status_bytes)
+        if member.joined and services and not changed:
+            return backend
         member.services, member.slots = tuple(sorted(services)), slots
-        self._scheduler.change(backend, services, slots, now.mono)
         self._set_untaken(member, backend)
         member.joined = True
         self._session_log.note(member, now, effects)
@@ -202,6 +215,25 @@ class Members:
             self._requests.tasks.claim(backend, claims, now, effects)
         # After the claim: work in flight already occupies its slots.
         self._requests.feed(backend, None, now, effects)
+
+    def check_memory(self, connection: Connection, services: Collection[str], each: int = SERVICE_BYTES) -> None:
+        """Raise a refusal if the key of this connection has no memory left for these services."""
+        member = connection.member
+        status = 0 if member is None else member.status_bytes
+        self.memory.check(connection.account, member, cost_of_services(services, each), status)
+
+    def name_services(self, member: Member, services: Sequence[str]) -> None:
+        """A frontend names the services that it uses."""
+        names = tuple(sorted(set(services)))
+        self.check_memory(member.connection, names, NAME_BYTES)
+        self.memory.charge(member, cost_of_services(names, NAME_BYTES), member.status_bytes)
+        member.services = names
+
+    def set_status(self, member: Member, status: bytes) -> None:
+        """A task node reports its status, in JSON. Raises a refusal if its key has no memory left for it."""
+        self.memory.check(member.connection.account, member, member.service_bytes, len(status))
+        self.memory.charge(member, member.service_bytes, len(status))
+        member.status = status
 
     def check_offer(self, connection: Connection, services: Iterable[str], now: Now, effects: Effects) -> None:
         """Raise a refusal unless the key of this connection may offer all of these services."""
@@ -316,6 +348,7 @@ class Members:
         member.joined = member.move_sent = member.closed = False
         member.protocol = SCALE0
         member.connection = newcomer
+        self.memory.charge(member, member.service_bytes, member.status_bytes)
         if not member.judged:
             self._arm(member, now.mono + self._state.limits.frontend_idle)
         member.old_since = None
@@ -329,6 +362,7 @@ class Members:
     def _remove(self, member: Member, now: Now, effects: Effects) -> None:
         member.gone = True
         self._note_change(member)
+        self.memory.release(member)
         self._state.timers.remove((self._check_silence, member), member.bucket)
         self.by_name.pop((member.role, member.identity), None)
         if member.judged:

@@ -16,8 +16,9 @@ from scale0.broker.cluster.failover import Failover, serves
 from scale0.broker.cluster.rebalancing import Rebalancing
 from scale0.broker.core.config_document import ConfigDocument
 from scale0.broker.core.connections import Connection, Connections
-from scale0.broker.core.members import Member, Members
+from scale0.broker.core.members import Member, Members, slots_of
 from scale0.broker.core.rate_limits import RateLimits
+from scale0.broker.core.scheduler import changes
 from scale0.broker.core.state import BrokerState
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
@@ -77,7 +78,7 @@ class Negotiation:
             effects.send(connection, ("HEARTBEAT", beat))
         self._rebalancing.negotiated(member, now)
         if message.services is not None and member.backend is None:
-            member.services = tuple(sorted(set(message.services)))
+            self._members.name_services(member, message.services)
         self._documents.answer(member, message, now, effects)
         self._members.record_frontend(member, now, effects)
 
@@ -100,10 +101,16 @@ class Negotiation:
         if elsewhere and self._failover.send_on(connection, message.services, self._state.interval, effects):
             self._members.leave(member, now, effects)
             return
-        self._check_names(message.services)
+        slots = message.slots if connection.takes_pushes else 0
+        changed = changes(member.backend, slots_of(message, slots), slots)
+        if changed:
+            self._rate_limits.check_changes(connection.account, changed, now)
+            self._check_names(message.services)
+            self._members.check_memory(connection, message.services)
         if elsewhere or not serves(self._state.config.services, message.services):
             raise Refusal(codes.NOT_ALLOWED, "no reachable broker serves all of these services")
-        self._members.check_offer(connection, message.services, now, effects)
+        if changed:
+            self._members.check_offer(connection, message.services, now, effects)
         self._check_ready(message)
         if bodies:
             if not self._rate_limits.allows_control(connection, now, effects, len(bodies[0]) // CONTROL_BYTES):
@@ -114,7 +121,6 @@ class Negotiation:
         interval = self._interval(message.heartbeat_interval)
         member.prefetch = message.prefetch
         self._members.judge(member, interval, interval * self._state.liveness, now)
-        slots = message.slots if connection.takes_pushes else 0
         self._ready_ok(member, now, effects)
         self._members.take_work(member, message, slots, now, effects)
         if message.time is not None:

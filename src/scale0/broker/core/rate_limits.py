@@ -15,9 +15,12 @@ from scale0.history.events.clients import ClientRefused
 from scale0.kernel import codes
 from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
+from scale0.kernel.errors import Refusal
 
 WINDOW_SECONDS: Final = 1.0
 """The window of `max_control_per_second` and `max_requests_per_second`."""
+OFFER_SECONDS: Final = 10.0
+"""The window of `max_service_changes_per_second`: a fleet of 100 backends with 1,000 services each may join at once."""
 KEY_SHARE: Final = 2.0
 """How much negotiation and heartbeats one key may send, relative to the heartbeats of all clients together."""
 
@@ -57,6 +60,19 @@ class RateLimits:
             return True
         self._state.count("messages_flooded")
         return False
+
+    def check_changes(self, account: SenderAccount, count: int, now: Now) -> None:
+        """A backend adds, changes or withdraws so many services; raises a refusal if its key is over its limit. That is
+        not penalised."""
+        most = self._state.limits.max_service_changes_per_second
+        if account.offers.spend(count, int(OFFER_SECONDS * most), OFFER_SECONDS, now.mono):
+            return
+        self._state.count("offers_flooded")
+        limit = f"{most} a second over {OFFER_SECONDS:g} s (max_service_changes_per_second)"
+        raise Refusal(
+            codes.TOO_MANY,
+            f"the backends of this key add, change or withdraw more services than {limit}: try again later",
+        )
 
     def allows_requests(self, account: SenderAccount, count: int, now: Now) -> bool:
         """Count several requests if all of them are allowed; otherwise count none, and look at each."""

@@ -140,9 +140,17 @@ class Service:
         self.offerings: set[Offering] = set()
         self.slots = 0
         """Of all offerings together."""
-        self.shares = SlotShares()
         self.last_offered = -math.inf
         """Monotonic time when the last backend with slots left; undefined while there is one."""
+
+    shares: SlotShares
+    """Made with the first request: most services of a backend that offers 1,000 never have one."""
+
+    def __getattr__(self, name: str) -> SlotShares:
+        if name != "shares":
+            raise AttributeError(name)
+        self.shares = made = SlotShares()
+        return made
 
 
 class Scheduler:
@@ -162,8 +170,11 @@ class Scheduler:
         self.backends.add(backend)
         return backend
 
-    def change(self, backend: Backend, services: Mapping[str, int], slots: int, mono: float) -> None:
-        """Replace the services of a backend, the slots of each, and the total; it keeps its work."""
+    def change(self, backend: Backend, services: Mapping[str, int], slots: int, mono: float) -> bool:
+        """Replace the services of a backend, the slots of each, and the total; it keeps its work. False: nothing
+        changed."""
+        if not changes(backend, services, slots):
+            return False
         wanted = frozenset(services)
         for name in sorted(backend.services - wanted):
             self._withdraw(backend, name, mono)
@@ -182,6 +193,7 @@ class Scheduler:
         self._list_all(backend)
         for offering in [one for one in backend.offerings.values() if not one.slots]:
             backend.forget_unused(offering)
+        return True
 
     def leave(self, backend: Backend, mono: float) -> None:
         """Remove a backend from every queue."""
@@ -374,3 +386,13 @@ class Scheduler:
         del self._idle[name]
         for _, _, offering in self.services.pop(name).heap:
             offering.is_listed = False
+
+
+def changes(backend: Backend | None, services: Mapping[str, int], slots: int) -> int:
+    """How many services a backend adds, withdraws or gives other slots; another total alone counts as one."""
+    if backend is None:
+        return len(services)
+    offered = backend.offerings
+    same = backend.services & services.keys()
+    other = sum(offered[name].slots != min(services[name], slots) for name in same)
+    return len(backend.services) + len(services) - 2 * len(same) + other or int(slots != backend.slots)

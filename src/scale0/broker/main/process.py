@@ -55,8 +55,9 @@ from scale0.transport.core.codec import batch_splitter
 from scale0.transport.core.sockets import BACKEND, CONFIG_PUB, CONFIG_SUB, DIALED, FRONTEND, PEER, TASK_PUB
 from scale0.transport.core.zmtp import ROUTER, XPUB, NullMechanism
 from scale0.transport.edge.client_keys import KEY, NO_KEYS
+from scale0.transport.edge.zmtp_connection import ZmtpConnection
 from scale0.transport.edge.zmtp_publisher import ZmtpPublisher
-from scale0.transport.edge.zmtp_server import Cut, ZmtpConnection, ZmtpServer
+from scale0.transport.edge.zmtp_server import Cut, ZmtpServer
 
 log = logging.getLogger("scale0.broker")
 

@@ -4,7 +4,6 @@ names."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from scale0.broker.core.audit_limit import AuditLimit
 from scale0.broker.core.connections import Connection, Connections
@@ -12,7 +11,7 @@ from scale0.broker.core.members import ZEROTASK, Members
 from scale0.broker.core.permission_check import PermissionCheck
 from scale0.broker.core.rate_limits import RateLimits
 from scale0.broker.core.requests import Requests
-from scale0.broker.core.scheduler import Backend
+from scale0.broker.core.scheduler import Backend, changes
 from scale0.broker.core.state import BrokerState
 from scale0.history.events.columns import clip_int
 from scale0.history.events.tasks import TaskRefused
@@ -47,6 +46,7 @@ class BrokerAdapter:
         self._requests = requests
         self.reject = rate_limits.reject
         self.allows_request = rate_limits.allows_request
+        self._check_changes = rate_limits.check_changes
         self.why_not = permission_check.why_not
         self._refused_results = AuditLimit(state, results_refused)
 
@@ -113,6 +113,15 @@ class BrokerAdapter:
         self._members.judge(member, interval, interval * self._state.liveness, now)
         return backend
 
+    def check_changes(self, connection: Connection, methods: Collection[str], now: Now) -> None:
+        """Raises a refusal if the key of this node changes too many services, or has no memory left for them."""
+        backend = None if connection.member is None else connection.member.backend
+        if backend is None or not backend.pushes:
+            changed = changes(backend, dict.fromkeys(methods, 0), 0)
+            if changed:
+                self._check_changes(connection.account, changed, now)
+                self._members.check_memory(connection, methods)
+
     def rebind(self, connection: Connection, node_id: str, now: Now, effects: Effects) -> None:
         """Moves a known node to a new connection; its leases and methods stay."""
         member = self._members.by_name[BACKEND, node_id]
@@ -138,9 +147,10 @@ class BrokerAdapter:
         if connection.member is not None:
             self._members.heartbeat(connection.member, now)
 
-    def set_status(self, connection: Connection, status: Any) -> None:
+    def set_status(self, connection: Connection, status: bytes) -> None:
+        """The status of a node, in JSON. Raises a refusal if its key has no memory left for it."""
         if connection.member is not None:
-            connection.member.status = status
+            self._members.set_status(connection.member, status)
 
     def is_shallow(self, data: bytes, around: int = 0) -> bool:
         """True for JSON that nests at most `max_json_depth` deep; `around`: levels that do not count."""

@@ -19,7 +19,16 @@ PART_BYTES: Final = 32 * 1024
 
 Split = Callable[[str, list[bytes]], Sequence[list[bytes]]]
 
+LONG_METHODS: Final = frozenset({"zerotask.broker.node_connect", "zerotask.broker.node_tasks_request"})
+"""Calls that look at all methods of a node, 1,000 at most: such a call is a part by itself."""
+
+
+class MethodName(msgspec.Struct):
+    method: str = ""
+
+
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_method: Final = msgspec.json.Decoder(MethodName)
 
 
 class CutArray:
@@ -58,7 +67,9 @@ def array_splitter(limits: Limits, ignores: Callable[[str, bytes], bool], otherw
         calls = read_elements(frame)
         if len(calls) > limits.max_batch_messages:
             return (message,)
-        ends = part_ends(calls)
+        # A name may be written with escapes.
+        may_be_long = b"\\" in frame or any(name.encode() in frame for name in LONG_METHODS)
+        ends = part_ends(calls, may_be_long)
         if len(ends) < 2:
             return (message,)
         array, header, first = CutArray(len(calls)), message[:-1], 0
@@ -88,16 +99,24 @@ def read_elements(frame: bytes) -> list[msgspec.Raw]:
         return []
 
 
-def part_ends(calls: Sequence[msgspec.Raw]) -> list[int]:
-    """Where each part ends: the place after its last call."""
+def is_long(call: msgspec.Raw) -> bool:
+    try:
+        return _method.decode(call).method in LONG_METHODS
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return False
+
+
+def part_ends(calls: Sequence[msgspec.Raw], may_be_long: bool = False) -> list[int]:
+    """Where each part ends: the place after its last call. `may_be_long`: one of LONG_METHODS may be among them."""
     ends: list[int] = []
     count = size = 0
     for place, call in enumerate(calls):
         length = memoryview(call).nbytes
-        if count == PART_CALLS or (count and size + length > PART_BYTES):
+        weight = PART_CALLS if may_be_long and is_long(call) else 1
+        if count + weight > PART_CALLS or (count and size + length > PART_BYTES):
             ends.append(place)
             count = size = 0
-        count += 1
+        count += weight
         size += length
     ends.append(len(calls))
     return ends

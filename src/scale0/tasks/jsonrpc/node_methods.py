@@ -73,6 +73,9 @@ FETCH_SECONDS: Final = 0.25
 MAX_FETCHES: Final = 60
 """Interval and number of retries while a result waits for its lease from another broker of a shared store."""
 
+METHODS_OF_A_REQUEST: Final = 30
+"""To look for the tasks of so many methods costs as much as a request."""
+
 _connect: Final = ArgumentForm(NodeConnect)
 _of_node: Final = ArgumentForm(OfNode)
 _heartbeat: Final = ArgumentForm(NodeHeartbeat)
@@ -138,6 +141,10 @@ class NodeMethods:
         methods = args.methods or []
         if len(methods) > MAX_NODE_METHODS or not all(map(self._adapter.is_service, methods)):
             raise RpcError(INVALID_PARAMS, f"methods are at most {MAX_NODE_METHODS} printable names")
+        try:
+            self._adapter.check_changes(call.connection, methods, now)
+        except Refusal as refusal:
+            raise RpcError(RATE_LIMITED, refusal.message) from refusal
         for method in methods:
             if reason := self._adapter.why_not(call.connection, TAKE, method, now, effects):
                 raise RpcError(NOT_PERMITTED, reason)
@@ -165,10 +172,13 @@ class NodeMethods:
         self._check_status(call)
         args = _status.read(call.params)
         self._node(call, args.node_id, now, effects)
-        status = read_any(args.status)
-        if len(msgspec.json.encode(status)) > MAX_STATUS_BYTES:
+        encoded = msgspec.json.encode(read_any(args.status))
+        if len(encoded) > MAX_STATUS_BYTES:
             raise RpcError(INVALID_PARAMS, f"a status is at most {MAX_STATUS_BYTES} bytes")
-        self._adapter.set_status(call.connection, status)
+        try:
+            self._adapter.set_status(call.connection, encoded)
+        except Refusal as refusal:
+            raise RpcError(RATE_LIMITED, refusal.message) from refusal
         call.answer(b"true", effects, unstored=self._state.outage is not None)
 
     def disconnect(self, call: RpcCall, now: Now, effects: Effects) -> None:
@@ -250,6 +260,7 @@ class NodeMethods:
         backend = self._node(call, args.node_id, now, effects)
         if args.holds is not None:
             self._leases.unreceived(backend, dict(args.holds), now, effects)
+        call.connection.account.charge_rows(found=len(backend.services) // METHODS_OF_A_REQUEST)
         limit = MAX_PULL if args.limit is None else min(args.limit, MAX_PULL)
         needed = [self._queue.method_queues.need(method, now, effects) for method in sorted(backend.services)]
         if self._queue.window is not None:

@@ -14,7 +14,8 @@ from typing import Final
 from scale0.kernel.effects import Readers
 from scale0.kernel.rate_window import RateWindow
 from scale0.kernel.topics import prefixes
-from scale0.transport.edge.zmtp_server import Sender, ZmtpServer
+from scale0.transport.edge.zmtp_connection import Sender
+from scale0.transport.edge.zmtp_server import ZmtpServer
 
 MAX_TOPICS: Final = 10_000
 """Subscriptions of one connection."""

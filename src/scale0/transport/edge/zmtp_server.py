@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import logging
 import select
-import socket
 import time
 from collections import deque
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from scale0.kernel.limits import Limits
@@ -26,6 +25,7 @@ from scale0.transport.core.handshakes import Handshakes
 from scale0.transport.core.zmtp import COMMAND, Mechanism, ZmtpError, ZmtpSession, frame
 from scale0.transport.core.zmtp_curve import REFUSED, CurveServer, KeyRefusedError
 from scale0.transport.edge.tcp_listener import TcpListener
+from scale0.transport.edge.zmtp_connection import Sender, ZmtpConnection
 
 log = logging.getLogger("scale0.transport")
 
@@ -51,6 +51,12 @@ PONG_SECONDS: Final = 10.0
 """A connection that was silent for PING_SECONDS gets a PING, and is closed if nothing arrives for PONG_SECONDS."""
 DRAIN_SECONDS: Final = 0.0005
 """How long connections are read that yield no message: large or unfinished ones, and commands of ZMTP."""
+ACCEPT_SECONDS: Final = 0.0005
+"""How long connections are accepted in one turn: a flood of them takes no more from those that are ready."""
+HANDSHAKE_SHARE: Final = 1 / 3
+"""The time for handshakes while ready connections always have messages, relative to the time for these."""
+MAX_SHARE_SECONDS: Final = 0.005
+"""The most of it at once. It is used from DRAIN_SECONDS on: a step of a handshake takes some 0.2 ms."""
 MAX_COMMANDS: Final = 1_000
 """Commands of ZMTP, such as PING, that a connection may send in a second: no rate counts them."""
 MAX_EPOLL_EVENTS: Final = 512
@@ -61,77 +67,8 @@ ALL_EVENTS: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | selec
 
 Cut = Callable[[str, list[bytes]], Sequence[list[bytes]]]
 """Divides a long message (routing id first), so that other senders have their turn between the parts."""
-Sender = str | bytes
-"""A public key (Z85); without keys, the routing id of a connection. Senders are served in turn."""
 MakeMechanism = Callable[[bytes], Mechanism]
 """By the type of our socket."""
-
-
-class ZmtpConnection:
-    __slots__ = (
-        *(
-            "address",
-            "charged",
-            "descriptor",
-            "ending",
-            "heard_at",
-            "inbox",
-            "inbox_bytes",
-            "is_closed",
-            "is_gone",
-            "is_queued",
-            "kept",
-            "key",
-            "outgoing",
-            "outgoing_bytes",
-            "owner",
-        ),
-        *("pinged", "readable", "routing_id", "sender", "server", "server_key", "session", "since", "socket", "unsent"),
-    )
-
-    def __init__(
-        self,
-        server: ZmtpServer,
-        raw: socket.socket,
-        routing_id: bytes,
-        address: str,
-        session: ZmtpSession,
-        mono: float,
-    ) -> None:
-        self.server = server
-        self.socket = raw
-        self.descriptor = raw.fileno()
-        self.routing_id = routing_id
-        self.address = address
-        self.session = session
-        self.since = self.heard_at = mono
-        self.pinged = False
-        self.key = ""
-        """The public key (Z85); blank without keys."""
-        self.server_key = b""
-        """Our public key that the peer used; blank without keys."""
-        self.inbox: deque[list[bytes]] = deque()
-        self.inbox_bytes = 0
-        self.kept = 0
-        """Bytes that others hold for it: messages that it does not read, or subscriptions."""
-        self.charged = 0
-        """Its bytes in the account."""
-        self.owner: Hashable = self
-        """Whose bytes they are: those of its key, if that is not the key of local programs."""
-        self.readable = False
-        """There may be more to read."""
-        self.is_closed = False
-        self.is_gone = False
-        """Closed, with messages that nobody took yet."""
-        self.ending = False
-        """The peer has closed its end: the last read is an empty one."""
-        self.is_queued = False
-        """In the queue of its key."""
-        self.outgoing: list[bytes] = []
-        self.outgoing_bytes = 0
-        self.unsent: bytes | memoryview = b""
-        self.sender: Sender = routing_id
-        """With whom it shares its turns: the connections of its key, if that is not the key of local programs."""
 
 
 class ZmtpServer:
@@ -172,6 +109,11 @@ class ZmtpServer:
         self._of_key: dict[str, int] = {}
         """How many of them each key has."""
         self._handshakes = Handshakes[ZmtpConnection]()
+        self._unread: dict[ZmtpConnection, None] = {}
+        """Those of them with something to read, in the order in which they are read: after connections that are ready,
+        because each step costs as much as many messages, and anybody can cause it."""
+        self._stepped_at = clock()
+        """When the last step of a handshake ended."""
         self._queues: dict[Sender, deque[ZmtpConnection]] = {}
         """By sender: connections with messages, or with something to read."""
         self._turns: deque[Sender] = deque()
@@ -218,19 +160,46 @@ class ZmtpServer:
         """Messages, routing id first; at most `most`, and no more once reading takes long. The caller may stop at any
         time; `pending` tells whether there may be more."""
         self._poll()
-        turns = self._turns
+        turns, unread = self._turns, self._unread
+        start = self.clock()
+        if turns and unread:
+            self._share(start)
         taken = 0
-        end = self.clock() + DRAIN_SECONDS
-        while turns and taken < most:
-            message = self._take()
-            if message is not None:
-                taken += 1
-                yield message
-            elif self.clock() > end:
+        end = start + DRAIN_SECONDS
+        while taken < most:
+            if turns:
+                message = self._take()
+                if message is not None:
+                    taken += 1
+                    yield message
+                    continue
+            elif unread:
+                self._step()
+            else:
+                break
+            if self.clock() > end:
                 break
 
     def pending(self) -> bool:
-        return bool(self._turns)
+        return bool(self._turns or self._unread)
+
+    def _share(self, start: float) -> None:
+        """Ready connections have messages, perhaps all the time: handshakes get their share of it."""
+        budget = min(MAX_SHARE_SECONDS, HANDSHAKE_SHARE * (start - self._stepped_at))
+        if budget < DRAIN_SECONDS:
+            return
+        while self._unread and self._stepped_at < start + budget:
+            self._step()
+
+    def _step(self) -> None:
+        """One read of the handshake that waits longest."""
+        connection = next(iter(self._unread))
+        del self._unread[connection]
+        connection.is_queued = False
+        self._read(connection)
+        if connection.inbox or connection.readable:
+            self._enqueue(connection)
+        self._stepped_at = self.clock()
 
     def _take(self) -> list[bytes] | None:
         """The next message of the sender whose turn it is; None if it has none, or is held."""
@@ -269,6 +238,9 @@ class ZmtpServer:
         if connection.is_queued:
             return
         connection.is_queued = True
+        if not connection.is_ready:
+            self._unread[connection] = None
+            return
         queue = self._queues.get(connection.sender)
         if queue is None:
             self._queues[connection.sender] = deque((connection,))
@@ -410,6 +382,7 @@ class ZmtpServer:
                 connection.sender = connection.owner = key
             connection.server_key = mechanism.server_key
         self._handshakes.remove(connection)
+        connection.is_ready = True
         self._by_id[connection.routing_id] = connection
         self._listener.open(self.clock())
         return True
@@ -425,6 +398,8 @@ class ZmtpServer:
             self._flush(connection)
             if connection.outgoing_bytes > MAX_UNSENT_BYTES:
                 return "full"
+        if not connection.outgoing:
+            self._unflushed.append(connection)
         self._buffer(connection, connection.session.encode(frames))
         return "sent"
 
@@ -435,8 +410,6 @@ class ZmtpServer:
             self._flush(connection)
 
     def _buffer(self, connection: ZmtpConnection, pieces: list[bytes]) -> None:
-        if not connection.outgoing:
-            self._unflushed.append(connection)
         connection.outgoing += pieces
         connection.outgoing_bytes += sum(map(len, pieces))
 
@@ -488,6 +461,8 @@ class ZmtpServer:
             if len(self._handshakes) > MAX_HANDSHAKES:
                 slow = self._handshakes.excess() or connection
                 self._fail(slow, "the handshake was too slow while others were waiting")
+            if self.clock() - mono > ACCEPT_SECONDS:
+                return
 
     def sweep(self) -> None:
         """Close connections whose handshake takes too long, or that are silent. The owner calls this every second."""
@@ -578,6 +553,7 @@ class ZmtpServer:
             return
         del self._by_descriptor[connection.descriptor]
         self._handshakes.remove(connection)
+        self._unread.pop(connection, None)
         connection.is_closed, connection.readable = True, False
         connection.outgoing, connection.outgoing_bytes, connection.unsent = [], 0, b""
         connection.kept = 0
