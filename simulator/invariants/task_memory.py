@@ -26,6 +26,7 @@ def too_many(node: BrokerNode) -> str:
         + 2 * delayed_tasks.SCHEDULE_TASKS
         + tasks.leases.leased
         + awaited
+        + len(tasks.leases.losses.waiting)
         + SPARE_TASKS
     )
     if known > limit:
@@ -74,6 +75,8 @@ def _left(node: BrokerNode) -> Iterator[str]:
                 yield f"the lane of {method} counts {level.bytes} bytes of priority {priority}"
     tables = {
         "awaited": tasks.leases.lease_recovery.awaited,
+        "lost": tasks.leases.losses.waiting,
+        "pulled": tasks.leases._pulled,
         "not saved": tasks.leases._unsaved,
         "to be handed out": tasks.leases._out,
         "waits": tasks.completion_waits._waits,

@@ -185,7 +185,7 @@ class NodeMethods:
                 call.refuse(BAD_TASK, f"unknown or complete task {args.task_id}", out)
             elif reason := self._adapter.why_not(call.connection, TAKE, row.method, later, out):
                 call.refuse(NOT_PERMITTED, reason, out)
-            elif row.status != QUEUED or self._leases.is_closed or self._queue.at_limit(row.method):
+            elif row.status != QUEUED or not self._may_pull(backend) or self._queue.at_limit(row.method):
                 call.answer(b"{}", out)
             elif not has_room and not reserve(call, row, out):
                 return
@@ -200,6 +200,9 @@ class NodeMethods:
         # The params are read only if the answer has room for them.
         self._find(call, args.task_id, found, now, effects, call.kept_bytes)
 
+    def _may_pull(self, backend: Backend) -> bool:
+        return not self._leases.is_closed and self._leases.pull_room(backend) > 0
+
     def _take_and_pull(self, call: RpcCall, id_: str, effects: Effects) -> None:
         """A broker may hand out a task of a shared store only while it holds it."""
 
@@ -208,7 +211,7 @@ class NodeMethods:
             backend = self._adapter.backend_of(call.connection)
             if not isinstance(row, QueuedTask) and (not isinstance(row, OpenTask) or theirs):
                 call.answer(b"{}", out)
-            elif row.status != QUEUED or backend is None or self._leases.is_closed or call.is_answered:
+            elif row.status != QUEUED or backend is None or not self._may_pull(backend) or call.is_answered:
                 if isinstance(row, OpenTask):
                     self._queue.put_down(row, now, out)
                 call.answer(b"{}", out)
@@ -242,9 +245,9 @@ class NodeMethods:
         backend = self._node(call, args.node_id, now, effects)
         if args.holds is not None:
             self._leases.unreceived(backend, dict(args.holds), now, effects)
-        limit = MAX_PULL if args.limit is None else min(args.limit, MAX_PULL)
+        limit = min(MAX_PULL if args.limit is None else args.limit, MAX_PULL, max(0, self._leases.pull_room(backend)))
         needed = [self._queue.method_queues.need(method, now, effects) for method in sorted(backend.services)]
-        if self._queue.window is not None:
+        if self._queue.window is not None and limit:
             self._queue.window.claim(
                 [method_queue for method_queue in needed if method_queue.head() is None], limit, effects
             )
@@ -268,6 +271,7 @@ class NodeMethods:
         taken: list[bytes] = []
         waiting = self._queue.method_queues
         heads = waiting.heads(taken_methods(backend)) if not self._leases.is_closed else []
+        limit = 0 if backend is None else min(limit, self._leases.pull_room(backend))  # other calls pulled meanwhile
         while backend is not None and heads and len(taken) < limit:
             first = waiting.need(heads[0][2], now, effects)
             head = first.head()
