@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
 from scale0.storage.memory.tasks import TasksSnapshot
-from scale0.storage.task_rows import SCHEDULED, TaskUsage, account_name
+from scale0.storage.task_rows import SCHEDULED, TaskUsage, account_name, kept_bytes
 from scale0.tasks.core import delayed_tasks, method_queues
 from simulator.network.broker import BrokerNode
 
@@ -35,13 +37,17 @@ def too_many(node: BrokerNode) -> str:
 
 
 def usage_of(tasks: TasksSnapshot) -> dict[str, TaskUsage]:
-    """The usage of each account, counted from the open tasks: the stored sums must be the same."""
+    """The usage of each account, counted from its tasks: the stored sums must be the same."""
     usage: dict[str, TaskUsage] = {}
     for row in tasks.open.values():
         account = account_name(row.owner, row.client)
         old = usage.get(account) or TaskUsage(account, 0, 0, 0)
         delayed = old.delayed + (row.status == SCHEDULED)
         usage[account] = TaskUsage(account, old.tasks + 1, old.bytes + len(row.params), delayed)
+    for ended in tasks.ended.values():
+        account = account_name(ended.owner, ended.client)
+        old = usage.get(account) or TaskUsage(account, 0, 0, 0)
+        usage[account] = msgspec.structs.replace(old, kept=old.kept + kept_bytes(ended))
     return usage
 
 
