@@ -108,7 +108,7 @@ class FakeDatabase:
             else:
                 alive.append(name)
         usage = self.tasks.usage()
-        sums = (sum(getattr(each, name) for each in usage) for name in ("tasks", "bytes", "delayed"))
+        sums = (sum(getattr(each, name) for each in usage) for name in ("tasks", "bytes", "delayed", "kept"))
         total = TaskUsage("", *sums)
         return StoreHeartbeatResult(usage, total, tuple(died), tuple(alive), now)
 

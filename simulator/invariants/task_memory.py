@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
 from scale0.storage.memory.tasks import TasksSnapshot
-from scale0.storage.task_rows import SCHEDULED, TaskUsage, account_name
+from scale0.storage.task_rows import SCHEDULED, TaskUsage, account_name, kept_bytes
 from scale0.tasks.core import delayed_tasks, method_queues
 from simulator.network.broker import BrokerNode
 
@@ -26,6 +28,7 @@ def too_many(node: BrokerNode) -> str:
         + 2 * delayed_tasks.SCHEDULE_TASKS
         + tasks.leases.leased
         + awaited
+        + len(tasks.leases.losses.waiting)
         + SPARE_TASKS
     )
     if known > limit:
@@ -34,13 +37,17 @@ def too_many(node: BrokerNode) -> str:
 
 
 def usage_of(tasks: TasksSnapshot) -> dict[str, TaskUsage]:
-    """The usage of each account, counted from the open tasks: the stored sums must be the same."""
+    """The usage of each account, counted from its tasks: the stored sums must be the same."""
     usage: dict[str, TaskUsage] = {}
     for row in tasks.open.values():
         account = account_name(row.owner, row.client)
         old = usage.get(account) or TaskUsage(account, 0, 0, 0)
         delayed = old.delayed + (row.status == SCHEDULED)
         usage[account] = TaskUsage(account, old.tasks + 1, old.bytes + len(row.params), delayed)
+    for ended in tasks.ended.values():
+        account = account_name(ended.owner, ended.client)
+        old = usage.get(account) or TaskUsage(account, 0, 0, 0)
+        usage[account] = msgspec.structs.replace(old, kept=old.kept + kept_bytes(ended))
     return usage
 
 
@@ -74,6 +81,8 @@ def _left(node: BrokerNode) -> Iterator[str]:
                 yield f"the lane of {method} counts {level.bytes} bytes of priority {priority}"
     tables = {
         "awaited": tasks.leases.lease_recovery.awaited,
+        "lost": tasks.leases.losses.waiting,
+        "pulled": tasks.leases._pulled,
         "not saved": tasks.leases._unsaved,
         "to be handed out": tasks.leases._out,
         "waits": tasks.completion_waits._waits,

@@ -138,6 +138,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_key_tasks: types.CountOrNone = _LIMITS.max_key_tasks
     max_key_task_bytes: types.CountOrNone = _LIMITS.max_key_task_bytes
     max_key_delayed: types.CountOrNone = _LIMITS.max_key_delayed
+    kept_bytes: types.Count = _LIMITS.kept_bytes
+    max_key_kept_bytes: types.CountOrNone = _LIMITS.max_key_kept_bytes
     task_client_limit: types.Count = _LIMITS.task_client_limit
     max_key_task_clients: types.CountOrNone = _LIMITS.max_key_task_clients
     request_timeout: types.Seconds = _LIMITS.request_timeout

@@ -70,6 +70,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Params of open tasks of one key; 0: half of `task_queue_bytes`."""
     max_key_delayed: int = 0
     """Delayed tasks of one key; 0: half of `delayed_task_limit`."""
+    kept_bytes: int = 64 * 1024**3
+    """Results, and rows, of ended tasks of all clients, on disk until they expire."""
+    max_key_kept_bytes: int = 0
+    """Of one key; 0: half of `kept_bytes`."""
     task_client_limit: int = 1_000_000
     """Client ids of all clients: they are on disk until they are disconnected, or unused for a week."""
     max_key_task_clients: int = 0

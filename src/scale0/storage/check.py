@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from scale0.history.events import journal
 from scale0.kernel.errors import StoreError
+from scale0.storage.sql_tasks import KEPT_SIZE
 from scale0.storage.task_rows import FINISHED, checksum
 
 MAX_FINDINGS: Final = 1_000
@@ -33,6 +34,8 @@ _NO_TASK: Final = """
 _USAGE: Final = """
     SELECT (SELECT count(*) FROM open_tasks), (SELECT coalesce(sum(length(params)), 0) FROM open_tasks),
         (SELECT coalesce(sum(tasks), 0) FROM task_usage), (SELECT coalesce(sum(bytes), 0) FROM task_usage)"""
+_KEPT: Final = f"""
+    SELECT (SELECT coalesce(sum({KEPT_SIZE}), 0) FROM ended_tasks), (SELECT coalesce(sum(kept), 0) FROM task_usage)"""  # noqa: S608
 
 
 class StoreFinding(NamedTuple):
@@ -83,6 +86,10 @@ def check_store(run: Run, journal_statement: str, report: StoreReport, show: Sho
     for tasks, size, counted_tasks, counted_size in run(_USAGE):
         if (tasks, size) != (counted_tasks, counted_size):
             problem = f"the quotas count {counted_tasks} tasks with {counted_size} bytes, there are {tasks} with {size}"
+            report.add("task_usage", "total", problem)
+    for size, counted_size in run(_KEPT):
+        if size != counted_size:
+            problem = f"the quotas count {counted_size} bytes of ended tasks, there are {size}"
             report.add("task_usage", "total", problem)
     _check_journal(rows("journal", journal_statement), report)
 

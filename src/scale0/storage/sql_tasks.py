@@ -16,6 +16,7 @@ from scale0.storage.task_queries import ListTasks, TaskPage
 from scale0.storage.task_rows import (
     ENDED_STATUSES,
     FINISHED,
+    KEPT_ROW_BYTES,
     OPEN_STATUSES,
     ChangeTask,
     EndedTask,
@@ -46,6 +47,12 @@ def columns(fields: Sequence[str], changed: Mapping[str, str] | None = None, pre
     """A column list, in which `changed` replaces some columns by expressions."""
     changed = changed or {}
     return ", ".join(changed.get(name, f"{prefix}{name}") for name in fields)
+
+
+KEPT_SIZE: Final = f"{KEPT_ROW_BYTES} + length(params) + length(result) + length(info) + length(history)"
+"""`kept_bytes` of a row of ended_tasks."""
+ACCOUNT: Final = "coalesce(nullif(owner, ''), client)"
+"""`account_name` of a row."""
 
 
 def reopened_columns(runnable_us: str, has_dependents: str, true: str, no_bytes: str) -> str:

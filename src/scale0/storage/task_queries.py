@@ -141,6 +141,11 @@ class ReadExpiry(msgspec.Struct, frozen=True):
     last: bool = False
 
 
+class TakeFreed(msgspec.Struct, frozen=True):
+    """In a store of one's own: what commits have subtracted from `TaskUsage.kept` since the last such query, because
+    ended tasks were deleted or opened again: a tuple of account and bytes. Each is answered once in a process."""
+
+
 class CountTaskClients(msgspec.Struct, frozen=True):
     """The number of client ids by owner: a dict. It scans all of them, so it is a query to read aside."""
 
@@ -279,6 +284,7 @@ TaskQuery = (
     | ReadDependents
     | ReadEndedDependencies
     | ReadExpiry
+    | TakeFreed
     | CountTaskClients
     | ReadUnusedClients
     | CountTasks

@@ -157,6 +157,15 @@ class EndedTask(msgspec.Struct, frozen=True):
     """The checksum of its result; 0: not known."""
 
 
+KEPT_ROW_BYTES: Final = 1_024
+"""What an ended task counts beside its params, result, info and history: its row, its id and the entries of indexes."""
+
+
+def kept_bytes(task: EndedTask) -> int:
+    """What an ended task counts until it is deleted; the SQL stores compute the same from `KEPT_SIZE`."""
+    return KEPT_ROW_BYTES + len(task.params) + len(task.result) + len(task.info) + len(task.history)
+
+
 class LeaseTask(msgspec.Struct, frozen=True, gc=False):
     """Lease an open task to a node: the frequent kind of change. It leaves the stored backlog."""
 
@@ -209,7 +218,7 @@ class ReopenTask(msgspec.Struct, frozen=True):
     """Open an ended task again, under its seq and id: queued, in the stored backlog, with no starts.
 
     Its attempt, history, params, key, options and owner stay; node, node_owner, info and started_us are cleared, waits
-    is 0.
+    is 0. What it counted as an ended task is subtracted from the usage of its account.
     """
 
     seq: int
@@ -243,7 +252,8 @@ def reopened(task: EndedTask, runnable_us: int, followed: bool) -> OpenTask:
 
 
 class SweepTasks(msgspec.Struct, frozen=True):
-    """Delete at most `limit` ended tasks that expired by `before_us`, the first expired first."""
+    """Delete at most `limit` ended tasks that expired by `before_us`, the first expired first. What they counted is
+    subtracted from the usage of their accounts."""
 
     before_us: int
     limit: int
@@ -284,7 +294,7 @@ class DropTaskClient(msgspec.Struct, frozen=True):
 
 
 class TaskUsage(msgspec.Struct, frozen=True):
-    """What the open tasks of one account use; the broker decides which tasks an account has."""
+    """What the tasks of one account use; `account_name` decides which tasks an account has."""
 
     account: str
     tasks: int
@@ -292,10 +302,13 @@ class TaskUsage(msgspec.Struct, frozen=True):
     """Of params."""
     delayed: int
     """Those that are SCHEDULED."""
+    kept: int = 0
+    """Bytes of ended tasks: see `kept_bytes`."""
 
 
 class AddTaskUsage(TaskUsage, frozen=True):
-    """Add these numbers, which may be negative, to the usage of an account; without tasks it is forgotten.
+    """Add these numbers, which may be negative, to the usage of an account; without tasks and kept bytes it is
+    forgotten.
 
     The broker writes the changes of a turn in the commit of that turn: so the sums are exact, and reading them costs
     nothing per task. In a shared store each broker adds to sums of its own.

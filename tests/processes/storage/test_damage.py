@@ -20,6 +20,7 @@ from scale0.kernel.clock import Now
 from scale0.storage.interface import OpenedStore, StoredJournal, StoreRefused
 from scale0.storage.sqlite.commit_mark import MARK_NAME, read_mark
 from scale0.storage.sqlite.store import DATABASE_NAME, SqliteStore
+from scale0.storage.task_rows import KEPT_ROW_BYTES, AddTaskUsage
 from tests.unit.storage.task_model import end, name_of, put
 
 COMMITS = 6
@@ -240,7 +241,8 @@ def test_the_check_finds_each_damaged_value(tmp_path):
     write(folder, 4)
     store = SqliteStore(folder)
     store.open()
-    store.commit([end(1, result=b'"result-1"'), end(2, result=b'"result-2"')])
+    ends = [end(1, result=b'"result-1"'), end(2, result=b'"result-2"')]
+    store.commit([*ends, AddTaskUsage("ann", 0, 0, 0, sum(KEPT_ROW_BYTES + len(each.result) for each in ends))])
     assert json.loads(run("check", folder, "--json").stdout)["count"] == usage_missing  # beside the open store
     store.close()
     data = (folder / DATABASE_NAME).read_bytes()

@@ -84,6 +84,7 @@ class Model:
                     whole["params"] = b""
                 self.ended[write.seq] = msgspec.convert(whole, rows.EndedTask)
             case rows.ReopenTask():
+                self._free(self.ended[write.seq])
                 whole = msgspec.structs.asdict(self.ended.pop(write.seq))
                 whole |= {
                     "runnable_us": write.runnable_us,
@@ -99,7 +100,7 @@ class Model:
             case rows.SweepTasks():
                 over = sorted((task.expires_us, seq) for seq, task in self.ended.items())
                 for _, seq in [place for place in over if place[0] <= write.before_us][: write.limit]:
-                    del self.ended[seq]
+                    self._free(self.ended.pop(seq))
             case _:
                 self._apply_beside(write)
 
@@ -120,10 +121,14 @@ class Model:
             case rows.AddTaskUsage():
                 self._add_usage(write)
 
+    def _free(self, task: rows.EndedTask) -> None:
+        size = 1_024 + sum(map(len, (task.params, task.result, task.info, task.history)))
+        self._add_usage(rows.AddTaskUsage(rows.account_name(task.owner, task.client), 0, 0, 0, -size))
+
     def _add_usage(self, write: rows.AddTaskUsage) -> None:
         known = self.usage.pop(write.account, None) or rows.TaskUsage(write.account, 0, 0, 0)
-        sums = [getattr(known, name) + getattr(write, name) for name in ("tasks", "bytes", "delayed")]
-        if sums[0]:
+        sums = [getattr(known, name) + getattr(write, name) for name in ("tasks", "bytes", "delayed", "kept")]
+        if sums[0] or sums[3]:
             self.usage[write.account] = rows.TaskUsage(write.account, *sums)
 
     def every(self) -> list[Any]:

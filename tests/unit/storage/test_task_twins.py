@@ -123,7 +123,7 @@ class TaskTwins(Twins):
                 some = draw(st.none() | st.lists(seqs, max_size=3).map(tuple))
                 return rows.DropDependency(seq, some)
             case "usage":
-                return rows.AddTaskUsage(draw(clients), draw(st.integers(-2, 2)), *draw(st.tuples(seqs, seqs)))
+                return rows.AddTaskUsage(draw(clients), draw(st.integers(-2, 2)), *draw(st.tuples(seqs, seqs, seqs)))
             case "client":
                 return rows.PutTaskClient(draw(clients), draw(st.sampled_from(["", "key"])), draw(times))
             case _:

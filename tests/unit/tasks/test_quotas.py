@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scale0.broker.core.keys import Key, Keys, KeyTable
-from scale0.storage.task_rows import TaskUsage
+from scale0.storage.task_rows import KEPT_ROW_BYTES, TaskUsage, kept_bytes
 from simulator.invariants.task_memory import usage_of
 from tests.unit.tasks.harness import CLIENT, Refused, TaskBroker
 
@@ -19,7 +19,7 @@ def stored(broker: TaskBroker) -> dict[str, tuple[int, int, int]]:
     """The usage that is stored; it must be the one of the rows."""
     tasks = broker.store.snapshot().tasks
     assert tasks.usage == usage_of(tasks)
-    return {name: (each.tasks, each.bytes, each.delayed) for name, each in tasks.usage.items()}
+    return {name: (each.tasks, each.bytes, each.delayed) for name, each in tasks.usage.items() if each.tasks}
 
 
 def submit(broker: TaskBroker, id_: str, params: Any = (), client: str = CLIENT, **options: Any) -> Any:
@@ -121,6 +121,73 @@ def test_usage_is_exact_over_every_end(restart):
     broker.call("client_task_cancel", OTHER, "far")
     assert stored(broker) == {}
     assert broker.machine.tasks.queue.open == 0
+
+
+def kept(broker: TaskBroker, account: str = CLIENT) -> int:
+    """The stored bytes of ended tasks; in a store of its own the broker knows them too."""
+    stored(broker)
+    usage: TaskUsage = broker.store.snapshot().tasks.usage.get(account, TaskUsage(account, 0, 0, 0))
+    quotas = broker.machine.tasks.queue.quotas
+    assert quotas.of(account).kept == usage.kept
+    assert quotas.total.kept == sum(each.kept for each in broker.store.snapshot().tasks.usage.values())
+    return usage.kept
+
+
+# Promise: QUOTA-12
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_ended_tasks_keep_is_limited_until_they_expire(restart):
+    broker = TaskBroker(max_key_kept_bytes=40_000)
+    broker.call("client_connect", OTHER)
+    worker = broker.worker("w", "m", slots=5)
+    for id_ in ("a", "b", "c"):
+        assert submit(broker, id_, result_ttl=20) == id_
+    broker.done(worker, "a", "b", result="x" * 30_000)
+    assert [code for _, _, code in broker.acknowledged(worker)] == [200, 200], "accepted tasks end"
+    if restart:
+        broker.restart()
+        broker.call("client_connect", CLIENT)
+        worker = broker.worker("w", "m", slots=5, holds=[("c", 1)])
+    told = submit(broker, "d")
+    assert refused(told, "max_key_kept_bytes", 40_000)
+    assert "result_ttl" in told.message
+    assert submit(broker, "o", client=OTHER) == "o"
+    broker.done(worker, "c", result=1)
+    assert broker.result("c") == 1
+    assert len(broker.result("a")) == 30_000
+    assert refused(submit(broker, "d"), "max_key_kept_bytes", 40_000), "a result that was fetched still counts"
+    broker.run(100.0)
+    assert kept(broker) == 0
+    assert submit(broker, "d") == "d"
+
+
+# Promise: QUOTA-12
+def test_ended_tasks_of_all_clients_are_limited_together():
+    broker = TaskBroker(kept_bytes=3 * KEPT_ROW_BYTES, max_key_kept_bytes=2**40)
+    broker.call("client_connect", OTHER)
+    for id_ in ("a", "b", "c"):
+        assert submit(broker, id_, client=OTHER) == id_
+        assert broker.call("client_task_cancel", OTHER, id_) is True
+    assert refused(submit(broker, "d"), "kept_bytes", 3 * KEPT_ROW_BYTES)
+
+
+# Promise: QUOTA-12
+@pytest.mark.own_store
+def test_what_ended_tasks_keep_is_exact_over_ends_retries_and_deletions():
+    broker = TaskBroker()
+    worker = broker.worker("w", "m", slots=5)
+    for id_, ttl in (("a", 1), ("b", 1_000), ("c", 1_000)):
+        submit(broker, id_, ["p" * 50], result_ttl=ttl)
+    broker.done(worker, "a", result="r" * 100)
+    broker.fail(worker, "b", final=True)
+    broker.cancel("c")
+    ended = broker.store.snapshot().tasks.ended.values()
+    assert kept(broker) == sum(map(kept_bytes, ended)) > 3 * KEPT_ROW_BYTES + 150
+    assert broker.manage("retry_task", task_id="c").code == 200
+    two = kept(broker)
+    broker.run(90.0)
+    assert 0 < kept(broker) < two
+    broker.restart()
+    assert 0 < kept(broker) < two
 
 
 # Promise: QUOTA-2

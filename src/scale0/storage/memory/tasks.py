@@ -82,6 +82,9 @@ class MemoryTasks:
         self._ids = {task.id: task.seq for task in tasks}
         self._keys = {(task.client, task.key, task.owner): task.seq for task in tasks if task.key is not None}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._freeing: list[tuple[str, int]] = []
+        """Of the commit that is being applied."""
+        self._freed: list[tuple[str, int]] = []
         self._index()
 
     def _index(self) -> None:
@@ -156,6 +159,8 @@ class MemoryTasks:
             self.next_seq = next_seq
             raise
         self._undo.clear()
+        freed, self._freeing = self._freeing, []
+        self._freed += freed
 
     def _put_task(self, write: task_rows.PutTask) -> None:
         if write.seq in self._open or write.seq in self._ended:
@@ -190,6 +195,7 @@ class MemoryTasks:
             raise StoreFailed(f"task {seq} cannot be reopened: it is finished and has no params. Please report this.")
         self._set(self._ended, seq, None)
         self._expiry.drop((task.expires_us, seq))
+        self._free(task)
         self._set_open(seq, task_rows.reopened(task, write.runnable_us, seq in self._dependents))
 
     def _sweep(self, write: task_rows.SweepTasks) -> None:
@@ -201,6 +207,13 @@ class MemoryTasks:
             if task.key is not None:
                 self._set(self._keys, (task.client, task.key, task.owner), None)
             self._expiry.drop((task.expires_us, seq))
+            self._free(task)
+
+    def _free(self, task: EndedTask) -> None:
+        """An ended task is deleted or opened again."""
+        account, size = task_rows.account_name(task.owner, task.client), task_rows.kept_bytes(task)
+        self._add_usage(task_rows.AddTaskUsage(account, 0, 0, 0, -size))
+        self._freeing.append((account, size))
 
     def _put_dependency(self, write: task_rows.PutDependency) -> None:
         self._set(self._dependencies, (write.after_seq, write.seq), True)
@@ -228,9 +241,10 @@ class MemoryTasks:
     def _add_usage(self, write: task_rows.AddTaskUsage) -> None:
         old = self._usage.get(write.account) or task_rows.TaskUsage(write.account, 0, 0, 0)
         new = task_rows.TaskUsage(
-            write.account, old.tasks + write.tasks, old.bytes + write.bytes, old.delayed + write.delayed
+            *(write.account, old.tasks + write.tasks, old.bytes + write.bytes, old.delayed + write.delayed),
+            kept=old.kept + write.kept,
         )
-        self._set(self._usage, write.account, new if new.tasks else None)
+        self._set(self._usage, write.account, new if new.tasks or new.kept else None)
 
     def _expect(self, table: dict[int, Any], seq: int) -> Any:
         if seq not in table:
@@ -356,6 +370,10 @@ class MemoryTasks:
         first = next(self._expiry.after((-MAX_INTEGER, 0)), None)
         return None if first is None else int(first[0])
 
+    def _take_freed(self, _: queries.TakeFreed) -> tuple[tuple[str, int], ...]:
+        freed, self._freed = self._freed, []
+        return tuple(freed)
+
     def _count_clients(self, _: queries.CountTaskClients) -> dict[str, int]:
         return dict(Counter(client.owner for client in self._clients.values()))
 
@@ -471,6 +489,7 @@ TASK_ANSWERS: Final[Handlers] = {
     queries.ReadDependents: MemoryTasks._read_dependents,
     queries.ReadEndedDependencies: MemoryTasks._read_ended_dependencies,
     queries.ReadExpiry: MemoryTasks._read_expiry,
+    queries.TakeFreed: MemoryTasks._take_freed,
     queries.CountTaskClients: MemoryTasks._count_clients,
     queries.ReadUnusedClients: MemoryTasks._read_unused_clients,
     queries.CountTasks: MemoryTasks._count,

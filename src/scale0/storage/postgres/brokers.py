@@ -55,18 +55,21 @@ _DECLARE_DEAD: Final = """
     RETURNING slot, identity"""
 _ALIVE: Final = "SELECT identity FROM brokers WHERE alive_until_us IS NOT NULL AND slot <> %s ORDER BY identity"
 _USAGE: Final = """
-    SELECT account, sum(tasks)::bigint, sum(bytes)::bigint, sum(delayed)::bigint FROM task_usage GROUP BY account
-    HAVING sum(tasks) <> 0 ORDER BY sum(tasks) DESC, account LIMIT %s"""
+    SELECT account, sum(tasks)::bigint, sum(bytes)::bigint, sum(delayed)::bigint, sum(kept)::bigint
+    FROM task_usage GROUP BY account HAVING sum(tasks) <> 0 OR sum(kept) <> 0
+    ORDER BY 1024 * sum(tasks) + sum(bytes) + sum(kept) DESC, account LIMIT %s"""
 _TOTAL_USAGE: Final = """
-    SELECT coalesce(sum(tasks), 0)::bigint, coalesce(sum(bytes), 0)::bigint, coalesce(sum(delayed), 0)::bigint
+    SELECT coalesce(sum(tasks), 0)::bigint, coalesce(sum(bytes), 0)::bigint, coalesce(sum(delayed), 0)::bigint,
+        coalesce(sum(kept), 0)::bigint
     FROM task_usage"""
 # The sums of brokers that cancel each other out. Only locked rows are deleted, by their values under the lock: what
 # another broker adds meanwhile is in a row of its own afterwards.
 _DROP_USAGE: Final = """
     WITH l AS (SELECT * FROM task_usage WHERE account IN (SELECT account FROM task_usage GROUP BY account
-            HAVING sum(tasks) = 0 AND sum(bytes) = 0 AND sum(delayed) = 0)
+            HAVING sum(tasks) = 0 AND sum(bytes) = 0 AND sum(delayed) = 0 AND sum(kept) = 0)
         ORDER BY account, slot FOR UPDATE),
-    z AS (SELECT account FROM l GROUP BY account HAVING sum(tasks) = 0 AND sum(bytes) = 0 AND sum(delayed) = 0)
+    z AS (SELECT account FROM l GROUP BY account
+        HAVING sum(tasks) = 0 AND sum(bytes) = 0 AND sum(delayed) = 0 AND sum(kept) = 0)
     DELETE FROM task_usage u USING l, z WHERE u.account = l.account AND u.slot = l.slot AND l.account = z.account"""
 
 
@@ -148,7 +151,7 @@ def read_usage(connection: psycopg.Connection[Any]) -> tuple[TaskUsage, ...]:
 
 
 def _total_usage(connection: psycopg.Connection[Any]) -> TaskUsage:
-    row = connection.execute(_TOTAL_USAGE).fetchone() or (0, 0, 0)
+    row = connection.execute(_TOTAL_USAGE).fetchone() or (0, 0, 0, 0)
     return TaskUsage("", *row)
 
 

@@ -19,10 +19,12 @@ from scale0.storage.postgres.broker_rows import OWN_WRITES
 from scale0.storage.postgres.task_rows import arrays, clean, integers, unnested
 from scale0.storage.rows import Write, bounded
 from scale0.storage.sql_tasks import (
+    ACCOUNT,
     BLOBS,
     CHANGE_FIELDS,
     END_FIELDS,
     ENDED_FIELDS,
+    KEPT_SIZE,
     LEASE_FIELDS,
     OPEN_FIELDS,
     columns,
@@ -92,15 +94,20 @@ _RELEASE: Final = f"""
     WHERE o.seq = ANY(%(seq)s::bigint[]) AND o.status IN (3000, 5000) AND {_HELD}"""
 # Another broker may have reopened it first, or it was swept: then there is nothing to do.
 _HAS_DEPENDENTS: Final = "EXISTS (SELECT 1 FROM follows WHERE after_seq = %(seq)s)"
+_FREE: Final = f"""
+    INSERT INTO task_usage AS u SELECT {ACCOUNT}, %(slot)s, 0, 0, 0, -sum(size) FROM e GROUP BY 1
+    ON CONFLICT (account, slot) DO UPDATE SET kept = u.kept + excluded.kept"""
 _REOPEN: Final = f"""
-    WITH e AS (DELETE FROM ended_tasks WHERE seq = %(seq)s AND status <> 7000 RETURNING *)
+    WITH e AS (DELETE FROM ended_tasks WHERE seq = %(seq)s AND status <> 7000 RETURNING *, {KEPT_SIZE} AS size),
+    f AS ({_FREE})
     INSERT INTO open_tasks ({columns(OPEN_FIELDS)})
     SELECT {reopened_columns("%(runnable_us)s", _HAS_DEPENDENTS, "true", "''")} FROM e"""
-_SWEEP: Final = """
+_SWEEP: Final = f"""
     WITH e AS (DELETE FROM ended_tasks WHERE seq IN (
             SELECT seq FROM ended_tasks WHERE expires_us <= %(before)s ORDER BY expires_us, seq LIMIT %(limit)s
             FOR UPDATE SKIP LOCKED)
-        RETURNING id, client, key, owner),
+        RETURNING id, client, key, owner, {KEPT_SIZE} AS size),
+    f AS ({_FREE}),
     i AS (DELETE FROM task_ids n USING e WHERE n.id = e.id)
     DELETE FROM task_keys n USING e WHERE n.client = e.client AND n.key = e.key AND n.owner = e.owner"""
 
@@ -114,12 +121,12 @@ _STATEMENTS: Final[dict[type, str]] = {
 }
 """For writes other than tasks: the statement whose parameters are the fields in order."""
 _ADD_USAGE: Final = """
-    INSERT INTO task_usage AS u VALUES (%(account)s, %(slot)s, %(tasks)s, %(bytes)s, %(delayed)s)
-    ON CONFLICT (account, slot) DO UPDATE SET
-        tasks = u.tasks + excluded.tasks, bytes = u.bytes + excluded.bytes, delayed = u.delayed + excluded.delayed"""
+    INSERT INTO task_usage AS u VALUES (%(account)s, %(slot)s, %(tasks)s, %(bytes)s, %(delayed)s, %(kept)s)
+    ON CONFLICT (account, slot) DO UPDATE SET tasks = u.tasks + excluded.tasks,
+        bytes = u.bytes + excluded.bytes, delayed = u.delayed + excluded.delayed, kept = u.kept + excluded.kept"""
 _DROP_USAGE: Final = """
     DELETE FROM task_usage
-    WHERE account = %(account)s AND slot = %(slot)s AND tasks = 0 AND bytes = 0 AND delayed = 0"""
+    WHERE account = %(account)s AND slot = %(slot)s AND tasks = 0 AND bytes = 0 AND delayed = 0 AND kept = 0"""
 _DROP_DEPENDENCY: Final = "DELETE FROM follows WHERE after_seq = %s AND seq = ANY(%s::bigint[])"
 _DROP_DEPENDENCIES: Final = "DELETE FROM follows WHERE after_seq = %s"
 _FREE_ID: Final = "DELETE FROM task_ids WHERE id = %s AND seq IS NULL AND broker = %s"
@@ -197,7 +204,7 @@ class TaskCommit:
 
     def _reopen(self, write: task_rows.ReopenTask) -> None:
         integers((write.seq, write.runnable_us))
-        self.connection.execute(_REOPEN, msgspec.structs.asdict(write))
+        self.connection.execute(_REOPEN, {**msgspec.structs.asdict(write), "slot": self.slot})
         self._written.add(write.seq)
 
     def _release(self, write: task_rows.ReleaseTask) -> None:
@@ -206,7 +213,8 @@ class TaskCommit:
 
     def _sweep(self, write: task_rows.SweepTasks) -> None:
         integers((write.before_us,))
-        self.connection.execute(_SWEEP, {"before": write.before_us, "limit": bounded(write.limit)})
+        values = {"before": write.before_us, "limit": bounded(write.limit), "slot": self.slot}
+        self.connection.execute(_SWEEP, values)
 
     def _drop_dependency(self, write: task_rows.DropDependency) -> None:
         if write.seqs is None:
@@ -216,7 +224,7 @@ class TaskCommit:
 
     def _add_usage(self, write: task_rows.AddTaskUsage) -> None:
         values = {**msgspec.structs.asdict(write), "account": clean(write.account), "slot": self.slot}
-        integers((write.tasks, write.bytes, write.delayed))
+        integers((write.tasks, write.bytes, write.delayed, write.kept))
         self.connection.execute(_ADD_USAGE, values)
         self.connection.execute(_DROP_USAGE, values)
 

@@ -160,6 +160,14 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     ),
     # The token that made a session; empty: none, or not known.
     ("ALTER TABLE tokens ADD COLUMN parent TEXT NOT NULL DEFAULT ''",),
+    # What ended tasks keep counts for their accounts until they are deleted.
+    (
+        "ALTER TABLE task_usage ADD COLUMN kept INTEGER NOT NULL DEFAULT 0",
+        """INSERT INTO task_usage
+            SELECT coalesce(nullif(owner, ''), client), 0, 0, 0,
+                sum(1024 + length(params) + length(result) + length(info) + length(history))
+            FROM ended_tasks WHERE true GROUP BY 1 ON CONFLICT (account) DO UPDATE SET kept = excluded.kept""",
+    ),
 )
 """Version n is MIGRATIONS[n - 1]."""
 

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -36,7 +37,8 @@ from scale0.storage.sqlite.checks import CHECK_ANSWERS, apply_checks
 from scale0.storage.sqlite.commit_mark import MARK_NAME, CommitMark, CommitNumbers, read_mark
 from scale0.storage.sqlite.schema import check_owner, migrate
 from scale0.storage.sqlite.task_queries import TASK_ANSWERS
-from scale0.storage.sqlite.tasks import TASK_STATEMENTS, apply_writes, placeholders, read_usage, start_tasks
+from scale0.storage.sqlite.tasks import TASK_STATEMENTS, Freed, apply_writes, placeholders, read_usage, start_tasks
+from scale0.storage.task_queries import TakeFreed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +105,8 @@ class SqliteStore:
         self._next_seq = 0
         self._commits = 0
         self._failed = False
+        self._freed: deque[tuple[str, int]] = deque()
+        """For TakeFreed: commits append on their thread, reads take on theirs."""
         self._files: dict[Path, tuple[int, int]] = {}
         """Those that must stay in place, and their device and inode."""
 
@@ -215,7 +219,7 @@ class SqliteStore:
         try:
             hit_failpoint(self._failpoint, "before_begin")
             writer.execute("BEGIN IMMEDIATE")
-            _apply_all(writer, writes)
+            freed = _apply_all(writer, writes)
             if next_seq == self._next_seq:
                 writer.execute(_COUNT_COMMIT)
             hit_failpoint(self._failpoint, "after_writes")
@@ -229,6 +233,7 @@ class SqliteStore:
             raise
         self._write_mark(mark, next_seq)
         self._next_seq = next_seq
+        self._freed.extend(freed)
         hit_failpoint(self._failpoint, "after_commit")
 
     def _write_mark(self, mark: CommitMark, next_seq: int) -> None:
@@ -248,6 +253,8 @@ class SqliteStore:
                 self._writer.rollback()
 
     def read(self, query: Query) -> Answer:
+        if type(query) is TakeFreed:
+            return tuple(self._freed.popleft() for _ in range(len(self._freed)))
         return self._answer(self._reader, query)
 
     def read_all(self, queries: Sequence[Query]) -> list[Answer]:
@@ -412,12 +419,12 @@ def _open(writer: sqlite3.Connection) -> OpenedStore:
     )
 
 
-def _apply_all(writer: sqlite3.Connection, writes: Sequence[Write]) -> None:
+def _apply_all(writer: sqlite3.Connection, writes: Sequence[Write]) -> Freed:
     check_rows: Any = [write for write in writes if type(write) in CHECK_WRITES]
     if check_rows:
         apply_checks(writer, check_rows)
         writes = [write for write in writes if type(write) not in CHECK_WRITES]
-    apply_writes(writer, writes, _apply)
+    return apply_writes(writer, writes, _apply)
 
 
 def _apply(writer: sqlite3.Connection, kind: type, group: Any) -> None:

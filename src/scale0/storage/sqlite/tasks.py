@@ -11,6 +11,7 @@ of these. And an INSERT ... SELECT prepares to undo itself alone, unless it has 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,11 +21,13 @@ from scale0.storage import task_rows
 from scale0.storage.interface import Handlers, dispatch
 from scale0.storage.rows import Write, bounded
 from scale0.storage.sql_tasks import (
+    ACCOUNT,
     BLOBS,
     CHANGE_FIELDS,
     END_FIELDS,
     ENDED_FIELDS,
     FLAGS,
+    KEPT_SIZE,
     LEASE_FIELDS,
     OPEN_FIELDS,
     columns,
@@ -102,9 +105,12 @@ _LEASE: Final = f"""
 _CHANGE: Final = f"UPDATE open_tasks SET {_assignments(CHANGE_FIELDS, lambda _: '?')} WHERE seq = ?"
 
 _ADD_USAGE: Final = """
-    INSERT INTO task_usage VALUES (?, ?, ?, ?) ON CONFLICT (account) DO UPDATE SET
-        tasks = tasks + excluded.tasks, bytes = bytes + excluded.bytes, delayed = delayed + excluded.delayed"""
-_DROP_USAGE: Final = "DELETE FROM task_usage WHERE account = ? AND tasks = 0"
+    INSERT INTO task_usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (account) DO UPDATE SET tasks = tasks + excluded.tasks,
+        bytes = bytes + excluded.bytes, delayed = delayed + excluded.delayed, kept = kept + excluded.kept"""
+_DROP_USAGE: Final = "DELETE FROM task_usage WHERE account = ? AND tasks = 0 AND kept = 0"
+_SWEPT_USAGE: Final = f"""
+    SELECT {ACCOUNT}, {KEPT_SIZE} FROM ended_tasks WHERE expires_us <= ? ORDER BY expires_us, seq LIMIT ?"""
+_REOPENED_USAGE: Final = f"SELECT {ACCOUNT}, {KEPT_SIZE} FROM ended_tasks WHERE seq = ? AND status <> 7000"
 _DROP_DEPENDENCY: Final = "DELETE FROM follows WHERE after_seq = ? AND seq = ?"
 _DROP_DEPENDENCIES: Final = "DELETE FROM follows WHERE after_seq = ?"
 
@@ -135,8 +141,14 @@ _SWEEPS: Final = (
 )
 
 
-def apply_writes(writer: sqlite3.Connection, writes: Sequence[Write], others: ApplyOthers) -> None:
-    """Apply a commit: each class of task writes in one statement, the rest by `others`, in runs of one class."""
+Freed = list[tuple[str, int]]
+"""By account: bytes of ended tasks that were deleted or opened again."""
+
+
+def apply_writes(writer: sqlite3.Connection, writes: Sequence[Write], others: ApplyOthers) -> Freed:
+    """Apply a commit: each class of task writes in one statement, the rest by `others`, in runs of one class. Return
+    what it freed."""
+    freed: Freed = []
     for batch in write_batches(writes):
         if batch.puts:
             _put(writer, batch.puts)
@@ -157,7 +169,8 @@ def apply_writes(writer: sqlite3.Connection, writes: Sequence[Write], others: Ap
             else:
                 others(writer, kind, group)
         if batch.barrier is not None:
-            dispatch(_BARRIERS, writer, batch.barrier)
+            freed += dispatch(_BARRIERS, writer, batch.barrier)
+    return freed
 
 
 def _drop_dependencies(writer: sqlite3.Connection, group: Iterable[task_rows.DropDependency]) -> None:
@@ -227,15 +240,27 @@ def _put(writer: sqlite3.Connection, puts: list[PutTask]) -> None:
         expect_rows(writer.executemany(_PUT_ID, rows).rowcount, len(rows), "put")
 
 
-def _reopen(writer: sqlite3.Connection, write: task_rows.ReopenTask) -> None:
+def _free(writer: sqlite3.Connection, freed: Freed) -> Freed:
+    _add_usage(writer, [task_rows.AddTaskUsage(account, 0, 0, 0, -size) for account, size in freed])
+    return freed
+
+
+def _reopen(writer: sqlite3.Connection, write: task_rows.ReopenTask) -> Freed:
+    freed = writer.execute(_REOPENED_USAGE, (write.seq,)).fetchall()
     expect_rows(writer.execute(_REOPEN, (write.seq, write.runnable_us)).rowcount, 1, "reopen")
     writer.execute(_DROP_ENDED, (write.seq,))
+    return _free(writer, freed)
 
 
-def _sweep(writer: sqlite3.Connection, write: task_rows.SweepTasks) -> None:
+def _sweep(writer: sqlite3.Connection, write: task_rows.SweepTasks) -> Freed:
     writer.execute(_STORE_NEXT_SEQ)
+    swept = (write.before_us, bounded(write.limit))
+    freed: Counter[str] = Counter()
+    for account, size in writer.execute(_SWEPT_USAGE, swept):
+        freed[account] += size
     for statement in _SWEEPS:
-        writer.execute(statement, (write.before_us, bounded(write.limit)))
+        writer.execute(statement, swept)
+    return _free(writer, list(freed.items()))
 
 
 _BARRIERS: Final[Handlers] = {task_rows.ReopenTask: _reopen, task_rows.SweepTasks: _sweep}
@@ -246,7 +271,7 @@ _HELD_ONLY: Final = "(status > 1000 OR (status = 1000 AND shelved = 0))"
 """The condition of the index, without which SQLite does not use it; `status = 1000` would be put into it."""
 _SHELVE: Final = f"UPDATE open_tasks {_HELD} SET shelved = 1 WHERE {_HELD_ONLY} AND status <= 1000"
 _LEASED: Final = f"{SELECT_LEASED} FROM open_tasks {_HELD} WHERE {_HELD_ONLY} AND status > 1000 ORDER BY seq"
-_USAGE: Final = "SELECT account, tasks, bytes, delayed FROM task_usage ORDER BY account"
+_USAGE: Final = "SELECT account, tasks, bytes, delayed, kept FROM task_usage ORDER BY account"
 _NEXT_SEQ: Final = "SELECT next_task_seq FROM tail"
 
 

@@ -159,6 +159,7 @@ class TaskCommands:
             raise Refusal(codes.TOO_MANY, f"the task {row.id} cannot be queued again: {reason}")
         runnable_us = self._tasks.queue.schedule.now_us(call.now)
         call.effects.write(ReopenTask(row.seq, runnable_us))
+        self._tasks.take_freed(call.effects)
         call.effects.record(TaskReopened(row.id, row.method, row.client))
         self._tasks.queue.reopened(from_store(reopened(row, runnable_us, followed=False)), call.now, call.effects)
         return AdminResult({"task_id": row.id, "status": "queued"}, STATUS_NAMES[row.status], "queued", True)

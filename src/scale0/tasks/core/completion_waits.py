@@ -21,6 +21,8 @@ MAX_CONNECTION_WAITS: Final = 1_000
 """Unanswered client_task_wait calls of one connection."""
 WAIT_ID_BYTES: Final = 400
 """What an id in a wait needs beside its characters: measured, with tasks for which nobody else waits."""
+WAIT_BYTES: Final = 1_280
+"""What the call of a wait needs beside its JSON-RPC id: measured."""
 MAX_AWAY: Final = 100_000
 """Tasks that other brokers may end and whose ends are pushed to a connection here; clients must poll for any more."""
 MAX_ARRAY_BYTES: Final = 4 * 1024 * 1024
@@ -37,10 +39,10 @@ Resolve = Callable[[list[bytes], bool, Now, Effects], None]
 class CompletionWait:
     __slots__ = ("bucket", "bytes", "complete", "connection", "ended", "ids", "more", "ready", "resolve")
 
-    def __init__(self, connection: Connection, ids: tuple[str, ...], resolve: Resolve) -> None:
+    def __init__(self, connection: Connection, ids: tuple[str, ...], resolve: Resolve, id_bytes: int) -> None:
         self.connection = connection
         self.ids = ids
-        self.bytes = sum(map(len, ids)) + WAIT_ID_BYTES * (len(ids) + 1)
+        self.bytes = sum(map(len, ids)) + WAIT_ID_BYTES * len(ids) + WAIT_BYTES + id_bytes
         self.resolve = resolve
         self.complete: dict[str, bytes] = {}
         self.more = False
@@ -152,11 +154,12 @@ class CompletionWaits:
             if part:
                 effects.promise(connection, [b"[%b]" % b",".join(part)])
 
-    def wait(self, connection: Connection, ids: tuple[str, ...], resolve: Resolve) -> CompletionWait:
-        """Registers a wait; `ready` becomes true when all its tasks are known to be open."""
+    def wait(self, connection: Connection, ids: tuple[str, ...], resolve: Resolve, id_bytes: int) -> CompletionWait:
+        """Registers a wait; `ready` becomes true when all its tasks are known to be open. `id_bytes`: length of the
+        JSON-RPC id of the call."""
         if self._per_connection.get(connection, 0) >= MAX_CONNECTION_WAITS:
             raise RpcError(QUEUE_FULL, f"a connection waits at most {MAX_CONNECTION_WAITS} times at once")
-        wait = CompletionWait(connection, tuple(dict.fromkeys(ids)), resolve)
+        wait = CompletionWait(connection, tuple(dict.fromkeys(ids)), resolve, id_bytes)
         owner, limits = connection.sender or connection, self._state.limits
         own = self._of_owner.get(owner, 0) + wait.bytes
         key_most = limits.max_key_wait_bytes or (limits.max_wait_bytes + 1) // 2

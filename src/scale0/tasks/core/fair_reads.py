@@ -29,6 +29,8 @@ Found = Callable[[Any, Now, Effects], None]
 class WaitingRead(NamedTuple):
     query: Any
     rows: int
+    weight: int
+    """Rows as which its size counts."""
     then: Then
 
 
@@ -54,13 +56,13 @@ class FairReads:
             message = f"{waiting} tasks wait to be looked up for this client: repeat the call when they are answered"
             raise RpcError(code, message)
 
-    def hold(self, sender: Any, rows: int) -> None:
-        """Counts rows that the sender waits for, until `let_go`."""
-        if rows:
+    def hold(self, sender: Any, rows: int, size: int = 0) -> None:
+        """Counts rows that the sender waits for, and bytes that are kept for it, until `let_go`."""
+        if rows := rows + size // ROW_BYTES:
             self._waiting[sender] = self._waiting.get(sender, 0) + rows
 
-    def let_go(self, sender: Any, rows: int) -> None:
-        left = self._waiting.get(sender, 0) - rows
+    def let_go(self, sender: Any, rows: int, size: int = 0) -> None:
+        left = self._waiting.get(sender, 0) - rows - size // ROW_BYTES
         if left:
             self._waiting[sender] = left
         else:
@@ -77,22 +79,21 @@ class FairReads:
     ) -> None:
         """`StoredBacklog.find` in turn, for at most PIECE_IDS tasks. `size`: bytes that `then` keeps until it is
         called; they count as rows that wait."""
-        weight = size // ROW_BYTES
 
         def found(rows: Any, now: Now, out: Effects) -> None:
-            self.let_go(sender, weight)
+            self.let_go(sender, 0, size)
             then(rows, now, out)
 
         def ask(query: Any, answered: Then, out: Effects) -> None:
             self.ask(sender, query, len(ids), answered, out)
 
-        self.hold(sender, weight)
+        self.hold(sender, 0, size)
         self._backlog.find(tuple(ids), found, effects, brief=brief, ask=ask)
 
-    def ask(self, sender: Any, query: Any, rows: int, then: Then, effects: Effects) -> None:
-        """Queries the store when it is the sender's turn."""
-        self.hold(sender, rows)
-        self._queues.setdefault(sender, deque()).append(WaitingRead(query, rows, then))
+    def ask(self, sender: Any, query: Any, rows: int, then: Then, effects: Effects, size: int = 0) -> None:
+        """Queries the store when it is the sender's turn. `size`: bytes that `then` keeps until it is called."""
+        self.hold(sender, rows, size)
+        self._queues.setdefault(sender, deque()).append(WaitingRead(query, rows, size // ROW_BYTES, then))
         effects.reads += rows
         self._next(effects)
 
@@ -112,7 +113,7 @@ class FairReads:
     def _read(self, sender: Any, read: WaitingRead, effects: Effects) -> None:
         def answered(found: Any, mark: int, now: Now, out: Effects) -> None:
             self._under_way -= read.rows
-            self.let_go(sender, read.rows)
+            self.let_go(sender, read.rows + read.weight)
             try:
                 read.then(found, mark, now, out)
             finally:

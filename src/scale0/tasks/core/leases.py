@@ -20,6 +20,7 @@ from scale0.storage.task_rows import ASSIGNED, FINISHED, KEPT_PARAMS_BYTES, RUNN
 from scale0.tasks.core.adaptive_prefetch import AdaptivePrefetch
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.lease_recovery import LeaseRecovery
+from scale0.tasks.core.lost_leases import LostLeases
 from scale0.tasks.core.method_queues import MethodQueue
 from scale0.tasks.core.node_reports import NodeReport
 from scale0.tasks.core.queue import TaskQueue
@@ -35,6 +36,11 @@ SAVE_SECONDS: Final = 1.0
 """Delay before the store records that a task runs, unless the task has ended by then."""
 UNSTORED_SECONDS: Final = 1.0
 """How long a lease that is not stored yet may occupy a slot: while the store is away, requests need it."""
+MAX_NODE_LEASES: Final = 10_000
+"""A node that has so many tasks gets no more by pulling: each needs some 1,000 bytes of memory, and is queued again
+when the node is lost."""
+MAX_KEY_LEASES: Final = 100_000
+"""Tasks that all nodes of a key may have by pulling."""
 
 
 class Leases:
@@ -52,6 +58,7 @@ class Leases:
         self._cancels: dict[Any, list[bytes]] = {}
         self._idle_backends: dict[Any, dict[str | None, None]] = {}
         """Backends that may have room, and for which services; None: for any."""
+        self.losses = LostLeases(state, queue)
         self.reclaim = Reclaim(state, self, queue)
         self.lease_recovery = LeaseRecovery(state, self, queue)
         self._pacing = AdaptivePrefetch(state, slots, self.reclaim.ask, self._time_slotted)
@@ -59,6 +66,8 @@ class Leases:
         self._unsaved: dict[QueuedTask, None] = {}
         """Running tasks whose state is not stored yet."""
         self.leased = 0
+        self._pulled: Counter[str] = Counter()
+        """By key: leases that its nodes pulled or resumed."""
         self._unstored: deque[tuple[float, list[QueuedTask]]] = deque()
         """Hand-outs whose commit has not returned, each with its time: their tasks have not left."""
         self._stored_count = 0
@@ -139,12 +148,12 @@ class Leases:
             return
         if not task.native:
             task.starts -= 1  # a hand-out by JSON-RPC counts as a start
-        self._queue.attempt_over(task, "lost", None, b"", counted=False, now=now, effects=effects)
+        self.losses.add(task, "lost", False, now, effects)
 
     def lost(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Handles a lost attempt. The caller has released the lease."""
         counted = task.status == RUNNING or not task.native
-        self._queue.attempt_over(task, "lost", None, b"", counted=counted, now=now, effects=effects)
+        self.losses.add(task, "lost", counted, now, effects)
 
     def resume(self, task: QueuedTask, backend: Any, now: Now, effects: Effects) -> None:
         """Resumes a lease from before this broker's start or from another broker."""
@@ -177,6 +186,7 @@ class Leases:
             self._push(now, effects)
         # A cancelled task is returned if it has not begun, and stopped if it has.
         self.reclaim.settle(effects)
+        self.losses.settle()
         if self._cancels:
             cancels, self._cancels = self._cancels, {}
             for peer, entries in cancels.items():
@@ -327,6 +337,11 @@ class Leases:
             self.release(task)
             queue.fail_damaged(task, now, effects)
 
+    def pull_room(self, backend: Backend) -> int:
+        """Returns how many more tasks a node may pull; 0 or less: none."""
+        room, key = MAX_NODE_LEASES - len(backend.tasks), backend.peer.public_key
+        return min(room, MAX_KEY_LEASES - self._pulled[key]) if key else room
+
     def pull(self, task: QueuedTask, backend: Backend, now: Now, effects: Effects) -> bool:
         """Hands a task out by JSON-RPC, which counts as its start; False if it is damaged, which ends it. The caller
         has removed the task from its queue."""
@@ -356,6 +371,8 @@ class Leases:
         task.backend = backend
         task.handed = now.mono
         task.hand_out = 0
+        if task.node_owner:
+            self._pulled[task.node_owner] += 1
         task.started = 0.0
         self._queue.method_queues.need(task.method, now, effects).leased += 1
         self.leased += 1
@@ -368,6 +385,8 @@ class Leases:
         del backend.tasks[task.id]
         task.backend = None
         self.leased -= 1
+        if not task.hand_out and task.node_owner:
+            self._reduce_pulled(task.node_owner)
         offering = backend.offerings[task.method]
         offering.held -= 1
         if offering in self.withheld and task.hand_out > self._stored_count:
@@ -417,6 +436,11 @@ class Leases:
         self.withheld[offering] -= 1
         if not self.withheld[offering]:
             del self.withheld[offering]
+
+    def _reduce_pulled(self, key: str) -> None:
+        self._pulled[key] -= 1
+        if not self._pulled[key]:
+            del self._pulled[key]
 
     def withhold(self, now: Now, effects: Effects) -> None:
         """Gives slots back whose leases the store does not confirm in time; nothing is handed out meanwhile."""
@@ -541,7 +565,7 @@ class Leases:
                 self.refuse(backend, task.id, task.attempt)
             self._count_start(task)
             self.release(task)
-            self._queue.attempt_over(task, "timeout", None, b"", counted=True, now=now, effects=effects)
+            self.losses.add(task, "timeout", True, now, effects)
             self.reclaim.ask(backend, (task.method,), now, effects)
 
 

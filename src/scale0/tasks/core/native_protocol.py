@@ -19,7 +19,7 @@ from scale0.kernel.errors import Refusal
 from scale0.kernel.json_text import MAX_BODY_EXPONENTS, has_slow_numbers
 from scale0.storage.task_rows import FAILED, FINISHED
 from scale0.tasks.core.broker_adapter import BrokerAdapter
-from scale0.tasks.core.fair_reads import MAX_WAITING_ROWS, PIECE_IDS, FairReads
+from scale0.tasks.core.fair_reads import MAX_WAITING_ROWS, PIECE_IDS, ROW_BYTES, FairReads
 from scale0.tasks.core.leases import Leases
 from scale0.tasks.core.node_reports import (
     FINAL,
@@ -208,9 +208,9 @@ class NativeProtocol:
                 self._adapter.refuse_result(connection, name, entry.id, entry.attempt, code, now, effects)
                 oks.append(refused_entry(entry, code))
             else:
-                again.append((row.seq, entry))
+                again.append((row.seq, without_body(entry)))
         if again:
-            self._reads.hold(connection.account, len(again))
+            self._reads.hold(connection.account, sum(rows_of(entry) for _, entry in again))
             self._compare(connection, name, again, effects)
 
     def _compare(
@@ -226,7 +226,7 @@ class NativeProtocol:
                 else:
                     self._adapter.refuse_result(connection, name, entry.id, entry.attempt, NOT_YOURS, now, out)
                     oks.append(refused_entry(entry, NOT_YOURS))
-            self._reads.let_go(connection.account, len(results))
+            self._reads.let_go(connection.account, sum(rows_of(entry) for _, entry in again[: len(results)]))
             if len(results) < len(again):
                 self._compare(connection, name, again[len(results) :], out)
 
@@ -238,8 +238,7 @@ class NativeProtocol:
         if len(self._early) < MAX_EARLY and self._early_bytes + size <= MAX_EARLY_BYTES:
             self._pop_early((entry.id, entry.attempt))
             self._early_bytes += size
-            raw = {name: value.copy() for name in RAW if isinstance(value := getattr(entry, name), msgspec.Raw)}
-            self._early[entry.id, entry.attempt] = (connection, msgspec.structs.replace(entry, **raw))
+            self._early[entry.id, entry.attempt] = (connection, without_body(entry))
 
     def _arrived(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         """Applies an early result when its lease arrives."""
@@ -302,10 +301,21 @@ def refused_entry(entry: DoneEntry, code: int) -> bytes:
     return b"[%b,%d,%d]" % (quoted(entry.id), entry.attempt, answer)
 
 
+def without_body(entry: DoneEntry) -> DoneEntry:
+    """A copy that does not keep the whole message in memory."""
+    raw = {name: value.copy() for name in RAW if isinstance(value := getattr(entry, name), msgspec.Raw)}
+    return msgspec.structs.replace(entry, **raw)
+
+
 def size_of(entry: DoneEntry) -> int:
     """Returns the size of the results and errors in an entry."""
     given = (getattr(entry, name) for name in RAW)
     return sum(memoryview(value).nbytes for value in given if isinstance(value, msgspec.Raw))
+
+
+def rows_of(entry: DoneEntry) -> int:
+    """Waiting rows as which a kept entry counts."""
+    return 1 + size_of(entry) // ROW_BYTES
 
 
 def info_of(whole: dict[str, Any]) -> bytes:

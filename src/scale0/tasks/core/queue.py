@@ -17,6 +17,7 @@ from scale0.storage.task_rows import (
     ASSIGNED,
     FAILED,
     FINISHED,
+    KEPT_ROW_BYTES,
     QUEUED,
     RUNNING,
     SCHEDULED,
@@ -383,7 +384,8 @@ class TaskQueue:
     def end(self, task: QueuedTask, status: int, body: bytes, code: int | None, now: Now, effects: Effects) -> None:
         """Ends a task. The caller has released the lease."""
         task.ended = True
-        self.quotas.ended(task)
+        kept = KEPT_ROW_BYTES + len(body) + len(task.info) + len(task.history)
+        self.quotas.ended(task, kept if status == FINISHED else kept + task.size)
         if task.fresh:
             # It is written as held, so that no other broker can claim it before it ends.
             task.status, task.shelved = QUEUED, False

@@ -119,7 +119,7 @@ class Reclaim:
 
     def _back(self, task: QueuedTask, now: Now, effects: Effects) -> None:
         self._leases.release(task)
-        self._queue.attempt_over(task, "cancelled", None, b"", counted=False, now=now, effects=effects)
+        self._leases.losses.add(task, "cancelled", False, now, effects)
 
     def settle(self, effects: Effects) -> None:
         if self._asks:

@@ -178,7 +178,7 @@ class SharedStore:
                 continue  # it has ended or is in the backlog: the caller queries again
             if errand.kind == CANCEL:
                 self._cancel(task, errand.body, now, effects)
-            elif errand.kind == RELEASE and task.status in LEASED:
+            elif errand.kind == RELEASE and task.backend is not None:
                 self._leases.release(task)
                 self._queue.hand_over(task, effects)
 

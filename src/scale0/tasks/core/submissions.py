@@ -35,7 +35,7 @@ from scale0.tasks.core.queue import OWN_IDS, TaskQueue
 from scale0.tasks.core.task import QueuedTask, belongs_to, digest_of, from_store, read_kept
 from scale0.tasks.core.task_clients import TaskClients
 from scale0.tasks.jsonrpc.arguments import ArgumentForm, NewTask, NewTaskOptions, read_options
-from scale0.tasks.jsonrpc.endpoint import RpcCall, not_stored
+from scale0.tasks.jsonrpc.endpoint import NO_PARAMS, RpcCall, not_stored
 from scale0.tasks.jsonrpc.messages import (
     AFTER_FAILED,
     BAD_INPUT,
@@ -90,6 +90,7 @@ class NewSubmission:
         self.call = call
         self.args = args
         self.params = params
+        args.params = NO_PARAMS  # a second copy
         self.options = options
         self.after = tuple(dict.fromkeys(options.after))
         self.owner: str = call.connection.public_key
@@ -97,6 +98,11 @@ class NewSubmission:
         """Client, key and owner: while a task has these, it is the answer."""
         self.until = 0.0
         """When retries end while another broker is accepting the same submission; 0: not tried yet."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept until it is decided."""
+        return len(self.params) + self.call.id_bytes
 
 
 class Submissions:
@@ -142,8 +148,10 @@ class Submissions:
             if id_ is not None and (not is_identity(id_) or id_.startswith(OWN_IDS)):
                 raise RpcError(BAD_TASK, f"a task id is 1 to 128 characters of A-Z a-z 0-9 . _ : -, not from {OWN_IDS}")
             call.connection.account.charge_rows(found=len(options.after))
-            self._reads.check(call.connection.account, len(options.after) + 1)
-            self._look_up(NewSubmission(call, args, params, options), effects)
+            new = NewSubmission(call, args, params, options)
+            self._reads.check(call.connection.account, len(options.after) + 1, new.size)
+            self._reads.hold(call.connection.account, 0, new.size)
+            self._look_up(new, effects)
             return
         task = self._accept(id_, args, params, options, 0, call.connection, now, effects)
         call.answer(b'"%b"' % task.id.encode(), effects)
@@ -231,6 +239,7 @@ class Submissions:
         if found.busy and not new.call.is_answered and self._wait_for(new, now):
             return
         id_, call = new.args.task_id, new.call
+        self._reads.let_go(call.connection.account, 0, new.size)
         others = [] if id_ is None else self._claimed.pop(id_, [])
         if series is not None:
             self._learn_series(series, found.last)
@@ -248,11 +257,9 @@ class Submissions:
             others += self._keys.pop(new.keyed, ())
         for other in others:
             if other.call.is_answered:
-                continue
-            try:
+                self._reads.let_go(other.call.connection.account, 0, other.size)
+            else:
                 self._look_up(other, effects)
-            except RpcError as error:
-                other.call.refuse(error.code, error.message, effects, error.data)
 
     def _wait_for(self, new: NewSubmission, now: Now) -> bool:
         """Schedules a retry while another broker is accepting the same submission; returns False after the time

@@ -14,7 +14,7 @@ from scale0.kernel.clock import Now
 from scale0.kernel.effects import Effects
 from scale0.kernel.names import is_reserved
 from scale0.storage.interface import SharedStoreInfo
-from scale0.storage.task_queries import PeekQueues, ReadExpiry
+from scale0.storage.task_queries import PeekQueues, ReadExpiry, TakeFreed
 from scale0.storage.task_rows import QUEUED, OpenTask, SweepTasks, TaskUsage
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.core.completion_waits import CompletionWaits
@@ -274,6 +274,12 @@ class BrokerTasks:
             self.backlog.ask(ReadExpiry(last=True), self._know_last, effects)
         self.backlog.ask(ReadExpiry(), self._sweep, effects)
 
+    def take_freed(self, effects: Effects) -> None:
+        """Ended tasks are deleted or opened again by this turn: the store subtracts what they kept. In a shared store
+        each heartbeat reads the sums."""
+        if self.shared_store is None:
+            self.backlog.ask(TakeFreed(), lambda freed, *_: self.queue.quotas.freed(freed), effects)
+
     def _know_last(self, last_us: int | None, _mark: int, now: Now, effects: Effects) -> None:
         self.queue.retention.stored(last_us, self.queue.retained_us(now), effects)
 
@@ -284,6 +290,7 @@ class BrokerTasks:
         before_us = self.queue.retained_us(now) - of_seconds(SWEEP_GRACE_SECONDS)
         if expires_us is not None and expires_us <= before_us and not self._state.full:
             effects.write(SweepTasks(before_us, SWEEP_ROWS))
+            self.take_freed(effects)
             rest = SWEEP_SECONDS
         elif expires_us is not None:
             rest = min(rest, max(SWEEP_SECONDS, (expires_us - before_us) / MICRO))

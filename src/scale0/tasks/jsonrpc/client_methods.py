@@ -137,7 +137,9 @@ class ClientMethods:
         self._look_up(call, args.client_id, (args.task_id,), found, now, effects)
 
     def result(self, call: RpcCall, now: Now, effects: Effects) -> None:
-        args = _of_task.read(call.params)
+        self._result(call, _of_task.read(call.params), now, effects)
+
+    def _result(self, call: RpcCall, args: OfTask, now: Now, effects: Effects) -> None:
         call.need_room()
 
         def found(rows: list[Row | None], _now: Now, out: Effects) -> None:
@@ -154,7 +156,7 @@ class ClientMethods:
         def read(results: Sequence[StoredResult], later: Now, out: Effects) -> None:
             try:
                 if results[0] is None:  # it was opened again, or has expired
-                    self.result(call, later, out)
+                    self._result(call, args, later, out)
                     return
                 status, body = results[0]
                 call.need_room(len(body))
@@ -220,7 +222,7 @@ class ClientMethods:
         call.need_room()
         ids = tuple(dict.fromkeys(args.task_ids))
         call.connection.account.charge_rows(found=len(ids) - 1)
-        wait = self._completion_waits.wait(call.connection, ids, partial(answer_wait, call))
+        wait = self._completion_waits.wait(call.connection, ids, partial(answer_wait, call), call.id_bytes)
         ended: list[EndedTask] = []
 
         def found(rows: list[Row | None], later: Now, out: Effects) -> None:
@@ -269,7 +271,7 @@ class ClientMethods:
             then([own(tasks[id_], client_id, key) for id_ in ids], now, effects)
             return
 
-        self.reads.check(call.connection.account, len(ids))
+        self.reads.check(call.connection.account, len(ids), call.id_bytes)
         LookUp(self, call, client_id, ids, then, dropped).ask(effects)
 
 
@@ -299,7 +301,8 @@ class LookUp:
     def ask(self, effects: Effects) -> None:
         piece = self._ids[len(self._rows) : len(self._rows) + PIECE_IDS]
         query = LookUpSubmission(self._client_id, piece, None, None)
-        self._methods.reads.ask(self._call.connection.account, query, len(piece) + 1, self._answered, effects)
+        sender, size = self._call.connection.account, self._call.id_bytes
+        self._methods.reads.ask(sender, query, len(piece) + 1, self._answered, effects, size)
 
     def _answered(self, found: SubmissionLookup, mark: int, now: Now, effects: Effects) -> None:
         call, backlog = self._call, self._methods.queue.backlog

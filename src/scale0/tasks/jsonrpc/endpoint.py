@@ -21,10 +21,10 @@ from scale0.kernel.effects import Effects, Message
 from scale0.tasks.core.broker_adapter import BrokerAdapter
 from scale0.tasks.jsonrpc.arrays import ArrayPart
 from scale0.tasks.jsonrpc.messages import (
+    BAD_ID,
     BAD_INPUT,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    NO_IDS,
     NO_ROOM,
     NOT_SERVING,
     NOT_STORED,
@@ -36,6 +36,7 @@ from scale0.tasks.jsonrpc.messages import (
     answer,
     error_answer,
     error_object,
+    is_id,
     read_calls,
 )
 
@@ -49,6 +50,8 @@ OPEN: Final = b""
 """In the place of an answer that is still to come."""
 RECORD_BYTES: Final = 4 * 1024
 """Size of the objects of a call that is answered in a later turn."""
+NO_PARAMS: Final = msgspec.Raw()
+"""In the place of params that are not kept."""
 MAX_SHOWN_CHARS: Final = 64
 """Maximum length of a client-supplied name in an error."""
 
@@ -127,14 +130,19 @@ class RpcCall(msgspec.Struct, eq=False, gc=False):
 
     connection: Connection
     params: msgspec.Raw
+    """A view of the frame; empty once the method has returned: a call that is kept does not keep its frame."""
     _id: bytes | None
     _reply: RpcReply
     _place: int
 
     @property
-    def size(self) -> int:
-        """Bytes that it keeps until it is answered."""
-        return memoryview(self.params).nbytes + len(self._id or b"") + RECORD_BYTES
+    def kept_bytes(self) -> int:
+        """What it keeps until it is answered, besides what its method keeps."""
+        return len(self._id or b"") + RECORD_BYTES
+
+    @property
+    def id_bytes(self) -> int:
+        return len(self._id or b"")
 
     @property
     def in_batch(self) -> bool:
@@ -148,6 +156,7 @@ class RpcCall(msgspec.Struct, eq=False, gc=False):
 
     def keep(self) -> None:
         """It is answered in a later turn."""
+        self.params = NO_PARAMS
         self._reply.waiting[self._place] = self._id
 
     def has_room(self, size: int) -> bool:
@@ -222,6 +231,9 @@ class RpcEndpoint:
                 self._fault(connection, reply, place, call, now, effects)
                 continue
             id_ = None if call.id is msgspec.UNSET else bytes(call.id)
+            if id_ is not None and not is_id(id_):
+                self._fault(connection, reply, place, MalformedCall(INVALID_REQUEST, BAD_ID), now, effects)
+                continue
             rpc_call = RpcCall(connection, call.params, id_, reply, place)
             method = methods.get(call.method)
             try:
@@ -233,9 +245,6 @@ class RpcEndpoint:
                 if is_limited and not self._adapter.allows_request(connection.account, now):
                     most = limits.max_requests_per_second
                     raise RpcError(RATE_LIMITED, f"more than {most} requests in a second: try again later")
-                if id_ is not None and id_[0] in NO_IDS:
-                    rpc_call = RpcCall(connection, call.params, NULL_ID, reply, place)
-                    raise RpcError(INVALID_REQUEST, "an id is a string, a number or null")
                 if outage and call.method not in UNSTORED:
                     raise not_stored(self._state)
                 method(rpc_call, now, effects)

@@ -61,6 +61,12 @@ MEANINGS: Final[dict[int, str]] = {
 BAD_INPUT: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
 """Codes that count towards the bad-input limit."""
 
+MAX_ID_BYTES: Final = 1_024
+"""Length of an id as JSON. A call that is answered later keeps its id, and every error repeats it."""
+BAD_ID: Final = f"an id is a string, a number or null, of at most {MAX_ID_BYTES} bytes"
+NO_IDS: Final = frozenset(b"{[tf")
+"""First bytes of values that cannot be an id: objects, arrays, true and false."""
+
 CALL_COMMAS: Final = 10
 """An array with fewer commas than this for each allowed call is decoded before its elements are counted."""
 
@@ -71,8 +77,6 @@ MAX_COMPARED_EXPONENTS: Final = 1_000
 """The same for numbers with an exponent: 2 ms."""
 
 _to_json: Final = msgspec.json.Encoder().encode
-NO_IDS: Final = frozenset(b"{[tf")
-"""First bytes of values that cannot be an id: objects, arrays, true and false."""
 NULL_ID: Final = b"null"
 COMMA: Final = ord(",")
 
@@ -195,9 +199,14 @@ def _read_one(data: bytes) -> ParsedCall:
             known = NULL_ID if given[0] in NO_IDS else given
         except (msgspec.DecodeError, RecursionError, ValueError):
             known = NULL_ID
-        return MalformedCall(INVALID_REQUEST, str(error)[:200], known)
+        return MalformedCall(INVALID_REQUEST, str(error)[:200], known if len(known) <= MAX_ID_BYTES else NULL_ID)
     except (msgspec.DecodeError, ValueError) as error:
         return MalformedCall(PARSE_ERROR, str(error)[:200])
+
+
+def is_id(data: bytes) -> bool:
+    """True for a JSON value that can be an id."""
+    return len(data) <= MAX_ID_BYTES and data[0] not in NO_IDS
 
 
 def canonical(data: bytes) -> bytes:

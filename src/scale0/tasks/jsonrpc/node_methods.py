@@ -54,7 +54,7 @@ from scale0.tasks.jsonrpc.arguments import (
     TasksRequest,
     TwoArgumentForms,
 )
-from scale0.tasks.jsonrpc.endpoint import Method, RpcCall, not_stored
+from scale0.tasks.jsonrpc.endpoint import NO_PARAMS, Method, RpcCall, not_stored
 from scale0.tasks.jsonrpc.messages import (
     BAD_NODE,
     BAD_TASK,
@@ -92,6 +92,7 @@ class WaitingResult:
     __slots__ = ("args", "call", "report", "tries")
 
     def __init__(self, call: RpcCall, args: Any, report: NodeReport, tries: int) -> None:
+        """`args`: without the result."""
         self.call = call
         self.args = args
         self.report = report
@@ -203,7 +204,7 @@ class NodeMethods:
                 call.refuse(BAD_TASK, f"unknown or complete task {args.task_id}", out)
             elif reason := self._adapter.why_not(call.connection, TAKE, row.method, later, out):
                 call.refuse(NOT_PERMITTED, reason, out)
-            elif row.status != QUEUED or self._leases.is_closed or self._queue.at_limit(row.method):
+            elif row.status != QUEUED or not self._may_pull(backend) or self._queue.at_limit(row.method):
                 call.answer(b"{}", out)
             elif not has_room and not reserve(call, row, out):
                 return
@@ -216,7 +217,10 @@ class NodeMethods:
                 self._reads.find(sender, (row.id,), partial(found, has_room=True), out, brief=False)
 
         # The params are read only if the answer has room for them.
-        self._find(call, args.task_id, found, now, effects)
+        self._find(call, args.task_id, found, now, effects, call.kept_bytes)
+
+    def _may_pull(self, backend: Backend) -> bool:
+        return not self._leases.is_closed and self._leases.pull_room(backend) > 0
 
     def _take_and_pull(self, call: RpcCall, id_: str, effects: Effects) -> None:
         """A broker may hand out a task of a shared store only while it holds it."""
@@ -226,7 +230,7 @@ class NodeMethods:
             backend = self._adapter.backend_of(call.connection)
             if not isinstance(row, QueuedTask) and (not isinstance(row, OpenTask) or theirs):
                 call.answer(b"{}", out)
-            elif row.status != QUEUED or backend is None or self._leases.is_closed or call.is_answered:
+            elif row.status != QUEUED or backend is None or not self._may_pull(backend) or call.is_answered:
                 if isinstance(row, OpenTask):
                     self._queue.put_down(row, now, out)
                 call.answer(b"{}", out)
@@ -261,9 +265,9 @@ class NodeMethods:
         if args.holds is not None:
             self._leases.unreceived(backend, dict(args.holds), now, effects)
         call.connection.account.charge_rows(found=len(backend.services) // METHODS_OF_A_REQUEST)
-        limit = MAX_PULL if args.limit is None else min(args.limit, MAX_PULL)
+        limit = min(MAX_PULL if args.limit is None else args.limit, MAX_PULL, max(0, self._leases.pull_room(backend)))
         needed = [self._queue.method_queues.need(method, now, effects) for method in sorted(backend.services)]
-        if self._queue.window is not None:
+        if self._queue.window is not None and limit:
             self._queue.window.claim(
                 [method_queue for method_queue in needed if method_queue.head() is None], limit, effects
             )
@@ -287,6 +291,7 @@ class NodeMethods:
         taken: list[bytes] = []
         waiting = self._queue.method_queues
         heads = waiting.heads(taken_methods(backend)) if not self._leases.is_closed else []
+        limit = 0 if backend is None else min(limit, self._leases.pull_room(backend))  # other calls pulled meanwhile
         while backend is not None and heads and len(taken) < limit:
             first = waiting.need(heads[0][2], now, effects)
             head = first.head()
@@ -322,19 +327,21 @@ class NodeMethods:
 
     def finished(self, call: RpcCall, now: Now, effects: Effects) -> None:
         args = _finished.read(call.params)
-        result = bytes(args.task_result)
+        result, args.task_result = bytes(args.task_result), NO_PARAMS
         if not self._adapter.is_shallow(result):
             raise RpcError(INVALID_PARAMS, f"a result nests at most {self._state.limits.max_json_depth} deep")
         self._end(call, args, NodeReport(FINISHED, result), 0, now, effects)
 
     def failed(self, call: RpcCall, now: Now, effects: Effects) -> None:
         args = _failed.read(call.params)
-        self._end(call, args, read_error(bytes(args.error), self._adapter), 0, now, effects)
+        error, args.error = bytes(args.error), NO_PARAMS
+        self._end(call, args, read_error(error, self._adapter), 0, now, effects)
 
     def _end(self, call: RpcCall, args: Any, report: NodeReport, tries: int, now: Now, effects: Effects) -> None:
         self._check_room()
         backend = self._node(call, getattr(args, "node_id", None), now, effects)
         attempt = getattr(args, "attempt", None)
+        account, size = call.connection.account, len(report.body) + call.kept_bytes
         task = backend.tasks.get(args.task_id)
         if task is not None and (attempt is None or attempt == task.attempt):
             self._leases.end(task, report, now, effects)
@@ -350,7 +357,7 @@ class NodeMethods:
                 call.answer(b"true", out)
             else:
                 refuse(NOT_YOURS, "the task has ended with another result", later, out)
-            self._reads.let_go(call.connection.account, 1)
+            self._reads.let_go(account, 1, size)
 
         def found(rows: tuple[Any, ...], later: Now, out: Effects) -> None:
             held = backend.tasks.get(args.task_id)
@@ -361,36 +368,39 @@ class NodeMethods:
                 return
             if tries < MAX_FETCHES and self._leases.fetch(rows[0], backend, attempt, later, out):
                 again = WaitingResult(call, args, report, tries + 1)
+                self._reads.hold(account, 1, size)
                 self._state.timers.add((self._end_again, again), later.mono + FETCH_SECONDS)
                 return
             code = late(rows[0], backend, attempt)
             if code:
                 refuse(code, "unknown task" if code == BAD_TASK else "another attempt owns the task", later, out)
             else:
-                self._reads.hold(call.connection.account, 1)
+                self._reads.hold(account, 1, size)
                 self._results.ask((rows[0].seq,), compare, out)
 
         # A node sends a result again after this code, and forgets it after another one.
-        self._find(call, args.task_id, found, now, effects, NOT_STORED)
+        self._find(call, args.task_id, found, now, effects, size, NOT_STORED)
 
     def _end_again(self, again: WaitingResult, now: Now, effects: Effects) -> None:
+        self._reads.let_go(again.call.connection.account, 1, len(again.report.body) + again.call.kept_bytes)
         try:
             self._end(again.call, again.args, again.report, again.tries, now, effects)
         except RpcError as error:
             again.call.refuse(error.code, error.message, effects, error.data)
 
-    def _find(self, call: RpcCall, id_: str, found: Any, now: Now, effects: Effects, busy: int = RATE_LIMITED) -> None:
+    def _find(
+        self, call: RpcCall, id_: str, found: Any, now: Now, effects: Effects, size: int, busy: int = RATE_LIMITED
+    ) -> None:
         """Looks up a task, without params and result if it is not in memory; raises RpcError with the code `busy` if
-        too much of this sender's waits already."""
+        too much of this sender's waits already. `size`: bytes that are kept until then."""
         task = self._queue.backlog.tasks.get(id_)
         if task is not None:
             found((task,), now, effects)
             return
-        sender, size = call.connection.account, call.size
+        sender = call.connection.account
         self._reads.check(sender, 1, size, busy)
         # Also of a result, which the rate limit never refuses.
         sender.charge_rows(found=1)
-        call.params = msgspec.Raw()  # the frame is not kept
         self._reads.find(sender, (id_,), found, effects, size)
 
     def _node(self, call: RpcCall, node_id: str | None, now: Now, effects: Effects) -> Backend:
