@@ -131,6 +131,25 @@ def test_a_retry_waits_for_its_backoff_whatever_the_wall_clock_does(broker, jump
 
 # Promise: TASK-19
 @pytest.mark.own_store
+def test_retries_that_are_read_while_the_clock_is_wrong_wait_no_longer_than_that(broker):
+    worker = broker.worker("w", "m", slots=100)
+    tasks = ids("again", 4 * SCHEDULED)
+    broker.submit_many(tasks, backoff=3.0, max_attempts=2)
+    assert sorted(broker.handed(worker)) == tasks
+    for task in tasks:
+        broker.running(worker, task)
+        broker.fail(worker, task, retry=True)
+    broker.wall -= 86_400.0
+    broker.run(10.0)  # those in memory are due, and others are read
+    early = broker.handed(worker)
+    assert early
+    broker.wall += 86_400.0
+    broker.run(10.0)
+    assert sorted([*early, *broker.handed(worker)]) == tasks
+
+
+# Promise: TASK-19
+@pytest.mark.own_store
 def test_a_calendar_time_and_a_delay_of_an_earlier_process_follow_the_wall_clock(broker):
     broker.submit_many(ids("early", 2), delay=1_000.0)
     broker.restart()

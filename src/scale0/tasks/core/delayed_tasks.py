@@ -120,14 +120,11 @@ class DelayedTasks:
             self._push(task, now.mono + (task.runnable_us - of_seconds(now.wall)) / MICRO)
         self._arm(now)
 
-    def _read(self, row: OpenTask, now: Now) -> None:
+    def _read(self, row: OpenTask) -> None:
         """Schedules a task as the store has it. When its next attempt was scheduled is not stored: for such a task the
-        wall clock decides until it is read."""
+        wall clock decides, so that one that was read while the clock was wrong does not wait once it is right."""
         task = from_store(row)
-        if self._is_calendar(task):
-            self._push(task, None)
-        else:
-            self._push(task, now.mono + task.runnable_us / MICRO - now.wall if task.attempt else self._due(task))
+        self._push(task, None if task.attempt or self._is_calendar(task) else self._due(task))
 
     def _push(self, task: QueuedTask, due: float | None) -> None:
         if not task.fresh:
@@ -182,7 +179,7 @@ class DelayedTasks:
         stale = set(again)
         for row in rows:
             if row.id not in stale and row.id not in self._backlog.tasks:
-                self._read(row, now)
+                self._read(row)
         reached = (rows[-1].runnable_us, rows[-1].seq) if len(rows) == SCHEDULE_TASKS else END
         if self._shortened is not None:
             reached = min(reached, self._shortened)
@@ -194,7 +191,7 @@ class DelayedTasks:
     def _read_again(self, rows: tuple[Any, ...], now: Now, effects: Effects) -> None:
         for row in rows:
             if isinstance(row, OpenTask) and row.status == SCHEDULED and not row.waits:
-                self._read(row, now)
+                self._read(row)
         self._arm(now)
 
     def _arm(self, now: Now) -> None:
