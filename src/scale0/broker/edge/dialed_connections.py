@@ -32,6 +32,8 @@ HANDSHAKE_SECONDS: Final = 5.0
 SWEEP_SECONDS: Final = 1.0
 MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
 """A peer that is further behind counts as gone."""
+MAX_EVENTS: Final = 16
+"""Connections that are read before their messages are taken, in turn: each read yields at most 256 KiB."""
 LINGER_SECONDS: Final = 0.2
 
 MakeMechanism = Callable[[str], Mechanism | None]
@@ -193,7 +195,7 @@ class DialedConnections:
             dialed.watched = -1
 
     def _poll(self) -> None:
-        for descriptor, _ in self._epoll.poll(0):
+        for descriptor, _ in self._epoll.poll(0, MAX_EVENTS):
             if descriptor == self._wake_reader:
                 os.read(self._wake_reader, 4_096)
                 while self._due:

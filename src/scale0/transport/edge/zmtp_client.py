@@ -211,8 +211,9 @@ class ZmtpClient:
             raw.sendall(data)
         raw.shutdown(socket.SHUT_WR)
         raw.setblocking(False)
-        while raw.recv(READ_BYTES):
-            pass
+        for _ in range(READ_TIMES):
+            if not raw.recv(READ_BYTES):
+                break
 
     # Connecting.
 
