@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fuzz.harness import keep
-from fuzz.targets import MARK, QUESTION
+from fuzz.targets import MARK, QUESTION, SECRET, curve_client
 from scale0.config import BrokerConfig, NetworkDocument, formats
 from scale0.config.network_documents import first_document
 from scale0.history.events.columns import EventMetric
@@ -30,7 +30,7 @@ from scale0.monitoring.protocol.encoder import encode
 from scale0.monitoring.protocol.parser import FORMS, INT, NO_BLOB
 from scale0.monitoring.protocol.results import OK, CheckFinding, write_result
 from scale0.tasks.jsonrpc import arguments
-from scale0.transport.core import codec
+from scale0.transport.core import codec, zmtp, zmtp_curve
 from scale0.transport.core.command_table import RULES, TO_CLIENTS
 from scale0.transport.edge.curve_certificates import new_certificate, text_of
 from simulator.network.hostile_client import BODIES, METHODS, OPTIONS, PARAMS
@@ -102,9 +102,29 @@ def zmtp_seeds() -> None:
             "zmtp_subscriber", cut + greeting() + ready(b"SUB") + command(b"SUBSCRIBE", b"a") + frame(b"\x01b"), "seed"
         )
         keep("zmtp_curve", cut + command(b"HELLO", b"\x01\x00" + bytes(192)) + command(b"INITIATE", bytes(300)), "seed")
+        keep("zmtp_client", cut + greeting() + ready(b"ROUTER") + command(b"PING", b"\x00\x0actx") + frames, "seed")
+        keep("zmtp_curve_client", cut + answers_of_a_server(), "seed")
+    keep("zmtp_client", WHOLE + greeting(b"CURVE"), "seed")
+    keep("zmtp_curve_client", WHOLE + greeting(b"CURVE") + command(b"WELCOME", bytes(160)), "seed")
+    keep("zmtp_curve_client", WHOLE + greeting(b"CURVE") + command(b"ERROR", b"\x03400"), "seed")
     keep("zmtp_null", WHOLE + b"GET / HTTP/1.1\r\n\r\n", "seed")
     keep("zmtp_null", WHOLE + b"\x01\x00\x05hello", "seed")
     keep("zmtp_null", WHOLE + greeting() + command(b"READY", b"\xff"), "seed")
+
+
+def answers_of_a_server() -> bytes:
+    """A whole handshake of CURVE, and a message, as a server sends them to `curve_client`."""
+    client = curve_client()
+    mechanism = zmtp_curve.CurveServer((SECRET,), zmtp.ROUTER, lambda _public, _server: "", bytes)
+    server = zmtp.ZmtpSession(zmtp.ROUTER, mechanism, 100_000, 20)
+    sent = b""
+    for _ in range(4):
+        server.receive(b"".join(client.outgoing))
+        data = b"".join(server.outgoing)
+        client.outgoing, server.outgoing = [], []
+        client.receive(data)
+        sent += data
+    return sent + b"".join(server.encode([b"SCALE0/1", b"HEARTBEAT", b"{}"]))
 
 
 def task_seeds() -> None:

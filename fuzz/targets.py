@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from msgspec import MsgspecError
+from nacl.bindings import crypto_scalarmult_base
 
 from scale0.compat.majordomo import frames as majordomo
 from scale0.compat.titanic import services as titanic
@@ -96,6 +97,29 @@ def zmtp_encrypted(data: bytes) -> None:
     mechanism = zmtp_curve.CurveServer((SECRET,), zmtp.ROUTER, lambda _public, _server: "", bytes)
     session = zmtp.ZmtpSession(zmtp.ROUTER, mechanism, MAX_FRAME_BYTES, LIMITS.max_parts)
     session.receive(zmtp_bytes.greeting(b"CURVE"))
+    for piece in pieces(data):
+        session.receive(piece)
+
+
+def zmtp_client(data: bytes) -> None:
+    """What a server sends to our connecting end."""
+    mechanism = zmtp.NullMechanism(zmtp.DEALER, is_client=True)
+    session = zmtp.ZmtpSession(zmtp.DEALER, mechanism, MAX_FRAME_BYTES, LIMITS.max_parts, as_server=False)
+    for piece in pieces(data):
+        for message in session.receive(piece):
+            if len(message) > LIMITS.max_parts or sum(map(len, message)) > 2 * MAX_FRAME_BYTES:
+                raise Broken("a message exceeds the limits")
+
+
+def curve_client() -> zmtp.ZmtpSession:
+    """Without randomness: what a server answered once is an answer again."""
+    public = crypto_scalarmult_base(SECRET)
+    mechanism = zmtp_curve.CurveClient(public, SECRET, public, zmtp.DEALER, bytes)
+    return zmtp.ZmtpSession(zmtp.DEALER, mechanism, MAX_FRAME_BYTES, LIMITS.max_parts, as_server=False)
+
+
+def zmtp_curve_client(data: bytes) -> None:
+    session = curve_client()
     for piece in pieces(data):
         session.receive(piece)
 
@@ -362,6 +386,8 @@ TARGETS: Final = {
     target.name: target
     for target in (
         Target("zmtp_null", zmtp_null, (zmtp.ZmtpError,)),
+        Target("zmtp_client", zmtp_client, (zmtp.ZmtpError,)),
+        Target("zmtp_curve_client", zmtp_curve_client, (zmtp.ZmtpError,)),
         Target("zmtp_subscriber", zmtp_subscriber, (zmtp.ZmtpError,)),
         Target("zmtp_curve", zmtp_encrypted, (zmtp.ZmtpError,)),
         Target("broker_frontend", broker_socket("frontend"), (zmtp.ZmtpError,)),
