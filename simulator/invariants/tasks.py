@@ -171,16 +171,17 @@ class TaskChecks:
         if known is not None and not known.void and known.record is not None and known.record.accepted is not None:
             raise broken("task-never-lost", f"{id_} was reported as unknown to {client}")
 
-    def status_notified(self, client: str, status: dict[str, Any]) -> None:
-        """A client received the status of a task, which never goes back."""
+    def status_notified(self, client: str, status: dict[str, Any], before: tuple[int, int]) -> None:
+        """A client received the status of a task, which is not older than `before`, which it knew when it asked: answers
+        to several questions may come in any order."""
         known = self._model.ids.get(status["task_id"])
         if known is None or known.void or known.record is None:
             return
-        before, now = known.record.notified_status, (status["attempt"], status["code"])
+        now = (status["attempt"], status["code"])
         back = now[0] < before[0] or (now[0] == before[0] and now[1] < before[1] and now[1] not in (SCHEDULED, QUEUED))
         if back or (before[1] >= FINISHED and now != before):
             raise broken("task-status-forward", f"{known.id} was reported as {before}, and then {now}")
-        known.record.notified_status = now
+        known.record.notified_status = max(now, known.record.notified_status)
 
     def cancel_confirmed(self, client: str, id_: str) -> None:
         """A client received the report that a task does not run any more."""

@@ -49,7 +49,7 @@ class TaskObserver(Protocol):
     def unknown(self, record: TaskRecord) -> None: ...
     def notified(self, client: str, id_: str, status: int, body: bytes) -> None: ...
     def missing(self, client: str, id_: str) -> None: ...
-    def status_notified(self, client: str, status: dict[str, Any]) -> None: ...
+    def status_notified(self, client: str, status: dict[str, Any], before: tuple[int, int]) -> None: ...
     def cancel_confirmed(self, client: str, id_: str) -> None: ...
     def pushed_at(self, client: str) -> None: ...
 
@@ -141,13 +141,13 @@ class TaskCaller:
             while wait.completed:
                 self._ended(wait.completed.popleft())
         elif "question" in tag:
-            self._answered(tag["question"], tag["id"])
+            self._answered(tag["question"], tag["id"], tag["before"])
         else:
             self._receipt(tag["record"], tag["future"], tag["receipt"])
 
     def _ask(self, kind: str, record: TaskRecord) -> None:
         def do(now: Now) -> None:
-            tag: dict[str, Any] = {"id": record.id}
+            tag: dict[str, Any] = {"id": record.id, "before": record.notified_status}
             tag["question"] = self.task_session.query(kind, record.id or "", PATIENCE_SECONDS, tag, now)
 
         self._run_on_tasks(do)
@@ -181,13 +181,13 @@ class TaskCaller:
         elif future.status == MISSING:
             observer.missing(self.client, future.id)
 
-    def _answered(self, question: TaskQuery, id_: str) -> None:
+    def _answered(self, question: TaskQuery, id_: str, before: tuple[int, int]) -> None:
         observer = self._surroundings.observer
         if question.fault is not None:
             if question.fault.code == BAD_TASK:
                 observer.missing(self.client, id_)
         elif question.kind == STATUS:
-            observer.status_notified(self.client, msgspec.json.decode(question.answer))
+            observer.status_notified(self.client, msgspec.json.decode(question.answer), before)
         else:
             observer.cancel_confirmed(self.client, id_)
 
@@ -244,7 +244,7 @@ class RawClient:
             self._call("client_new_task", params, ("again", record))
 
     def query_status(self, record: TaskRecord) -> None:
-        self._call("client_task_status", [self.name, record.id], ("status", record.id))
+        self._call("client_task_status", [self.name, record.id], ("status", record.id, record.notified_status))
 
     def cancel(self, record: TaskRecord) -> None:
         record.cancel_asked = True
@@ -293,7 +293,7 @@ class RawClient:
                 for row in item.result:
                     self._row(row)
             case "status", 0:
-                observer.status_notified(self.name, item.result)
+                observer.status_notified(self.name, item.result, item.tag[2])
             case "cancel", 0:
                 observer.cancel_confirmed(self.name, item.tag[1])
             case (("status" | "cancel"), code) if code == BAD_TASK:
