@@ -172,8 +172,8 @@ class TaskChecks:
             raise broken("task-never-lost", f"{id_} was reported as unknown to {client}")
 
     def status_notified(self, client: str, status: dict[str, Any], before: tuple[int, int]) -> None:
-        """A client received the status of a task, which is not older than `before`, which it knew when it asked: answers
-        to several questions may come in any order."""
+        """A client received the status of a task, which is not older than `before`: what it knew when it asked, because
+        answers to several questions may come in any order."""
         known = self._model.ids.get(status["task_id"])
         if known is None or known.void or known.record is None:
             return

@@ -14,7 +14,7 @@ from scale0.config.schema import Plugin
 PLUGINS: Final = "/usr/lib/nagios/plugins"
 HOSTILE_SECONDS: Final = 0.7
 """The timeout that hostile checks get."""
-ON_TIME_SECONDS: Final = 1.5
+ON_TIME_SECONDS: Final = 3.0
 """An innocent check beside a hostile one ends within this, on a busy machine."""
 
 SHELL: Final = {

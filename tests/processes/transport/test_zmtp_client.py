@@ -17,7 +17,7 @@ from scale0.kernel.limits import Limits
 from scale0.transport.core.zmtp import DEALER, NullMechanism
 from scale0.transport.edge.client_socket import ClientSocket
 from scale0.transport.edge.curve_certificates import CurveCertificate, client_mechanism, new_certificate
-from scale0.transport.edge.idle_sockets import read_when_idle
+from scale0.transport.edge.idle_sockets import IdleSockets
 from scale0.transport.edge.zmtp_client import PING_SECONDS, PONG_SECONDS, ZmtpClient, split_endpoint
 from tests.fakes import zmtp_bytes
 from tests.fakes.ports import free_port
@@ -251,7 +251,8 @@ def test_a_socket_that_nobody_waits_for_is_read() -> None:
         client = ClientSocket(session, lambda _: None)
         endpoint = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
         client.act(lambda _, effects: setattr(effects, "open", endpoint))
-        read_when_idle(client)
+        idle = IdleSockets()
+        idle.add(client)
         server, _ = listening.accept()
         with server:
             server.settimeout(SECONDS)
@@ -262,4 +263,4 @@ def test_a_socket_that_nobody_waits_for_is_read() -> None:
                 pass
         until(lambda: received == [[b"pushed"]])
         client.close(lambda _now, _effects: None)
-        until(lambda: not any(one.name == "scale0-idle-sockets" for one in threading.enumerate()))
+        until(lambda: not idle.is_running)

@@ -92,6 +92,8 @@ class PostgresConnection:
         self._connection: psycopg.Connection[Any] | None = None
         self.unreachable = ""
         """Why the database cannot be reached now; empty: it can, as far as is known."""
+        self._use = threading.Lock()
+        """Held while one thread works with the connection: psycopg permits no two."""
         self._since: float | None = None
         """When the work in progress began (monotonic); None: there is none, or it was given up."""
         self._answer_seconds = self._patience = answer_seconds
@@ -121,6 +123,8 @@ class PostgresConnection:
                     reasons.append(f"no answer within {self._answer_seconds:g} s")
                     self._shut_down()
 
+        if not self._use.acquire(timeout=self._answer_seconds):
+            raise psycopg.OperationalError("another thread waits for an answer on this connection")
         threading.Thread(target=watch, name="scale0-deadline", daemon=True).start()
         try:
             return work(self.connect())
@@ -128,6 +132,7 @@ class PostgresConnection:
             raise psycopg.OperationalError(reasons[0]) if reasons else error from None
         finally:
             ended.set()
+            self._use.release()
 
     def _answers(self) -> bool:
         """True if the database answers on a new connection."""
@@ -145,7 +150,8 @@ class PostgresConnection:
                 raise StoreRefused("the store is not open")
             self._since = time.monotonic()
             try:
-                result = work(self.connect())
+                with self._use:
+                    result = work(self.connect())
             except psycopg.Error as error:
                 self._roll_back()
                 if not is_transient(error) and not self._is_lost():

@@ -31,6 +31,10 @@ class IdleSockets:
         self._lock = threading.Lock()
         self._is_running = False
 
+    @property
+    def is_running(self) -> bool:
+        return self._is_running
+
     def add(self, socket: ClientSocket) -> None:
         with self._lock:
             self._sockets.add(socket)
