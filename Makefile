@@ -10,6 +10,7 @@ READY := .venv/.ready
 
 # What tests and benchmarks need from the system, by its Debian name.
 TEST_PACKAGES := libczmq4 strace openssl monitoring-plugins-basic iproute2 nftables chromium prometheus graphite-carbon curl systemd jq
+EVIDENCE_PACKAGES := strace faketime
 BENCH_PACKAGES := nats-server redis-server beanstalkd nagios-nrpe-server nagios-nrpe-plugin
 
 # Three workers on two cores: tests that start processes mostly wait (see tests/scheduling.py).
@@ -129,6 +130,7 @@ else
 endif
 
 evidence: setup ## Faults and attacks against real processes, and simulated seeds, for MINUTES; writes build/evidence
+	@scripts/debian-packages $(EVIDENCE_PACKAGES) || true
 	@$(BIN)/python -m evidence.main --minutes $(MINUTES) $(ARGS)
 
 evidence-bugs: setup ## Plant each known bug in a copy of the package: the campaign must find it
