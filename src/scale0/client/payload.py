@@ -16,6 +16,7 @@ import msgspec
 
 from scale0.kernel import codes
 from scale0.kernel.errors import Refusal
+from scale0.kernel.json_text import MAX_BODY_EXPONENTS, SHORT_BYTES, has_slow_numbers
 from scale0.transport.core.codec import depth_within
 
 MAX_DEPTH: Final = 64
@@ -26,7 +27,7 @@ BUILTINS: Final = (bytes, bytearray, memoryview)
 """Types that the search for numbers need not convert."""
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder().decode
+_decode_plain: Final = msgspec.json.Decoder().decode
 
 
 def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -70,6 +71,25 @@ def body_of(arguments: dict[str, Any]) -> bytes:
 
 def decode(body: bytes) -> Any:
     return _decode(body) if body else None
+
+
+def finite(text: str) -> float:
+    """A number with a fraction or an exponent, as msgspec reads it."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is out of range")
+    return number
+
+
+_decode_slow: Final = msgspec.json.Decoder(float_hook=finite).decode
+
+
+def _decode(body: bytes) -> Any:
+    """Decode JSON. Many numbers that msgspec decodes slowly are read by Python, between whose calls other threads run:
+    a worker must not miss its heartbeats because of an argument."""
+    if len(body) > SHORT_BYTES and has_slow_numbers(body, MAX_BODY_EXPONENTS):
+        return _decode_slow(body)
+    return _decode_plain(body)
 
 
 def decode_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:

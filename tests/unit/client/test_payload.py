@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ import msgspec
 import pytest
 
 from scale0.client import payload
+from scale0.kernel.errors import Refusal
 
 
 @dataclass
@@ -36,3 +39,30 @@ def test_null_is_a_value() -> None:
     assert payload.decode(payload.encode(value)) == {"a": None, "b": ["null", 1.5, {"x": 0.5}]}
     assert payload.encode(None) == b"null"
     assert payload.encode([None, msgspec.Raw(b"1")]) == b"[null,1]"
+
+
+def python_calls(do: Callable[[], Any], name: str) -> int:
+    """How many calls of a Python function `do` makes: between them, other threads run."""
+    count = 0
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_name == name
+
+    sys.setprofile(profile)
+    try:
+        do()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+# Promise: WIRE-5
+@pytest.mark.parametrize("decode", [payload.decode, lambda body: payload.decode_arguments(body)[0]])
+def test_numbers_that_are_slow_to_decode_do_not_stop_other_threads(decode):
+    slow, usual = b"[%b]" % b",".join([b"3e-310"] * 2_000), b"[%b]" % b",".join([b"3.25", b"1e3"] * 1_000)
+    assert decode(slow) == [3e-310] * 2_000
+    assert python_calls(lambda: decode(slow), "finite") == 2_000
+    assert python_calls(lambda: decode(usual), "finite") == 0
+    with pytest.raises((msgspec.DecodeError, Refusal, ValueError)):
+        decode(slow[:-1] + b",1e999]")
