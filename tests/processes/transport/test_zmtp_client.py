@@ -222,6 +222,22 @@ def test_what_arrived_before_the_end_is_delivered_before_the_end() -> None:
         assert driver.received == [[b"goodbye"]]
 
 
+def test_an_end_right_behind_a_message_is_noticed_before_something_is_sent() -> None:
+    """What is sent on a connection that has ended may or may not have run, for all that its caller knows."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        driver = Driver(f"tcp://127.0.0.1:{listening.getsockname()[1]}")
+        server, _ = listening.accept()
+        with server:
+            server.sendall(zmtp_bytes.greeting() + zmtp_bytes.ready(b"ROUTER"))
+            driver.run(lambda: driver.connection.is_ready)
+            zmtp_bytes.read(server, 64)
+            while zmtp_bytes.read_frame(server)[0] != 4:
+                pass
+            server.sendall(zmtp_bytes.message([b"goodbye"]))
+        assert driver.connection.receive(time.monotonic(), to_end=True) == [[b"goodbye"]]
+        assert driver.connection.end is not None
+
+
 def test_a_server_that_is_silent_gets_a_ping_and_then_counts_as_lost() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         driver = Driver(f"tcp://127.0.0.1:{listening.getsockname()[1]}")

@@ -99,7 +99,7 @@ class ClientSocket:
                 raise SocketClosedError("this client is closed")
             now = read_now()
             if now.mono - self._read_at > UNREAD_SECONDS:
-                self._receive(now, effects)
+                self._receive(now, effects, to_end=True)
             try:
                 action(now, effects)
             finally:
@@ -206,19 +206,19 @@ class ClientSocket:
             if effects.notifications:
                 self._deliver(effects.notifications)
 
-    def _receive(self, now: Now, effects: SessionEffects) -> None:
-        self._read(now, effects)
+    def _receive(self, now: Now, effects: SessionEffects, to_end: bool = False) -> None:
+        self._read(now, effects, to_end)
         due = self._session.deadline()
         if due is not None and due <= now.mono:
             self._session.tick(now, effects)
 
-    def _read(self, now: Now, effects: SessionEffects) -> None:
+    def _read(self, now: Now, effects: SessionEffects, to_end: bool = False) -> None:
         """Handle what arrived, and then the end of the connection: a message before it may give the reason."""
         self._read_at = now.mono
         connection = self._connection
         if connection is None:
             return
-        for frames in connection.receive(now.mono):
+        for frames in connection.receive(now.mono, to_end=to_end):
             self._session.receive(frames, now, effects)
         if connection.end is not None:
             self._session.closed(reason_of(connection.end, self._keys is not None), now, effects)

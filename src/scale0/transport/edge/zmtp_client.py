@@ -161,9 +161,9 @@ class ZmtpClient:
         self.is_changed = self.is_changed or was_blocked != bool(self._unsent)
         return True
 
-    def receive(self, mono: float, times: int = READ_TIMES) -> list[list[bytes]]:
+    def receive(self, mono: float, times: int = READ_TIMES, to_end: bool = False) -> list[list[bytes]]:
         """The messages that arrived; the socket is read so many times at most. Afterwards `end` tells whether the
-        connection has ended."""
+        connection has ended; only with `to_end` also if the end came right behind the messages."""
         if self.end is not None or not self._advance():
             return []
         assert self._socket is not None
@@ -185,7 +185,7 @@ class ZmtpClient:
             except ZmtpError as error:
                 self._fail(error)
                 break
-            if len(data) < READ_BYTES:
+            if len(data) < READ_BYTES and not to_end:
                 break
         if self.end is None:
             self._keep_alive(mono)
