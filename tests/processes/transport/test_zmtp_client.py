@@ -91,6 +91,21 @@ def router(secret: str = "", accepted: str = "") -> Iterator[tuple[zmq.Socket[by
         yield made, f"tcp://127.0.0.1:{port}"
 
 
+@contextlib.contextmanager
+def handmade_server() -> Iterator[tuple[Driver, socket.socket]]:
+    """A connection whose handshake is complete and read, and the server's end of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        driver = Driver(f"tcp://127.0.0.1:{listening.getsockname()[1]}")
+        server, _ = listening.accept()
+        with server:
+            server.sendall(zmtp_bytes.greeting() + zmtp_bytes.ready(b"ROUTER"))
+            driver.run(lambda: driver.connection.is_ready)
+            zmtp_bytes.read(server, 64)
+            while zmtp_bytes.read_frame(server)[0] != 4:
+                pass
+            yield driver, server
+
+
 def talks(driver: Driver, server: zmq.Socket[bytes]) -> None:
     """Messages of all sizes arrive in both directions."""
     messages = [[b"a", b""], [b"x" * 255, b"y" * 256], [b"z" * 3_000_000]]
@@ -184,78 +199,51 @@ def test_an_endpoint_that_is_no_address_is_an_error(endpoint: str) -> None:
 
 
 def test_a_server_that_does_not_read_blocks_nobody_and_gets_everything_later() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        driver = Driver(f"tcp://127.0.0.1:{listening.getsockname()[1]}")
-        server, _ = listening.accept()
-        with server:
-            server.sendall(zmtp_bytes.greeting() + zmtp_bytes.ready(b"ROUTER"))
-            driver.run(lambda: driver.connection.is_ready)
-            frames, count = [b"x" * 1_000_000], 20
-            for _ in range(count):
-                driver.connection.send(frames)
-                assert driver.connection.flush()
-            assert driver.connection.wants_write
-            wanted, found = count * len(zmtp_bytes.message(frames)), 0
-            zmtp_bytes.read(server, 64)
-            while zmtp_bytes.read_frame(server)[0] != 4:
-                pass
+    with handmade_server() as (driver, server):
+        frames, count = [b"x" * 1_000_000], 20
+        for _ in range(count):
+            driver.connection.send(frames)
+            assert driver.connection.flush()
+        assert driver.connection.wants_write
+        wanted, found = count * len(zmtp_bytes.message(frames)), 0
 
-            def read() -> bool:
-                nonlocal found
-                while found < wanted and readable(server):
-                    found += len(server.recv(1 << 20))
-                return found == wanted
+        def read() -> bool:
+            nonlocal found
+            while found < wanted and readable(server):
+                found += len(server.recv(1 << 20))
+            return found == wanted
 
-            driver.run(read)
-            assert not driver.connection.wants_write
+        driver.run(read)
+        assert not driver.connection.wants_write
 
 
 def test_what_arrived_before_the_end_is_delivered_before_the_end() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        driver = Driver(f"tcp://127.0.0.1:{listening.getsockname()[1]}")
-        server, _ = listening.accept()
-        with server:
-            server.sendall(zmtp_bytes.greeting() + zmtp_bytes.ready(b"ROUTER"))
-            driver.run(lambda: driver.connection.is_ready)
-            server.sendall(zmtp_bytes.message([b"goodbye"]))
-        assert driver.until_end() == "broken"
-        assert driver.received == [[b"goodbye"]]
+    with handmade_server() as (driver, server):
+        server.sendall(zmtp_bytes.message([b"goodbye"]))
+    assert driver.until_end() == "broken"
+    assert driver.received == [[b"goodbye"]]
 
 
 def test_an_end_right_behind_a_message_is_noticed_before_something_is_sent() -> None:
     """What is sent on a connection that has ended may or may not have run, for all that its caller knows."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        driver = Driver(f"tcp://127.0.0.1:{listening.getsockname()[1]}")
-        server, _ = listening.accept()
-        with server:
-            server.sendall(zmtp_bytes.greeting() + zmtp_bytes.ready(b"ROUTER"))
-            driver.run(lambda: driver.connection.is_ready)
-            zmtp_bytes.read(server, 64)
-            while zmtp_bytes.read_frame(server)[0] != 4:
-                pass
-            server.sendall(zmtp_bytes.message([b"goodbye"]))
-        assert driver.connection.receive(time.monotonic(), to_end=True) == [[b"goodbye"]]
-        assert driver.connection.end is not None
+    with handmade_server() as (driver, server):
+        server.sendall(zmtp_bytes.message([b"goodbye"]))
+    assert driver.connection.receive(time.monotonic(), to_end=True) == [[b"goodbye"]]
+    assert driver.connection.end is not None
 
 
 def test_a_server_that_is_silent_gets_a_ping_and_then_counts_as_lost() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        driver = Driver(f"tcp://127.0.0.1:{listening.getsockname()[1]}")
-        server, _ = listening.accept()
-        with server:
-            server.sendall(zmtp_bytes.greeting() + zmtp_bytes.ready(b"ROUTER"))
-            driver.run(lambda: driver.connection.is_ready)
-            due = driver.connection.deadline()
-            assert due is not None
-            assert driver.connection.receive(due) == []
-            zmtp_bytes.read(server, 64)
-            while (found := zmtp_bytes.read_frame(server)) != (4, b"\x04PING\x00\x00"):
-                assert found[0] == 4
-            assert driver.connection.end is None
-            driver.connection.receive(due + PONG_SECONDS)
-            assert driver.connection.end is not None
-            assert driver.connection.end.cause == "broken"
-            assert due - time.monotonic() > PING_SECONDS / 2
+    with handmade_server() as (driver, server):
+        due = driver.connection.deadline()
+        assert due is not None
+        assert driver.connection.receive(due) == []
+        while (found := zmtp_bytes.read_frame(server)) != (4, b"\x04PING\x00\x00"):
+            assert found[0] == 4
+        assert driver.connection.end is None
+        driver.connection.receive(due + PONG_SECONDS)
+        assert driver.connection.end is not None
+        assert driver.connection.end.cause == "broken"
+        assert due - time.monotonic() > PING_SECONDS / 2
 
 
 def test_a_socket_that_nobody_waits_for_is_read() -> None:
